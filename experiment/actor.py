@@ -1,0 +1,185 @@
+"""The controller's side of one worker actor: its messages become events of the trial it hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast.experiment.job import Assignment
+from holdfast.runtime.launcher import Launcher, Worker
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.effects import Verdict
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
+
+
+class Desk(Protocol):
+    """What an actor needs of its controller."""
+
+    launcher: Launcher
+
+    def post(self, event: Event) -> None: ...
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+
+class TrialActor:
+    """Hosts one attempt after the other; `assignment` is the current one."""
+
+    def __init__(
+        self, desk: Desk, assignment: Assignment, *, grace_s: float, reusable: bool
+    ) -> None:
+        self.assignment = assignment
+        self._reusable = reusable
+        self._desk = desk
+        self._grace_s = grace_s
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unfit = False
+        self._worker = self._launch()
+
+    @property
+    def pid(self) -> int:
+        return self._worker.pid
+
+    def assign(self, assignment: Assignment) -> None:
+        """Let the idle worker host another attempt."""
+        self._disarm()
+        self.assignment = assignment
+        self._worker.send(["run", pickle.dumps(assignment)])
+
+    def reply(self, verdict: Verdict) -> None:
+        if verdict is not Verdict.CONTINUE:
+            self._arm()
+        self._worker.send(["reply", verdict.value])
+
+    def refuse(self, text: str) -> None:
+        """Let the waiting `report()` raise."""
+        self._worker.send(["refused", text])
+
+    def halt(self) -> None:
+        """Ask user code to end, wherever it is, and end it after the grace."""
+        self._worker.signal(signal.SIGTERM)
+        self._arm()
+
+    def release(self) -> None:
+        """End the worker, which is idle."""
+        self._worker.send(["exit"])
+        self._arm()
+
+    def kill(self) -> None:
+        self._worker.signal(signal.SIGKILL)
+
+    def on_message(self, message: Message) -> None:
+        try:
+            self._desk_message(message)
+        except (ValueError, TypeError, KeyError) as error:
+            # What a worker sends is data from outside: this one can no longer be talked to.
+            self._raise(f"the worker sent what is no message ({error}): {message!r:.200}")
+            self.kill()
+
+    def on_exit(self, cause: str) -> None:
+        self._disarm()
+        if self._unfit:
+            self._unfit = False
+            self._worker = self._launch()
+            return
+        assignment = self.assignment
+        self._desk.post(
+            Exited(trial_id=assignment.trial_id, attempt=assignment.attempt, cause=cause)
+        )
+
+    def _launch(self) -> Worker:
+        assignment = self.assignment
+        name = f"{assignment.trial_id}.{assignment.attempt}"
+        worker = self._desk.launcher.launch(name, self)
+        worker.send(["run", pickle.dumps(assignment)])
+        return worker
+
+    def _desk_message(self, message: Message) -> None:
+        trial_id = self.assignment.trial_id
+        match message:
+            case ["report", attempt, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
+                self._desk.post(
+                    Reported(
+                        trial_id=trial_id,
+                        attempt=int(attempt),
+                        iteration=int(iteration),
+                        metrics=_dict(metrics),
+                        timestamp=float(timestamp),
+                        time_this_iter_s=float(this_s),
+                        time_total_s=float(total_s),
+                        checkpoint=None if checkpoint is None else _record(checkpoint),
+                    )
+                )
+            case ["log", str(stream), str(text)]:
+                self._desk.show_line(self.assignment.trial_name, self.pid, stream, text)
+            case ["saved", int(attempt), dict(record)]:
+                self._desk.post(
+                    Saved(trial_id=trial_id, attempt=attempt, checkpoint=_record(record))
+                )
+            case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
+                self._desk.post(
+                    Started(
+                        trial_id=trial_id,
+                        attempt=attempt,
+                        pid=pid,
+                        hostname=hostname,
+                        node_ip=node_ip,
+                    )
+                )
+            case ["returned", int(attempt)]:
+                self._disarm()
+                if not self._reusable:
+                    self._arm()
+                self._desk.post(Returned(trial_id=trial_id, attempt=attempt))
+            case ["raised", int(attempt), dict(failure)]:
+                self._arm()
+                self._desk.post(
+                    Raised(trial_id=trial_id, attempt=attempt, failure=Failure(**failure))
+                )
+            case ["unfit", int()]:
+                self._unfit = True
+                self.release()
+            case _:
+                raise ValueError("unknown")
+
+    def _raise(self, text: str) -> None:
+        assignment = self.assignment
+        failure = Failure(kind="lost", type_name="WorkerLost", message=text, pid=self.pid)
+        self._desk.post(
+            Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
+        )
+
+    def _arm(self) -> None:
+        """From now on the worker has the grace period to end."""
+        if self._deadline is None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(self._grace_s, self.kill)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("metrics are no dict")
+    return value
+
+
+def _record(plain: Any) -> CheckpointRecord:
+    return CheckpointRecord(
+        index=int(plain["index"]),
+        iteration=int(plain["iteration"]),
+        attempt=int(plain["attempt"]),
+        files=int(plain["files"]),
+        size_bytes=int(plain["size_bytes"]),
+    )
+
+

@@ -1,0 +1,286 @@
+"""An experiment read from what it left, without its code: live, ended, broken, near or far."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.experiment.layout import SNAPSHOT_PREFIX
+from holdfast.experiment.outcome import Outcome
+from holdfast.experiment.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.ranking import NoBestResult, check_mode, columns_of, dataframe
+from holdfast.experiment.reading import ReadExperiment, load_experiment
+from holdfast.experiment.trial_folder import Row
+from holdfast.experiment.trial_view import Surroundings, TrialView
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow.fs
+
+    from holdfast.syncer.checkpoint import Checkpoint
+
+_log = logging.getLogger(__name__)
+
+
+class ExperimentAnalysis:
+    """The trials of an experiment, and what is best among them.
+
+    `experiment_checkpoint_path` is the experiment's directory (or a snapshot in it): local, a URI,
+    or a path on `storage_filesystem`. `trials` narrows it to some trials (views, or ids).
+    `default_metric` and `default_mode` take the place of those in the experiment's TuneConfig.
+    In configs, objects of the user's that are no plain data are placeholders.
+
+    Raises ExperimentNotFound, InvalidConfig, StorageError.
+    """
+
+    def __init__(
+        self,
+        experiment_checkpoint_path: str | os.PathLike[str],
+        *,
+        storage_filesystem: pyarrow.fs.FileSystem | None = None,
+        trials: Sequence[TrialView | str] | None = None,
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+    ) -> None:
+        folder = _experiment_folder(experiment_checkpoint_path)
+        read = load_experiment(folder, storage_filesystem)
+        self._hold(
+            _outcome(read, config_without_code, default_metric, default_mode, trials),
+            read.machine.spec.trainable,
+        )
+
+    @classmethod
+    def of(
+        cls, experiment: ReadExperiment, resolve_config: ResolveConfig = config_without_code
+    ) -> Self:
+        """The analysis of an experiment that is folded already; nothing is read.
+
+        `resolve_config` gives the user's own objects for what a config only names.
+        """
+        analysis = cls.__new__(cls)
+        outcome = _outcome(experiment, resolve_config)
+        analysis._hold(outcome, experiment.machine.spec.trainable)
+        return analysis
+
+    def _hold(self, outcome: Outcome, trainable: str) -> None:
+        self._outcome = outcome
+        self._surroundings = _surroundings(outcome, trainable)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The trials and where they are: what a ResultGrid is made of."""
+        return self._outcome
+
+    @property
+    def default_metric(self) -> str | None:
+        return self._outcome.metric
+
+    @property
+    def default_mode(self) -> str | None:
+        return self._outcome.mode
+
+    @property
+    def experiment_path(self) -> str:
+        """The experiment's directory on its filesystem: `bucket/...` for S3."""
+        return self._outcome.location.path
+
+    @cached_property
+    def trials(self) -> list[TrialView]:
+        """Every trial, in the order of their numbers."""
+        return [self._view(trial) for trial in self._outcome.trials.values()]
+
+    @property
+    def results(self) -> dict[str, Row]:
+        """The last row of each trial, by trial id."""
+        read = self._outcome.metrics(list(self._outcome.trials.values()))
+        return {trial.trial_id: row for trial, row in read}
+
+    @property
+    def results_df(self) -> pandas.DataFrame:
+        """`results` as a table by trial id, nested values under `a/b`. Raises PandasMissing."""
+        return _by_trial(self.results)
+
+    @property
+    def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
+        """A table of every iteration for each trial, by trial id. Raises PandasMissing."""
+        read = self._outcome.rows(list(self._outcome.trials.values()))
+        return {t.trial_id: dataframe([columns_of(row) for row in rows]) for t, rows in read}
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
+        """A line for each trial: its last row, or with `metric` its best row by that.
+
+        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`.
+        Raises PandasMissing, InvalidConfig, NoBestResult.
+        """
+        return self._outcome.table(metric, mode)
+
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
+        """The config of each trial by trial id; with `prefix` flat, as in `config/net/width`."""
+        configs = {trial.trial_id: trial.config for trial in self.trials}
+        if not prefix:
+            return configs
+        return {name: columns_of({"config": config}) for name, config in configs.items()}
+
+    def get_best_trial(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> TrialView | None:
+        """The best trial; None, and a warning that says why, where none can be best.
+
+        The arguments are those of `ResultGrid.get_best_result`. Raises InvalidConfig.
+        """
+        metric, mode = self._outcome.goal(metric, mode)
+        try:
+            best = self._outcome.best(metric, mode, scope, filter_nan_and_inf)
+        except NoBestResult as error:
+            _log.warning("no best trial: %s", error)
+            return None
+        return self._view(best)
+
+    def get_best_config(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> dict[str, Any] | None:
+        """The config of the best trial; None where there is none. Raises InvalidConfig."""
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.config
+
+    def get_best_checkpoint(
+        self, trial: TrialView | str, metric: str | None = None, mode: str | None = None
+    ) -> Checkpoint | None:
+        """The checkpoint of `trial` (or of the trial with that id) with the best `metric`.
+
+        The default is the goal of the experiment, else the newest. None, and a warning that says
+        why, where none can be best. Raises InvalidConfig.
+        """
+        metric = metric or self.default_metric or "training_iteration"
+        mode = check_mode(mode or self.default_mode or "max")
+        try:
+            return self._outcome.result(self._trial(trial)).get_best_checkpoint(metric, mode)
+        except NoBestResult as error:
+            _log.warning("no best checkpoint: %s", error)
+            return None
+
+    def get_last_checkpoint(
+        self,
+        trial: TrialView | str | None = None,
+        metric: str = "training_iteration",
+        mode: str = "max",
+    ) -> Checkpoint | None:
+        """The newest checkpoint of `trial`, or of the best trial by `metric` where none is given.
+
+        None where there is none. Raises InvalidConfig.
+        """
+        chosen = self.get_best_trial(metric, mode) if trial is None else trial
+        return None if chosen is None else self._outcome.result(self._trial(chosen)).checkpoint
+
+    @property
+    def best_trial(self) -> TrialView | None:
+        """The best trial by the experiment's goal. Raises InvalidConfig where it has none."""
+        return self.get_best_trial()
+
+    @property
+    def best_config(self) -> dict[str, Any] | None:
+        """The config of `best_trial`."""
+        return self.get_best_config()
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The best checkpoint of `best_trial`."""
+        best = self.best_trial
+        return None if best is None else self.get_best_checkpoint(best)
+
+    @property
+    def best_result(self) -> Row | None:
+        """The last row of `best_trial`."""
+        best = self.best_trial
+        return None if best is None else best.last_result
+
+    @property
+    def best_result_df(self) -> pandas.DataFrame | None:
+        """`best_result` as a table of one line, by trial id. Raises PandasMissing."""
+        best = self.best_trial
+        return None if best is None else _by_trial({best.trial_id: best.last_result})
+
+    @property
+    def best_dataframe(self) -> pandas.DataFrame | None:
+        """Every iteration of `best_trial`. Raises PandasMissing."""
+        best = self.best_trial
+        if best is None:
+            return None
+        return self._outcome.result(self._trial(best)).metrics_dataframe
+
+    def _view(self, trial: Trial) -> TrialView:
+        return TrialView(self._outcome.reachable(trial), self._surroundings)
+
+    def _trial(self, trial: TrialView | str) -> Trial:
+        trial_id = trial if isinstance(trial, str) else trial.trial_id
+        return _known(trial_id, self._outcome.trials)
+
+    def __repr__(self) -> str:
+        outcome = self._outcome
+        states = outcome.states() or "empty"
+        return f"ExperimentAnalysis({outcome.location}: {len(outcome.trials)} trials, {states})"
+
+
+def _experiment_folder(path: str | os.PathLike[str]) -> str:
+    """The folder of a snapshot, where one is given as Ray's users do."""
+    text = os.fspath(path)
+    above, _, name = text.rpartition("/")
+    is_snapshot = name.startswith(SNAPSHOT_PREFIX) and name.endswith(".json")
+    return (above or ".") if is_snapshot else text
+
+
+def _outcome(
+    experiment: ReadExperiment,
+    resolve_config: ResolveConfig,
+    metric: str | None = None,
+    mode: str | None = None,
+    only: Iterable[TrialView | str] | None = None,
+) -> Outcome:
+    trials: Mapping[str, Trial] = dict(experiment.machine.trials)
+    if only is not None:
+        ids = [trial if isinstance(trial, str) else trial.trial_id for trial in only]
+        trials = {trial_id: _known(trial_id, trials) for trial_id in ids}
+    spec = experiment.machine.spec
+    mode = mode or spec.mode
+    return Outcome(
+        trials=trials,
+        location=experiment.location,
+        layout=experiment.layout,
+        metric=metric or spec.metric,
+        mode=mode and check_mode(mode),
+        resolve_config=resolve_config,
+    )
+
+
+def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
+    if trial_id not in trials:
+        raise InvalidConfig(
+            f"there is no trial {trial_id!r} here, there are {', '.join(list(trials)[:20])}"
+        )
+    return trials[trial_id]
+
+
+def _surroundings(outcome: Outcome, trainable: str) -> Surroundings:
+    path = outcome.location.path
+    return Surroundings(
+        trainable_name=trainable,
+        experiment_path=path,
+        local_experiment_path=path if outcome.layout is None else str(outcome.layout.root),
+        config_of=lambda spec: outcome.resolve_config(spec.config),
+        row_of=lambda trial: outcome.result(trial).metrics or {},
+        checkpoint_of=outcome.checkpoint,
+    )
+
+
+def _by_trial(rows: Mapping[str, Row]) -> pandas.DataFrame:
+    flat = [{**columns_of(row), "trial_id": name} for name, row in rows.items()]
+    return dataframe(flat).set_index("trial_id")

@@ -1,0 +1,168 @@
+"""The controller's side of the keeper: checkpoints and records on their way to where they last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.summary import StorageAge
+from holdfast.runtime.service import Service
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.events import Event
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.lifecycle import Committed
+from holdfast.trial.trial import TrialSpec
+
+# Reports with checkpoints beyond so many that wait for storage are answered when one is done.
+BACKLOG = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A checkpoint that the keeper has been told to commit, since when, and how large it is."""
+
+    since: float
+    size_bytes: int
+
+
+class Archive:
+    def __init__(
+        self,
+        keeper: Service,
+        ledger: Ledger,
+        *,
+        post: Callable[[Event], None],
+        tell: Callable[[str], None],
+        refused: Callable[[str], None],
+        begins: int,
+        is_remote: bool,
+        sync_period_s: float,
+    ) -> None:
+        """`refused` is told when another incarnation owns the storage."""
+        self._keeper = keeper
+        self._ledger = ledger
+        self._post = post
+        self._tell = tell
+        self._refused = refused
+        self._begins = begins
+        self._is_remote = is_remote
+        self._sync_period_s = sync_period_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[tuple[str, int], Waiting] = {}
+        self._held: deque[Callable[[], None]] = deque()
+        self._fetches: dict[str, asyncio.Future[str]] = {}
+        self._published_at = self._publish_began = time.time()
+        self._trouble = ""
+        self._closed: asyncio.Future[list[str]] = self._loop.create_future()
+        self._opened = asyncio.Event()
+        self._told_backlog = False
+        self._timer: asyncio.TimerHandle | None = None
+        if is_remote:
+            self._timer = self._loop.call_later(sync_period_s, self._publish_now)
+
+    @property
+    def has_backlog(self) -> bool:
+        return len(self._waiting) >= BACKLOG
+
+    def hold(self, answer: Callable[[], None]) -> None:
+        """Give `answer` when the backlog is shorter: back-pressure on who reports."""
+        if not self._told_backlog:
+            self._told_backlog = True
+            self._tell(
+                f"{len(self._waiting)} checkpoints wait for storage: report() waits from now on "
+                f"until one of them is done"
+            )
+        self._held.append(answer)
+
+    def age(self, now: float) -> StorageAge | None:
+        """What is not in storage yet; None where nothing waits."""
+        oldest = min((item.since for item in self._waiting.values()), default=now)
+        if self._is_remote:
+            oldest = min(oldest, self._published_at)
+        if oldest >= now and not self._trouble:
+            return None
+        pending = sum(item.size_bytes for item in self._waiting.values())
+        return StorageAge(
+            oldest_s=now - oldest, pending_bytes=pending, trouble=self._trouble
+        )
+
+    def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
+        key = (spec.trial_id, record.index)
+        if key not in self._waiting:
+            self._waiting[key] = Waiting(since=time.time(), size_bytes=record.size_bytes)
+            folder = f"{spec.dirname}/{record.dirname}"
+            self._keeper.send(["commit", spec.trial_id, record.index, folder])
+
+    def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
+        """Only when the journal on the disk names it no more: a power cut must not revive it."""
+        order = ["discard", spec.trial_id, f"{spec.dirname}/{record.dirname}"]
+        self._ledger.when_durable(lambda: self._keeper.send(order))
+
+    async def opened(self) -> None:
+        """Wait until the storage is ours."""
+        await self._opened.wait()
+
+    async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
+        """Bring a checkpoint here; returns what went wrong, "" for nothing."""
+        ticket = f"{spec.trial_id}/{record.index}"
+        self._fetches[ticket] = self._loop.create_future()
+        self._keeper.send(["fetch", ticket, f"{spec.dirname}/{record.dirname}"])
+        return await self._fetches[ticket]
+
+    def on_keeper(self, message: Message) -> None:
+        match message:
+            case ["committed", str(trial_id), int(index)]:
+                self._waiting.pop((trial_id, index), None)
+                self._trouble = ""
+                self._post(Committed(trial_id=trial_id, index=index))
+                if self._held and not self.has_backlog:
+                    self._held.popleft()()
+            case ["published", int()]:
+                self._published_at, self._trouble = self._publish_began, ""
+            case ["trouble", str(text)]:
+                self._trouble = text
+                self._tell(f"storage: {text}")
+            case ["failed", str(what), str(text)]:
+                self._trouble = text
+                self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
+            case ["fetched", str(ticket), str(error)]:
+                self._fetches.pop(ticket).set_result(error)
+            case ["opened"]:
+                self._opened.set()
+            case ["refused", str(text)]:
+                self._refused(text)
+            case ["closed", list(failed)]:
+                self._closed.set_result(failed)
+            case _:
+                raise ValueError(f"not a message of the keeper: {message!r:.100}")
+
+    def _publish_now(self) -> None:
+        self.publish()
+        self._timer = self._loop.call_later(self._sync_period_s, self._publish_now)
+
+    def publish(self) -> None:
+        """Seal what the journal holds and make it visible in storage, once it is durable here."""
+        self._publish_began = time.time()
+        sealed = self._ledger.rotate()
+        order = ["publish", sealed, self._begins]
+        self._ledger.when_durable(lambda: self._keeper.send(order))
+
+    async def close(self, deadline_s: float) -> list[str]:
+        """Finish what waits; returns what is not in storage."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for answer in self._held:
+            answer()
+        await self._ledger.sync()
+        self._keeper.send(["close", deadline_s])
+        ended = self._keeper.ended
+        await asyncio.wait(
+            [self._closed, ended], timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED
+        )
+        failed = self._closed.result() if self._closed.done() else ["the keeper process died"]
+        await self._keeper.close()
+        return failed

@@ -1,0 +1,134 @@
+"""What the machine has for trials: detected, or as `holdfast.init` says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import validated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """Totals by resource name, the names of the GPUs, and variables for every worker."""
+
+    total: Mapping[str, float]
+    gpu_names: tuple[str, ...] = ()
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    debug: bool = False
+
+
+_given: list[Machinery] = []
+
+
+def init(
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    local_mode: bool = False,
+    ignore_reinit_error: bool = False,
+) -> None:
+    """Say what trials may use; without this call the machine's own CPUs and GPUs are detected.
+
+    `resources` are custom ones by name. `runtime_env={"env_vars": {...}}` reaches every worker
+    and no file. `local_mode` runs one trial at a time in the calling process, so that
+    `breakpoint()` works.
+
+    Raises InvalidConfig for negative amounts, unknown keys, and a second call without `shutdown()`
+    unless `ignore_reinit_error`.
+    """
+    if _given:
+        if ignore_reinit_error:
+            return
+        raise InvalidConfig("holdfast.init() was called already: call holdfast.shutdown() first")
+    total = detect_total()
+    for name, amount in (("CPU", num_cpus), ("GPU", num_gpus)):
+        if amount is not None:
+            total[name] = amount
+    total.update(resources or {})
+    checked = validated(total, where="holdfast.init()")
+    _given.append(
+        Machinery(
+            total=checked,
+            gpu_names=_gpu_names(int(checked.get("GPU", 0))),
+            env_vars=_env_vars(runtime_env or {}),
+            debug=local_mode,
+        )
+    )
+
+
+def shutdown() -> None:
+    """Forget what `init` said. Experiments end their processes themselves."""
+    _given.clear()
+
+
+def is_initialized() -> bool:
+    return bool(_given)
+
+
+def machinery() -> Machinery:
+    """What `init` said, or what is detected."""
+    if _given:
+        return _given[0]
+    total = detect_total()
+    return Machinery(total=total, gpu_names=_gpu_names(int(total.get("GPU", 0))))
+
+
+def detect_total() -> dict[str, float]:
+    total: dict[str, float] = {"CPU": float(_cpus())}
+    gpus = len(_visible_gpus())
+    if gpus:
+        total["GPU"] = float(gpus)
+    return total
+
+
+def _cpus() -> int:
+    """The CPUs that this process may use, which in a container are fewer than there are."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cgroup_cpus()
+    return max(1, min(allowed or 1, quota or allowed or 1))
+
+
+def _cgroup_cpus() -> int | None:
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(1, int(limit) // int(period))
+
+
+def _visible_gpus() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip() and name != "-1"]
+    try:
+        return [str(n) for n, _ in enumerate(os.listdir("/proc/driver/nvidia/gpus"))]
+    except OSError:
+        return []
+
+
+def _gpu_names(count: int) -> tuple[str, ...]:
+    known = _visible_gpus()
+    return tuple(known[:count]) if len(known) >= count else tuple(str(n) for n in range(count))
+
+
+def _env_vars(runtime_env: Mapping[str, Any]) -> dict[str, str]:
+    unknown = set(runtime_env) - {"env_vars"}
+    if unknown:
+        raise InvalidConfig(
+            f"runtime_env knows env_vars; {', '.join(sorted(unknown))} is not supported yet"
+        )
+    variables = runtime_env.get("env_vars") or {}
+    for name, value in variables.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            # The value may be a secret: only its type is named.
+            raise InvalidConfig(
+                f"env_vars must map strings to strings; {name!r} is a {type(value).__name__}"
+            )
+    return dict(variables)

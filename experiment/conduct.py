@@ -1,0 +1,374 @@
+"""An experiment from its first process to its last: everything is started, run and ended here.
+
+The loop runs in a thread of its own that lives as long as the experiment and alone starts
+processes, because the kernel kills them when the thread that started them ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.experiment import layout as names
+from holdfast.experiment.archive import Archive
+from holdfast.experiment.callbacks import CallbackThread
+from holdfast.experiment.cluster import Machinery
+from holdfast.experiment.controller import Controller, Parts, StopFunction
+from holdfast.experiment.job import Job
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.pickling import dumps
+from holdfast.experiment.proposer import Proposer
+from holdfast.experiment.recovery import lost_checkpoints
+from holdfast.experiment.rows import result_metrics
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.summary import RunFacts, StorageAge, Summarizer, Summary
+from holdfast.experiment.trial_view import Surroundings, Views
+from holdfast.runtime.launcher import Launcher, LocalLauncher
+from holdfast.runtime.service import Service
+from holdfast.scheduler.effects import Finish
+from holdfast.scheduler.events import Begun, Event, ExperimentSpec, Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.keeper import Orders
+from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.trial.config import SyncConfig
+from holdfast.trial.trial import Trial
+from holdfast.trial.values import fold_values
+
+ENTRY = "holdfast.experiment.host:HOST"
+SCRIBE = "holdfast.experiment.scribe:main"
+KEEPER = "holdfast.syncer.keeper:main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that is decided before the first process starts.
+
+    `remote` is where the experiment is persisted, None where `layout` lies in the storage itself.
+    `first` is Begun or Resumed; `machine` is empty, or what a restore has folded.
+    """
+
+    settings: Settings
+    machinery: Machinery
+    layout: Layout
+    location: Location
+    remote: Location | None
+    job: Job
+    machine: Machine
+    first: Begun | Resumed
+    begins: int
+    fresh: bool
+    proposer: Proposer
+    lock: ExperimentLock
+    sync: SyncConfig
+    stopper: StopFunction | None = None
+    callbacks: Sequence[Any] = ()
+    callback_setup: Mapping[str, Any] | None = None
+    callback_states: Mapping[str, Any] | None = None
+    policy: bytes | None = None
+    launcher: Launcher | None = None
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.first.spec if isinstance(self.first, Begun) else self.machine.spec
+
+
+class Run:
+    """One incarnation of an experiment, in its own thread; watched from the thread of `fit()`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.machine = plan.machine
+        self.done = threading.Event()
+        self.lines: deque[tuple[str, str]] = deque(maxlen=10_000)
+        self.messages: deque[tuple[str, str]] = deque()
+        self.outcome: Finish | None = None
+        self.fault: BaseException | None = None
+        self.unsaved: list[str] = []
+        self._summarizer = Summarizer(plan.machine)
+        self._views = Views(self._surroundings())
+        self._controller: Controller | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
+
+    # -- from the thread of fit() ---------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether everything has ended, after at most so long."""
+        return self.done.wait(timeout_s)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def interrupt(self) -> None:
+        """Stop all trials so that they can be resumed; returns at once."""
+        self._soon(lambda: self._controller.interrupt() if self._controller else self._cancel())
+
+    def abort(self) -> None:
+        """Kill everything now; what is in the journal stays."""
+        self._soon(self._cancel)
+
+    def summary(self, facts: RunFacts) -> Summary:
+        return self._summarizer.look(facts=facts, now=time.time(), storage=self._storage_age())
+
+    def report_to(self, reporter: Any, done: bool) -> None:
+        """Let the user's progress reporter speak; called from the thread of `fit()`."""
+        trials = [self._views.show(trial) for trial in list(self.machine.trials.values())]
+        if reporter.should_report(trials, done):
+            reporter.report(trials, done)
+
+    def _storage_age(self) -> StorageAge | None:
+        archive = self._controller.archive if self._controller else None
+        return None if archive is None else archive.age(time.time())
+
+    def _soon(self, act: Any) -> None:
+        if self._loop is not None and not self.done.is_set():
+            self._loop.call_soon_threadsafe(act)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def tell(self, text: str, level: str = "warning") -> None:
+        self.messages.append((text, level))
+
+    # -- in the thread of the loop --------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_new_loop) as runner:
+                runner.run(self._conduct())
+        except asyncio.CancelledError:
+            self.fault = self.fault or KeyboardInterrupt()
+        except BaseException as error:  # raised again by fit(), in the user's thread
+            self.fault = error
+        finally:
+            self.done.set()
+
+    async def _conduct(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        plan = self.plan
+        launcher = plan.launcher or LocalLauncher(
+            environ=self._environ(), inherited_fds=[plan.lock.fileno()]
+        )
+        loading = asyncio.ensure_future(launcher.open(ENTRY, dumps(plan.job, "the trainable")))
+        journal = Journal(plan.layout.journal, fresh=plan.fresh)
+        for cut in journal.cuts:
+            self.tell(str(cut))
+        ledger = self._open_ledger(journal)
+        callbacks = self._open_callbacks()
+        controller = Controller(self._parts(launcher, ledger, callbacks))
+        ledger_fault: BaseException | None = None
+        try:
+            if plan.remote is not None:
+                controller.archive = self._open_archive(controller)
+                await self._until(controller, controller.archive.opened())
+            notice = await loading
+            if notice:
+                self.tell(notice, "info")
+            self._controller = controller
+            controller.begin(self._first_events())
+            await controller.finished.wait()
+            self.outcome, ledger_fault = controller.outcome, controller.fault
+        finally:
+            loading.cancel()
+            await self._end(launcher, ledger, controller, callbacks)
+        if ledger_fault is not None:
+            raise ledger_fault
+
+    async def _until(self, controller: Controller, ready: Any) -> None:
+        """Wait for `ready`, or raise the fault that makes it impossible."""
+        waiting = asyncio.ensure_future(ready)
+        failing = asyncio.ensure_future(controller.finished.wait())
+        await asyncio.wait([waiting, failing], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        failing.cancel()
+        if controller.fault is not None:
+            raise controller.fault
+
+    def _first_events(self) -> list[Event]:
+        plan = self.plan
+        if isinstance(plan.first, Begun):
+            return [plan.first]
+        lost = list(
+            lost_checkpoints(
+                plan.machine,
+                plan.layout,
+                is_remote=plan.remote is not None,
+                also_final=plan.first.errored == "resume" or plan.first.finished == "resume",
+            )
+        )
+        for event in lost:
+            self.tell(f"trial {event.trial_id} does not resume from checkpoint {event.index}: {event.reason}")
+        return [*lost, plan.first]
+
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.plan.machinery.env_vars}
+
+    def _open_ledger(self, journal: Journal) -> Ledger:
+        plan, ledgers = self.plan, []
+
+        def on_scribe(message: list[Any]) -> None:
+            text = ledgers[0].on_scribe(message)
+            if text:
+                self.tell(text)
+
+        scribe = Service(
+            SCRIBE, on_scribe, environ=self._environ(), inherited_fds=[plan.lock.fileno()]
+        )
+        scribe.send(
+            [
+                "open",
+                str(plan.layout.root),
+                {
+                    "tensorboard": plan.settings.tensorboard,
+                    "config_in_rows": plan.settings.config_in_rows,
+                    "snapshot_period_s": plan.settings.snapshot_period_s,
+                },
+                plan.policy,
+            ]
+        )
+        ledger = Ledger(
+            journal,
+            scribe,
+            fsync_period_s=plan.settings.fsync_period_s,
+            on_fault=lambda error: self.tell(f"the journal could not be synced: {error}"),
+        )
+        ledgers.append(ledger)
+        return ledger
+
+    def _surroundings(self) -> Surroundings:
+        plan = self.plan
+        return Surroundings(
+            trainable_name=plan.spec.trainable,
+            experiment_path=plan.location.path,
+            local_experiment_path=str(plan.layout.root),
+            config_of=lambda spec: fold_values(spec.config, plan.job.param_space),
+            row_of=_newest_row,
+            checkpoint_of=lambda spec, record: Checkpoint(
+                str(plan.layout.checkpoint(spec, record))
+            ),
+        )
+
+    def _open_callbacks(self) -> CallbackThread:
+        plan = self.plan
+        thread = CallbackThread(
+            plan.callbacks,
+            Views(self._surroundings()),
+            row=lambda event, trial: _newest_row(trial),
+            tell=self.tell,
+            setup=plan.callback_setup,
+        )
+        thread.start(plan.machine.trials.values(), plan.callback_states)
+        return thread
+
+    def _open_archive(self, controller: Controller) -> Archive:
+        plan, archives = self.plan, []
+        keeper = Service(
+            KEEPER,
+            lambda message: archives[0].on_keeper(message),
+            environ=self._environ(),
+            inherited_fds=[plan.lock.fileno()],
+        )
+        orders = Orders(
+            root=plan.layout.root,
+            storage=plan.remote,
+            experiment_id=plan.spec.experiment_id,
+            journal=names.JOURNAL,
+            head=names.HEAD,
+            is_record=partial(_is_record, plan.job.log_names),
+            checkpoint_prefix=names.CHECKPOINT_PREFIX,
+            private=(names.JOURNAL, names.LOCK, names.STAGING),
+            artifacts=plan.sync.sync_artifacts,
+            timeout_s=plan.sync.sync_timeout,
+        )
+        keeper.send(["open", pickle.dumps(orders)])
+        archive = Archive(
+            keeper,
+            controller.ledger,
+            post=controller.post,
+            tell=self.tell,
+            refused=controller.usurped,
+            begins=plan.begins,
+            is_remote=plan.remote is not None,
+            sync_period_s=plan.sync.sync_period,
+        )
+        archives.append(archive)
+        return archive
+
+    def _parts(self, launcher: Launcher, ledger: Ledger, callbacks: CallbackThread) -> Parts:
+        plan = self.plan
+        return Parts(
+            machine=plan.machine,
+            layout=plan.layout,
+            settings=plan.settings,
+            launcher=launcher,
+            ledger=ledger,
+            proposer=plan.proposer,
+            callbacks=callbacks,
+            stopper=plan.stopper,
+            open_archive=self._open_archive,
+            gpu_names=plan.machinery.gpu_names,
+            full_row_of=_newest_row,
+            show_line=self._show_line,
+            warn=self.tell,
+        )
+
+    def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
+        self.lines.append((f"{trial_name} pid={pid}", text))
+
+    async def _end(
+        self,
+        launcher: Launcher,
+        ledger: Ledger,
+        controller: Controller,
+        callbacks: CallbackThread,
+    ) -> None:
+        """End every process, then flush; each step has a deadline."""
+        settings = self.plan.settings
+        controller.close()
+        await launcher.close()
+        loop = asyncio.get_running_loop()
+        closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
+        archive = controller.archive
+        told = await ledger.finish(settings.flush_deadline_s)
+        if archive is not None:
+            if self.plan.remote is not None:
+                archive.publish()
+            self.unsaved = await archive.close(settings.flush_deadline_s)
+        ledger.close()
+        if told:
+            self.tell(told)
+        await closing
+
+
+def _newest_row(trial: Trial) -> dict[str, Any]:
+    return result_metrics(trial, None)
+
+
+def _is_record(log_names: Sequence[str], key: str) -> bool:
+    """Which files are persisted without `sync_artifacts`."""
+    folder, _, name = key.rpartition("/")
+    return not folder or names.is_ours(name) or name in log_names
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()

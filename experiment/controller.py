@@ -1,0 +1,328 @@
+"""The shell around the machine: one loop that turns what happens into events and performs effects.
+
+Each turn takes everything that has arrived, hands it to the machine, writes it to the journal with
+one call, and only then performs the effects: `report()` returns after its row is in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from holdfast.experiment.actor import TrialActor
+from holdfast.experiment.advisors import Advisor, failure_of
+from holdfast.experiment.archive import Archive
+from holdfast.experiment.callbacks import CallbackThread
+from holdfast.experiment.job import Assignment
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.proposer import Proposer
+from holdfast.experiment.records import pack
+from holdfast.experiment.settings import Settings
+from holdfast.runtime.launcher import Launcher
+from holdfast.scheduler.effects import (
+    AskStopper,
+    Commit,
+    Discard,
+    Effect,
+    Finish,
+    Halt,
+    Launch,
+    Release,
+    Reply,
+    Suggest,
+)
+from holdfast.scheduler.events import (
+    CheckpointLost,
+    EndOrdered,
+    Event,
+    Exited,
+    Raised,
+    SearchEnded,
+    StopperAnswered,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import JournalFull
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure, TuneError
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.stopper import Stopper
+from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.values import to_plain
+
+StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the controller works with; each part has been made and opened."""
+
+    machine: Machine
+    layout: Layout
+    settings: Settings
+    launcher: Launcher
+    ledger: Ledger
+    proposer: Proposer
+    callbacks: CallbackThread
+    stopper: StopFunction | None
+    open_archive: Callable[[Controller], Archive]
+    gpu_names: tuple[str, ...]
+    full_row_of: Callable[[Trial], dict[str, Any]]
+    show_line: Callable[[str, int, str, str], None]
+    warn: Callable[[str], None]
+
+
+class Controller:
+    def __init__(self, parts: Parts) -> None:
+        self.machine = parts.machine
+        self.launcher = parts.launcher
+        self.show_line = parts.show_line
+        self.archive: Archive | None = None
+        self.ledger = parts.ledger
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._inbox: list[tuple[Event, float]] = []
+        self._scheduled = False
+        self._actors: dict[str, TrialActor] = {}
+        self._search = Advisor("search algorithm")
+        self._stopper = Advisor("stopper")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._budget: asyncio.TimerHandle | None = None
+        self.fault: BaseException | None = None
+        self.outcome: Finish | None = None
+        self.finished = asyncio.Event()
+
+    # -- events in ----------------------------------------------------------------------------
+
+    def post(self, event: Event) -> None:
+        """Take in a fact; it is dealt with in the next turn of the loop."""
+        self._inbox.append((event, time.time()))
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def begin(self, events: Sequence[Event]) -> None:
+        """Start with these events, and watch the time budget."""
+        for event in events:
+            self.post(event)
+        self._turn()
+        budget_s = self.machine.spec.time_budget_s
+        if budget_s is not None:
+            left_s = max(0.0, budget_s - self.machine.active_s)
+            order = EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is spent")
+            self._budget = self._loop.call_later(left_s, self.post, order)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        while self._inbox and self.fault is None:
+            batch, self._inbox = self._inbox, []
+            try:
+                effects = self._record(batch)
+            except JournalFull as error:
+                self._refuse(batch, error)
+                return
+            except Exception as error:  # a fault of ours: fit() raises it, with what was kept
+                self._fail(error)
+                return
+            for effect in effects:
+                self._perform(effect)
+
+    def _record(self, batch: list[tuple[Event, float]]) -> list[Effect]:
+        """Decide, then write: nothing is performed that is not in the journal."""
+        machine, observe = self.machine, self._parts.callbacks.observe
+        effects: list[Effect] = []
+        seen = []
+        for event, now in batch:
+            trial_id = getattr(event, "trial_id", "")
+            before = machine.trials.get(trial_id)
+            effects += machine.handle(event, now=now)
+            seen.append((event, before, machine.trials.get(trial_id)))
+        self.ledger.append([pack(event, now) for event, now in batch])
+        for event, before, after in seen:
+            observe(event, before, after, after.iteration if after else 0)
+        return effects
+
+    def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
+        """A full disk: nobody is told that a row was kept which was not."""
+        for event, _ in batch:
+            if isinstance(event, Reported) and event.trial_id in self._actors:
+                self._actors[event.trial_id].refuse(str(error))
+        self._fail(TuneError(str(error)))
+
+    def _fail(self, error: BaseException) -> None:
+        if self.fault is None:
+            self.fault = error
+            self.finished.set()
+
+    # -- effects out --------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Reply():
+                self._reply(effect)
+            case Launch():
+                self._launch(effect)
+            case Suggest():
+                self._suggest(effect.index)
+            case Commit():
+                self._archive().commit(self._spec(effect.trial_id), effect.checkpoint)
+            case Discard():
+                self._archive().discard(self._spec(effect.trial_id), effect.checkpoint)
+            case AskStopper():
+                self._spawn(self._ask_stopper(effect))
+            case Halt():
+                if effect.trial_id in self._actors:
+                    self._actors[effect.trial_id].halt()
+            case Release():
+                if effect.trial_id in self._actors:
+                    self._actors[effect.trial_id].release()
+            case Finish():
+                self.outcome = effect
+                self.finished.set()
+            case _:
+                assert_never(effect)
+
+    def _archive(self) -> Archive:
+        """Where nothing is kept elsewhere, the keeper starts with the first checkpoint."""
+        if self.archive is None:
+            self.archive = self._parts.open_archive(self)
+        return self.archive
+
+    def _spec(self, trial_id: str) -> TrialSpec:
+        return self.machine.trials[trial_id].spec
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _reply(self, effect: Reply) -> None:
+        actor = self._actors.get(effect.trial_id)
+        if actor is None:
+            return
+        if self.archive is not None and self.archive.has_backlog:
+            self.archive.hold(lambda: actor.reply(effect.verdict))
+        else:
+            actor.reply(effect.verdict)
+
+    def _launch(self, effect: Launch) -> None:
+        trial = self.machine.trials[effect.trial_id]
+        checkpoint = effect.checkpoint
+        if checkpoint is not None and not self._is_here(trial.spec, checkpoint):
+            self._spawn(self._fetch_and_launch(effect, trial, checkpoint))
+        else:
+            self._start(effect, trial)
+
+    def _is_here(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> bool:
+        return self._parts.layout.checkpoint(spec, checkpoint).is_dir()
+
+    async def _fetch_and_launch(
+        self, effect: Launch, trial: Trial, checkpoint: CheckpointRecord
+    ) -> None:
+        """A checkpoint that cannot be had is dropped, and the trial goes on from the one before."""
+        problem = await self._archive().fetch(trial.spec, checkpoint)
+        if not problem:
+            self._start(effect, trial)
+            return
+        self._parts.warn(f"trial {trial.trial_id}: {checkpoint.dirname} is lost: {problem}")
+        self.post(
+            CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem)
+        )
+        failure = Failure(kind="lost", type_name="CheckpointLost", message=problem)
+        self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
+        self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))
+
+    def _start(self, effect: Launch, trial: Trial) -> None:
+        assignment = Assignment(
+            trial_id=trial.trial_id,
+            trial_name=trial.spec.name,
+            dirname=trial.spec.dirname,
+            attempt=effect.attempt,
+            config=to_plain(trial.spec.config),
+            tag=trial.spec.tag,
+            iteration=trial.iteration,
+            time_total_s=trial.time_total_s,
+            next_checkpoint=trial.next_checkpoint,
+            checkpoint=effect.checkpoint,
+            resources=trial.spec.resources,
+            gpus=tuple(self._parts.gpu_names[gpu] for gpu in effect.allocation.gpus),
+            sets_gpus="GPU" in self.machine.capacity.total,
+        )
+        if effect.reuse is not None:
+            actor = self._actors.pop(effect.reuse)
+            self._actors[trial.trial_id] = actor
+            actor.assign(assignment)
+            return
+        self._actors[trial.trial_id] = TrialActor(
+            self,
+            assignment,
+            grace_s=self._parts.settings.stop_grace_s,
+            reusable=self.machine.spec.reuse_actors,
+        )
+
+    # -- the user's code ----------------------------------------------------------------------
+
+    def _suggest(self, index: int) -> None:
+        proposer = self._parts.proposer
+        if proposer.runs_user_code:
+            self._spawn(self._ask_search(index))
+            return
+        self.post(proposer.propose(index) or SearchEnded())
+
+    async def _ask_search(self, index: int) -> None:
+        proposer = self._parts.proposer
+        answer = await self._search.ask(lambda: proposer.propose(index))
+        self.post(answer or SearchEnded())
+
+    async def _ask_stopper(self, effect: AskStopper) -> None:
+        trial = self.machine.trials[effect.trial_id]
+        stopper = self._parts.stopper
+        assert stopper is not None
+        row = self._parts.full_row_of(trial)
+        stop = stop_all = False
+        failure = None
+        try:
+            stop = bool(await self._stopper.ask(lambda: stopper(trial.trial_id, row)))
+            if isinstance(stopper, Stopper):
+                stop_all = bool(await self._stopper.ask(stopper.stop_all))
+        except Exception as error:  # told as the failure of the trial that reported
+            failure = failure_of(error, "stopper")
+        self.post(
+            StopperAnswered(
+                trial_id=effect.trial_id,
+                attempt=effect.attempt,
+                iteration=effect.iteration,
+                stop=stop,
+                stop_all=stop_all,
+                failure=failure,
+            )
+        )
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Stop every trial so that it can be resumed."""
+        self.post(EndOrdered(reason="interrupt", message="interrupted"))
+
+    def usurped(self, text: str) -> None:
+        """Another incarnation owns the experiment: write nothing more."""
+        self._fail(TuneError(text))
+
+    def close(self) -> None:
+        if self._budget is not None:
+            self._budget.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._search.close()
+        self._stopper.close()
+
+

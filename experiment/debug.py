@@ -1,0 +1,74 @@
+"""The debug mode: trials run one after the other in the thread that called `fit()`.
+
+`breakpoint()`, profilers and coverage work then as in any script. Nothing is isolated: a crash of
+the trial is a crash of the script, and the experiment can be restored after it.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+from typing import TYPE_CHECKING
+
+from holdfast.experiment.host import TrialHost
+from holdfast.runtime.launcher import Listener
+from holdfast.runtime.transport import Channel, Link
+from holdfast.runtime.wire import Message
+
+if TYPE_CHECKING:
+    from holdfast.experiment.conduct import Run
+
+_REFRESH_S = 0.25
+
+
+class InlineLauncher:
+    """A launcher whose workers are turns of the calling thread."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+
+    async def open(self, entry: str, payload: bytes) -> str:
+        return "debug mode: trials run one at a time in this process"
+
+    def launch(self, name: str, listener: Listener) -> InlineWorker:
+        ours, theirs = socket.socketpair()
+        worker = InlineWorker(name, ours, listener)
+        self._waiting.put(theirs)
+        return worker
+
+    async def close(self) -> None:
+        """Nothing of its own is left: each trial ended before `work` returned."""
+
+    def work(self, run: Run) -> bool:
+        """Run the next trial, here, or wait a moment for one; whether the experiment has ended."""
+        try:
+            sock = self._waiting.get(timeout=_REFRESH_S)
+        except queue.Empty:
+            return run.wait(0)
+        host = TrialHost()
+        host.take(run.plan.job)
+        channel = Channel(sock)
+        try:
+            host.run(channel)
+        finally:
+            channel.close()
+        return run.wait(0)
+
+
+class InlineWorker:
+    """The handle of a trial that runs in the calling thread."""
+
+    def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
+        self.name = name
+        self.pid = 0
+        self._listener = listener
+        self._link = Link(sock, listener.on_message, self._on_closed)
+
+    def send(self, message: Message) -> None:
+        self._link.send(message)
+
+    def signal(self, signum: int) -> None:
+        """Nobody can interrupt the thread but the user; the next `report()` tells it to stop."""
+
+    def _on_closed(self, reason: str) -> None:
+        self._listener.on_exit(reason or "ended")

@@ -1,0 +1,297 @@
+"""`fit()`: from a request to results."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from holdfast.experiment import wrap
+from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.cluster import Machinery
+from holdfast.experiment.conduct import Plan, Run
+from holdfast.experiment.debug import InlineLauncher
+from holdfast.experiment.job import Job
+from holdfast.experiment.layout import STDERR, STDOUT
+from holdfast.experiment.pickling import dumps
+from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
+from holdfast.experiment.progress import ProgressView, choose_view, in_notebook
+from holdfast.experiment.proposer import Naming, Proposer
+from holdfast.experiment.recovery import recover
+from holdfast.experiment.request import Request
+from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.summary import RunFacts
+from holdfast.experiment.tuner_file import write as write_tuner_file
+from holdfast.experiment.watching import watch
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.guard import boot_id
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.effects import Finish
+from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.syncer.journal import segments
+from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.trial.errors import (
+    ExperimentInUse,
+    ImpossibleResources,
+    InvalidConfig,
+    TrialError,
+    TuneError,
+)
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Status
+from holdfast.trial.values import fold_values
+from holdfast.trial.variants import describe
+
+
+def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
+    """Run the request to its end. Raises what `Tuner.fit` documents."""
+    request.check()
+    run_config = request.run
+    name = run_config.name or _unique_name(request.trainable)
+    place = find_place(
+        run_config.storage_path, run_config.storage_filesystem, name, settings, os.environ
+    )
+    check_storage(place)
+    try:
+        lock = ExperimentLock(place.layout.lock)
+    except Locked as error:
+        raise ExperimentInUse(str(error), place.location.public, error.cause) from error
+    try:
+        view = choose_view(run_config.verbose, sys.stderr, os.environ, in_notebook())
+        plan = _plan(request, settings, machinery, place, lock, name, view)
+        return _run(request, plan, view, name)
+    finally:
+        lock.release()
+
+
+def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultGrid:
+    facts = RunFacts(
+        name=name,
+        path=plan.location.public,
+        local_path=str(plan.layout.root),
+        total=plan.proposer.total,
+    )
+    run = Run(plan)
+    inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
+    watch(run, view, facts, also=_reporting(request, run), inline=inline)
+    if run.fault is not None:
+        raise _explained(run.fault, plan) from run.fault
+    if run.unsaved:
+        raise _unsaved(run, plan)
+    assert run.outcome is not None
+    _check_outcome(request, run.outcome, plan)
+    return ResultGrid(
+        ExperimentAnalysis.of(
+            plan.machine.trials,
+            plan.location,
+            plan.layout,
+            spec=plan.spec,
+            resolve_config=lambda config: fold_values(config, request.param_space),
+        )
+    )
+
+
+def _plan(
+    request: Request,
+    settings: Settings,
+    machinery: Machinery,
+    place: Place,
+    lock: ExperimentLock,
+    name: str,
+    view: ProgressView,
+) -> Plan:
+    resources = wrap.resources_of(request.trainable)
+    _check_resources(resources, machinery)
+    policy = _policy(request)
+    if request.resume is None:
+        fresh = check_free(place)
+        spec = _spec(request, resources)
+        first: Begun | Resumed = Begun(
+            spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
+        )
+        machine = Machine(policy)
+        begins = (segments(place.layout.journal) or [-1])[-1] + 1
+        write_tuner_file(place.layout.tuner, request.objects())
+    else:
+        bring(place)
+        recovered = recover(place.layout, policy)
+        for notice in recovered.notices:
+            view.message(notice, "warning")
+        machine, begins, fresh = recovered.machine, recovered.begins, False
+        spec = machine.spec
+        first = Resumed(
+            epoch=machine.epoch + 1,
+            capacity=dict(machinery.total),
+            unfinished=request.resume.unfinished,
+            errored=request.resume.errored,
+            finished=request.resume.finished,
+            boot_id=boot_id(),
+        )
+    debug = machinery.debug or settings.debug
+    proposer = Proposer(
+        spec,
+        request.param_space,
+        request.search,
+        resources,
+        Naming(
+            trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
+        ),
+    )
+    for notice in proposer.notices:
+        view.message(notice, "warning")
+    return Plan(
+        settings=settings,
+        machinery=machinery,
+        layout=place.layout,
+        location=place.location,
+        remote=place.remote,
+        job=_job(request, settings, place, spec, name, debug=debug),
+        machine=machine,
+        first=first,
+        begins=begins,
+        fresh=fresh,
+        proposer=proposer,
+        lock=lock,
+        sync=request.run.sync_config,
+        stopper=request.stopper,
+        callbacks=tuple(request.run.callbacks or ()),
+        callback_setup={
+            "stop": request.run.stop,
+            "num_samples": request.tune.num_samples,
+            "total_num_samples": proposer.total,
+        },
+        policy=None if type(policy) is FIFOScheduler else dumps(policy, "the scheduler"),
+        launcher=InlineLauncher() if debug else None,
+    )
+
+
+def _spec(
+    request: Request,
+    resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
+) -> ExperimentSpec:
+    tune, search = request.tune, request.search
+    seed = getattr(search, "seed", None)
+    limits = [tune.max_concurrent_trials, getattr(search, "max_concurrent", None)]
+    return ExperimentSpec(
+        experiment_id=secrets.token_hex(8),
+        run=secrets.token_hex(3)[:5],
+        trainable=wrap.name_of(request.trainable),
+        seed=secrets.randbits(63) if seed is None else seed,
+        metric=tune.metric,
+        mode=tune.mode,
+        num_samples=tune.num_samples,
+        max_concurrent=min((limit for limit in limits if limit), default=None),
+        time_budget_s=tune.budget_seconds,
+        reuse_actors=tune.reuse_actors,
+        stop=request.bounds,
+        has_stopper=request.stopper is not None,
+        resources=resources if isinstance(resources, PlacementGroupFactory) else None,
+        failure=request.run.failure_config,
+        checkpoint=request.run.checkpoint_config,
+        space=describe(request.param_space),
+        options=request.options(),
+    )
+
+
+def _job(
+    request: Request,
+    settings: Settings,
+    place: Place,
+    spec: ExperimentSpec,
+    name: str,
+    *,
+    debug: bool,
+) -> Job:
+    verbose = request.run.verbose
+    return Job(
+        trainable=request.trainable,
+        param_space=request.param_space,
+        experiment_name=name,
+        experiment_dir=str(place.layout.root),
+        storage=place.location.public,
+        working_dir=os.getcwd(),
+        run=spec.run,
+        chdir=settings.chdir_to_trial_dir,
+        log_names=_log_names(request.run.log_to_file),
+        echo=verbose is None or verbose > 0,
+        capture=not debug,
+        checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
+        checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),
+        reuse_actors=spec.reuse_actors,
+    )
+
+
+def _log_names(log_to_file: bool | str | tuple[str, str]) -> tuple[str, str]:
+    """Output is always kept; the setting only names the files."""
+    if isinstance(log_to_file, str):
+        return log_to_file, log_to_file
+    return (STDOUT, STDERR) if isinstance(log_to_file, bool) else (log_to_file[0], log_to_file[1])
+
+
+def _policy(request: Request) -> TrialScheduler:
+    policy = request.tune.scheduler or FIFOScheduler()
+    if not isinstance(policy, TrialScheduler):
+        raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+    return policy
+
+
+def _check_resources(resources: object, machinery: Machinery) -> None:
+    """What no trial could ever get is an error now, not a wait for ever."""
+    if not isinstance(resources, PlacementGroupFactory):
+        return
+    wanted, total = resources.required_resources, dict(machinery.total)
+    if not Capacity(total).ever_fits(wanted):
+        raise ImpossibleResources(
+            f"each trial asks for {wanted}, this machine has {total}: no trial could ever start. "
+            f"Ask for less in tune.with_resources(), or tell what there is in holdfast.init()",
+            wanted,
+            total,
+        )
+
+
+def _reporting(request: Request, run: Run) -> Callable[[bool], None] | None:
+    reporter = request.run.progress_reporter
+    return None if reporter is None else partial(run.report_to, reporter)
+
+
+def _explained(fault: BaseException, plan: Plan) -> BaseException:
+    """What went wrong, as the user's error rather than ours."""
+    if isinstance(fault, LaunchFailed):
+        return TuneError(
+            f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
+            f"{fault.message}\n\n{fault.traceback}"
+        )
+    return fault
+
+
+def _check_outcome(request: Request, outcome: Finish, plan: Plan) -> None:
+    if outcome.reason == "abort":
+        raise TuneError(outcome.message)
+    if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
+        failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
+        assert failed[0].error is not None
+        raise TrialError(
+            failed[0].trial_id, failed[0].error, str(plan.layout.trial(failed[0].spec))
+        )
+
+
+def _unsaved(run: Run, plan: Plan) -> TuneError:
+    listed = "\n  ".join(run.unsaved)
+    return TuneError(
+        f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
+        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
+        f"Tuner.restore({plan.location.public!r}, trainable=...).fit() uploads it"
+    )
+
+
+def _unique_name(trainable: Any) -> str:
+    """As Ray names them: the trainable and the local time; a suffix makes two of a second differ."""
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    return f"{wrap.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"

@@ -1,0 +1,325 @@
+"""The worker actor that hosts trials: it runs one user's function or class, in its main thread."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import FrameType
+from typing import Any, TextIO
+
+from holdfast.experiment import session as sessions
+from holdfast.experiment.job import Assignment, Job
+from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.session import Session, TrialStopped
+from holdfast.experiment.trainable import Trainable
+from holdfast.runtime import threads
+from holdfast.runtime.transport import Transport
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.errors import Failure
+from holdfast.trial.values import Opaque, fold_values, from_plain, replace_leaves
+
+
+class TrialHost:
+    """The entry of every worker process: `prepare` in the warm parent, `run` in each child."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._place = ("", "")
+
+    def prepare(self, payload: bytes) -> None:
+        import cloudpickle
+
+        self.take(cloudpickle.loads(payload))
+
+    def take(self, job: Job) -> None:
+        self._job = job
+        self._place = (socket.gethostname(), node_ip())
+
+    def run(self, channel: Transport) -> None:
+        """Host a trial; where workers are reused, one after the other until told to exit."""
+        assert self._job is not None
+        trainable: Trainable | None = None
+        while (message := channel.receive()) is not None and message[0] == "run":
+            # From the controller, which this process trusts as it trusts its own code.
+            trainable = self.host(channel, pickle.loads(message[1]), trainable)
+            if not self._job.reuse_actors:
+                break
+        if trainable is not None:
+            trainable.cleanup()
+
+    def host(
+        self, channel: Transport, assignment: Assignment, kept: Trainable | None
+    ) -> Trainable | None:
+        """One attempt. Returns the class trainable, which a later trial may use again."""
+        assert self._job is not None
+        session = Session(self._job, assignment, channel)
+        attempt = assignment.attempt
+        try:
+            prepare_directory(session)
+            with surroundings(session) as outlet:
+                channel.send(["started", attempt, os.getpid(), *self._place])
+                sessions.enter(session)
+                try:
+                    with stoppable(session):
+                        kept = _call(self._job.trainable, session, kept)
+                finally:
+                    sessions.leave()
+                    outlet.flush()
+        except TrialStopped:
+            channel.send(["returned", attempt])
+        except Unfit:
+            channel.send(["unfit", attempt])
+        except BaseException as error:
+            # Told to the controller, which decides whether there is another attempt.
+            failure = describe(error, "user")
+            _print_failure(session, failure)
+            channel.send(["raised", attempt, asdict(failure)])
+        else:
+            channel.send(["returned", attempt])
+        return kept
+
+
+class Unfit(Exception):
+    """The class trainable cannot be used for another config: a new process is needed."""
+
+
+def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:
+    config = config_of(session)
+    if isinstance(trainable, type):
+        used = _drive(trainable, config, session, kept)
+        return used if session.job.reuse_actors else None
+    trainable(config)
+    return None
+
+
+def config_of(session: Session) -> dict[str, Any]:
+    """The trial's config with the user's own objects in place."""
+    config = fold_values(from_plain(session.assignment.config), session.job.param_space)
+    loaded: dict[str, Any] = replace_leaves(config, lambda _path, leaf: _load(leaf))
+    return loaded
+
+
+def _load(leaf: Any) -> Any:
+    if not isinstance(leaf, Opaque):
+        return leaf
+    import cloudpickle
+
+    # The user's own object, which the controller of this experiment pickled.
+    return cloudpickle.loads(leaf.pickled)
+
+
+def _drive(
+    kind: Callable[[dict[str, Any]], Trainable],
+    config: dict[str, Any],
+    session: Session,
+    kept: Trainable | None,
+) -> Trainable:
+    """Step a class trainable until it is done or told to stop."""
+    if kept is not None:
+        if not kept.reset(config):
+            raise Unfit
+        trainable = kept
+    else:
+        trainable = kind(config)
+    assignment = session.assignment
+    checkpoint = session.checkpoint()
+    if checkpoint is not None:
+        trainable.restore(checkpoint)
+        trainable.begin_at(assignment.iteration, assignment.time_total_s)
+    saved_at = assignment.iteration
+    try:
+        while True:
+            result = trainable.train()
+            done = bool(result.get("done"))
+            wanted = _wants_checkpoint(session, trainable, result, done=done)
+            if wanted:
+                saved_at = trainable.iteration
+            session.report(
+                {key: value for key, value in result.items() if key not in _COUNTED},
+                _save(trainable, session) if wanted else None,
+            )
+            if done:
+                return trainable
+    except TrialStopped:
+        if session.job.checkpoint_at_end and saved_at < trainable.iteration:
+            session.save(_save(trainable, session))
+        raise
+    finally:
+        if not session.job.reuse_actors:
+            trainable.cleanup()
+
+
+# Counted by the session itself, over all attempts.
+_COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
+
+
+def _wants_checkpoint(
+    session: Session, trainable: Trainable, result: dict[str, Any], *, done: bool
+) -> bool:
+    frequency = session.job.checkpoint_frequency
+    if frequency and trainable.iteration % frequency == 0:
+        return True
+    return bool(result.get("should_checkpoint")) or (done and session.job.checkpoint_at_end)
+
+
+def _save(trainable: Trainable, session: Session) -> Checkpoint:
+    return trainable.save(str(session.staging_directory()))
+
+
+def describe(error: BaseException, kind: str) -> Failure:
+    """The error as text: its class need not exist, nor be picklable, anywhere else."""
+    shown = error.__traceback__
+    # The first frames are this module's: the user wants to see their own.
+    while shown is not None and shown.tb_frame.f_code.co_filename == __file__ and shown.tb_next:
+        shown = shown.tb_next
+    try:
+        message = str(error)
+    except Exception:  # a broken __str__ must not hide the error
+        message = "(its __str__ raised)"
+    lines = traceback.format_exception(type(error), error.with_traceback(shown), shown)
+    return Failure(
+        kind=kind,
+        type_name=type(error).__qualname__,
+        message=message,
+        traceback="".join(lines),
+        pid=os.getpid(),
+        hostname=socket.gethostname(),
+    )
+
+
+def _print_failure(session: Session, failure: Failure) -> None:
+    """Into the trial's own stderr, where whoever reads the log looks for it."""
+    if session.job.capture:
+        with open(session.trial_dir / session.job.log_names[1], "a") as log:
+            log.write(failure.traceback)
+
+
+def prepare_directory(session: Session) -> None:
+    """Make the trial's directory, and clear away what an attempt that died left unrecorded."""
+    directory = session.trial_dir
+    if session.assignment.attempt == 1 and not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(directory / STAGING, ignore_errors=True)
+    for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
+        number = found.name.removeprefix(CHECKPOINT_PREFIX)
+        if number.isdigit() and int(number) >= session.assignment.next_checkpoint:
+            shutil.rmtree(found)
+
+
+@contextmanager
+def surroundings(session: Session) -> Iterator[Outlet]:
+    """Working directory, environment and output of the trial."""
+    job, assignment = session.job, session.assignment
+    outlet = Outlet(session)
+    if job.capture:
+        _set_environment(assignment)
+        threads.reseed_libraries()
+        outlet.open()
+    if job.chdir:
+        os.chdir(session.trial_dir)
+    try:
+        yield outlet
+    finally:
+        if job.chdir:
+            os.chdir(job.working_dir)
+
+
+def _set_environment(assignment: Assignment) -> None:
+    cpus = assignment.resources.required_resources.get("CPU", 1)
+    threads.widen_loaded_pools(threads.release_limits(os.environ, cpus))
+    if assignment.sets_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
+
+
+class Outlet:
+    """Where the trial's stdout and stderr go: its files, and line by line to the controller."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def open(self) -> None:
+        job, directory = self._session.job, self._session.trial_dir
+        for fd, name in enumerate(job.log_names, start=1):
+            file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(file, fd)
+            os.close(file)
+        if job.echo:
+            for name in ("stdout", "stderr"):
+                stream = getattr(sys, f"__{name}__")
+                setattr(sys, name, Echo(stream, name, self._session.send_log))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+class Echo:
+    """A text stream that writes to a file and hands each whole line on."""
+
+    def __init__(self, file: TextIO, name: str, hand_on: Callable[[str, str], None]) -> None:
+        self._file = file
+        self._name = name
+        self._hand_on = hand_on
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        self._file.write(text)
+        if "\n" in text:
+            self._file.flush()
+        self._line += text
+        *lines, self._line = self._line.split("\n")
+        for line in lines:
+            self._hand_on(self._name, line)
+        return len(text)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@contextmanager
+def stoppable(session: Session) -> Iterator[None]:
+    """Let SIGTERM unwind user code between two lines; outside of it the order waits."""
+    if not session.job.capture:
+        yield
+        return
+
+    def unwind(_signum: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        session.stopping = True
+        raise TrialStopped("the trial was told to stop")
+
+    signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def node_ip() -> str:
+    """This machine's address on its default route; loopback where it has none.
+
+    Connecting a datagram socket sends nothing: it asks the kernel which address it would use.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+HOST = TrialHost()

@@ -1,0 +1,61 @@
+"""Names of everything that an experiment leaves on a disk or in a bucket. All are relative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.trial import TrialSpec
+
+JOURNAL = "journal"
+TUNER = "tuner.pkl"
+LOCK = ".lock"
+STAGING = ".staging"
+HEAD = "head.json"
+SNAPSHOT_PREFIX = "experiment_state-"
+VARIANTS_PREFIX = "basic-variant-state-"
+PARAMS = "params.json"
+RESULTS = "result.json"
+PROGRESS = "progress.csv"
+ERROR = "error.txt"
+STDOUT = "stdout"
+STDERR = "stderr"
+EVENTS_PREFIX = "events.out.tfevents."
+CHECKPOINT_PREFIX = "checkpoint_"
+# What holdfast itself writes into a trial's directory; everything else there is an artifact.
+TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
+    return name in TRIAL_FILES or name.startswith(EVENTS_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tree of one experiment under its local directory `root`."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.root / JOURNAL
+
+    @property
+    def tuner(self) -> Path:
+        return self.root / TUNER
+
+    @property
+    def lock(self) -> Path:
+        return self.root / LOCK
+
+    def trial(self, spec: TrialSpec) -> Path:
+        return self.root / spec.dirname
+
+    def checkpoint(self, spec: TrialSpec, record: CheckpointRecord) -> Path:
+        return self.root / spec.dirname / record.dirname
+
+    def staging(self, spec: TrialSpec) -> Path:
+        """Where checkpoints of a trial are put together: beside them, on the same filesystem."""
+        return self.root / spec.dirname / STAGING

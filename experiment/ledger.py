@@ -1,0 +1,126 @@
+"""The controller's side of the journal: append at once, make durable and projected behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from holdfast.runtime.service import Service
+from holdfast.runtime.wire import Message
+from holdfast.syncer.journal import Journal, Position
+
+# How long the scribe lets rows gather before it writes them: what a reader of result.json waits.
+_NUDGE_S = 0.05
+
+
+class Ledger:
+    """Owns the journal and the scribe that projects it."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        scribe: Service,
+        *,
+        fsync_period_s: float,
+        on_fault: Callable[[OSError], None],
+    ) -> None:
+        """`on_fault` is told when what was appended cannot be made durable."""
+        self._journal = journal
+        self._scribe = scribe
+        self._period_s = fsync_period_s
+        self._on_fault = on_fault
+        self._loop = asyncio.get_running_loop()
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._nudge_timer: asyncio.TimerHandle | None = None
+        self._syncing: asyncio.Task[None] | None = None
+        self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
+        self._scribe_done = asyncio.Event()
+
+    @property
+    def position(self) -> Position:
+        return self._journal.position
+
+    def append(self, payloads: Iterable[bytes]) -> None:
+        """One write; raises JournalFull."""
+        self._journal.append(payloads)
+        if self._sync_timer is None:
+            self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
+        if self._nudge_timer is None:
+            self._nudge_timer = self._loop.call_later(_NUDGE_S, self._nudge)
+
+    def when_durable(self, act: Callable[[], None]) -> None:
+        """Call `act` once everything appended so far outlives a power cut."""
+        self._after_sync.append((self._journal.position, act))
+
+    def rotate(self) -> int:
+        """Seal the segment and return its number; it is durable at the next sync."""
+        return self._journal.rotate()
+
+    async def sync(self) -> None:
+        """Make everything appended so far durable now."""
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
+        await self._sync()
+
+    def _begin_sync(self) -> None:
+        self._sync_timer = None
+        if self._syncing is None:
+            self._syncing = self._loop.create_task(self._sync())
+            self._syncing.add_done_callback(self._synced)
+
+    def _synced(self, _: asyncio.Task[None]) -> None:
+        self._syncing = None
+
+    async def _sync(self) -> None:
+        try:
+            position = await self._loop.run_in_executor(None, self._journal.sync)
+        except OSError as error:
+            self._on_fault(error)
+            return
+        while self._after_sync and self._after_sync[0][0] <= position:
+            self._after_sync.popleft()[1]()
+
+    def _nudge(self) -> None:
+        self._nudge_timer = None
+        position = self._journal.position
+        self._scribe.send(["upto", position.segment, position.offset])
+
+    def on_scribe(self, message: Message) -> str | None:
+        """Take in what the scribe says; a text is for the user."""
+        match message:
+            case ["trouble", str(text)]:
+                return text
+            case ["done"]:
+                self._scribe_done.set()
+            case _:
+                raise ValueError(f"not a message of the scribe: {message!r:.100}")
+        return None
+
+    async def finish(self, deadline_s: float) -> str | None:
+        """Sync, let the scribe catch up and end; return what to tell the user."""
+        for timer in (self._sync_timer, self._nudge_timer):
+            if timer is not None:
+                timer.cancel()
+        await self.sync()
+        self._nudge()
+        self._scribe.send(["close"])
+        told = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                ended = asyncio.ensure_future(self._scribe.ended)
+                done = asyncio.ensure_future(self._scribe_done.wait())
+                await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED)
+                done.cancel()
+        except TimeoutError:
+            told = (
+                f"result.json, progress.csv and snapshots were not complete after {deadline_s:g} s; "
+                f"the journal is, and they are written again from it on a restore"
+            )
+            self._scribe.kill()
+        await self._scribe.close()
+        return told
+
+    def close(self) -> None:
+        """The end of the journal."""
+        self._journal.close()

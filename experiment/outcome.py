@@ -1,0 +1,248 @@
+"""What an experiment has come to: which trial is best, and a table of them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.ranking import (
+    NoBestResult,
+    check_mode,
+    columns_of,
+    dataframe,
+    index_of_best,
+    is_better,
+    numeric,
+    reported_names,
+)
+from holdfast.experiment.result import (
+    Result,
+    has_reported_since_start,
+    told_row,
+    trial_metrics,
+)
+from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.location import Location
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status, Trial, TrialSpec
+
+if TYPE_CHECKING:
+    import pandas
+
+T = TypeVar("T")
+
+SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
+_READERS = 16
+_AHEAD = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an experiment has come to. Cheap to make: results are made, and files read, on demand.
+
+    `location` is the experiment's place in storage, `layout` its local directory where there is
+    one. `metric` and `mode` are the goal that the experiment was given, None where it had none.
+    """
+
+    trials: Mapping[str, Trial]
+    location: Location
+    layout: Layout | None
+    metric: str | None = None
+    mode: str | None = None
+    resolve_config: ResolveConfig = config_without_code
+    _results: dict[str, Result] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def result(self, trial: Trial) -> Result:
+        """The trial's result, the same object each time."""
+        made = self._results.get(trial.trial_id)
+        if made is None:
+            made = Result.of_trial(trial, self.location, self.layout, self.resolve_config)
+            self._results[trial.trial_id] = made
+        return made
+
+    def reachable(self, trial: Trial) -> Trial:
+        """The trial without checkpoints that were not persisted and are not on this machine."""
+        kept = tuple(
+            record
+            for record in trial.checkpoints
+            if self._folder(trial.spec).checkpoint(record.dirname, persisted=record.committed)
+        )
+        return replace(trial, checkpoints=kept)
+
+    def checkpoint(self, spec: TrialSpec, record: CheckpointRecord) -> Checkpoint:
+        """A checkpoint of a trial that is `reachable`: where it is persisted, else here."""
+        folder = self._folder(spec)
+        here = folder.checkpoint(record.dirname, persisted=record.committed)
+        return here or Checkpoint.from_location(folder.location.child(record.dirname))
+
+    def rows(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, list[Row]]]:
+        """Each trial with the rows of every iteration. Raises StorageError, OSError."""
+
+        def of(trial: Trial, folder: TrialFolder) -> list[Row]:
+            told = [] if trial.row is None else [told_row(trial)]
+            return folder.rows() or told
+
+        return self._read(trials, of)
+
+    def metrics(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Row]]:
+        """Each trial with what `Result.metrics` is. Raises StorageError, OSError."""
+        return self._read(
+            trials, lambda trial, folder: trial_metrics(trial, folder, self.resolve_config)
+        )
+
+    def _read(
+        self, trials: Sequence[Trial], read: Callable[[Trial, TrialFolder], T]
+    ) -> Iterator[tuple[Trial, T]]:
+        """A few at a time: a request to a bucket takes some 20 ms, most of it waiting."""
+
+        def of(trial: Trial) -> tuple[Trial, T]:
+            return trial, read(trial, self._folder(trial.spec))
+
+        if self.layout is not None or len(trials) < 2:
+            yield from map(of, trials)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_READERS, "holdfast-read") as pool:
+            for at in range(0, len(trials), _AHEAD):
+                yield from pool.map(of, trials[at : at + _AHEAD])
+
+    def _folder(self, spec: TrialSpec) -> TrialFolder:
+        return TrialFolder.of(spec, self.location, self.layout)
+
+    def goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
+        """What is asked for, else what the experiment was given. Raises InvalidConfig."""
+        metric, mode = metric or self.metric, mode or self.mode
+        if metric is None:
+            names = reported_names(map(told_row, self._reporting()))
+            raise InvalidConfig(
+                "no metric is given: name it here, or in TuneConfig(metric=...) before fit(). "
+                f"Reported were: {', '.join(names) or 'none'}"
+            )
+        if mode is None:
+            raise InvalidConfig(
+                f"no mode is given for the metric {metric!r}: 'max' or 'min', here or in "
+                f"TuneConfig(mode=...) before fit()"
+            )
+        return metric, check_mode(mode)
+
+    def best(
+        self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
+    ) -> Trial:
+        """The trial with the best `metric`. Raises NoBestResult, InvalidConfig for a bad scope.
+
+        `scope` says what counts of a trial: its "last" value, its best of "all", the average of
+        all ("avg"), of the last 5 or of the last 10 ("last-5-avg", "last-10-avg"). NaN is never
+        better than a number. With `filter_nan_and_inf` NaN and infinite values cannot win at all:
+        "all" passes them over, and an average with one among its values does not count.
+        """
+        if scope not in SCOPES:
+            raise InvalidConfig(f"scope must be one of {SCOPES}, not {scope!r}")
+        best: tuple[float, Trial] | None = None
+        seen = 0
+        for trial, values in self._values(metric, scope):
+            value = _score(values, scope, mode, finite=filter_nan_and_inf)
+            seen += bool(values)
+            if value is None or (filter_nan_and_inf and not math.isfinite(value)):
+                continue
+            if best is None or is_better(value, best[0], mode):
+                best = value, trial
+        if best is None:
+            raise self._no_best(metric, seen)
+        return best[1]
+
+    def _values(self, metric: str, scope: str) -> Iterator[tuple[Trial, list[float]]]:
+        """Each trial that reported with its values of `metric`: one for "last", else all."""
+        trials, told = self._reporting(), []
+        if scope == "last":
+            told = [(trial, _numbers([told_row(trial)], metric)) for trial in trials]
+            told = [(t, values) for t, values in told if values and has_reported_since_start(t)]
+            yield from told
+        # For "last" also those are read of which another report than the newest may count: it
+        # does not hold the metric, or an attempt was rolled back and has not reported again.
+        known = {trial.trial_id for trial, _ in told}
+        for trial, rows in self.rows([t for t in trials if t.trial_id not in known]):
+            yield trial, _numbers(rows, metric)
+
+    def _no_best(self, metric: str, seen: int) -> NoBestResult:
+        reporting, states = self._reporting(), self.states() or "there is no trial"
+        if not reporting:
+            errors = (trial.error for trial in self.trials.values() if trial.error is not None)
+            first = next((f". The first error was: {error.headline}" for error in errors), "")
+            return NoBestResult(f"no trial has reported anything: {states}{first}", metric)
+        names = reported_names(map(told_row, reporting))
+        if seen:
+            message = f"{metric!r} is NaN or infinite in all {seen} trials that reported it"
+        else:
+            message = f"no trial reported a number {metric!r} ({states})"
+        return NoBestResult(f"{message}. Reported were: {', '.join(names)}", metric, names)
+
+    def _reporting(self) -> list[Trial]:
+        return [trial for trial in self.trials.values() if trial.row is not None]
+
+    def states(self) -> str:
+        """As in "3 TERMINATED, 1 ERROR"."""
+        counts: dict[Status, int] = {}
+        for trial in self.trials.values():
+            counts[trial.status] = counts.get(trial.status, 0) + 1
+        return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+    def table(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
+        """A line for each trial: its last row, or with `metric` its row with the best value.
+
+        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. Trials
+        that have no such row are left out where `metric` is given. Raises PandasMissing,
+        InvalidConfig, NoBestResult.
+        """
+        if metric is None and mode is not None:
+            raise InvalidConfig(f"mode={mode!r} says nothing without a metric: give both")
+        if metric is None:
+            found = list(self.metrics(list(self.trials.values())))
+        else:
+            found = self._best_rows(*self.goal(metric, mode))
+        return dataframe([self._flat(trial, row) for trial, row in found])
+
+    def _best_rows(self, metric: str, mode: str) -> list[tuple[Trial, Row]]:
+        found, seen = [], 0
+        for trial, rows in self.rows(self._reporting()):
+            seen += bool(_numbers(rows, metric))
+            at = index_of_best(rows, metric, mode)
+            if at is not None:
+                found.append((trial, rows[at]))
+        if not found:
+            raise self._no_best(metric, seen)
+        return found
+
+    def _flat(self, trial: Trial, row: Row) -> Row:
+        metrics = {key: value for key, value in row.items() if key != "config"}
+        config = columns_of({"config": self.resolve_config(trial.spec.config)})
+        logdir = self.location.child(trial.spec.dirname).path
+        return {**columns_of(metrics), **config, "logdir": logdir}
+
+
+def _numbers(rows: Sequence[Row], metric: str) -> list[float]:
+    return [value for row in rows if (value := numeric(row, metric)) is not None]
+
+
+def _score(values: Sequence[float], scope: str, mode: str, *, finite: bool) -> float | None:
+    """What counts of a trial's values, oldest first; None where it has none."""
+    if not values:
+        return None
+    match scope:
+        case "last":
+            return values[-1]
+        case "all":
+            counted = [v for v in values if not math.isnan(v) and (math.isfinite(v) or not finite)]
+            return (max if mode == "max" else min)(counted, default=math.nan)
+        case _:
+            few = {"last-5-avg": 5, "last-10-avg": 10}.get(scope, len(values))
+            counted = list(values[-few:])
+            return sum(counted) / len(counted)

@@ -1,0 +1,76 @@
+"""Pickling what is the user's, and saying which part of it cannot be pickled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.trial.errors import TuneError
+
+_DEPTH = 4
+
+
+class NotPicklable(TuneError, TypeError):
+    """A user's object cannot travel to a worker process; the message names the part at fault."""
+
+
+def dumps(value: object, what: str) -> bytes:
+    """`value` by cloudpickle, classes and functions of `__main__` by value.
+
+    Raises NotPicklable, naming the innermost attribute, closure variable or key that is at fault.
+    """
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:  # whatever a user's __reduce__ raises is told to the user
+        path, culprit = _culprit(value, what, _DEPTH)
+        raise NotPicklable(
+            f"{what} cannot be sent to a worker process: {path} is a "
+            f"{type(culprit).__qualname__} and cannot be pickled ({type(error).__name__}: "
+            f"{error}). Create it inside the function, or in setup()"
+        ) from error
+    return data
+
+
+def _culprit(value: object, path: str, depth: int) -> tuple[str, object]:
+    """The innermost part that fails alone."""
+    if depth:
+        for name, part in _parts(value):
+            if not _pickles(part):
+                return _culprit(part, f"{path}{name}", depth - 1)
+    return path, value
+
+
+def _pickles(value: object) -> bool:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # the answer is what was asked for
+        return False
+    return True
+
+
+def _parts(value: object) -> Iterator[tuple[str, Any]]:
+    if inspect.isfunction(value):
+        names = inspect.getclosurevars(value)
+        for kind, found in (("variable", names.nonlocals), ("global", names.globals)):
+            for name, part in found.items():
+                yield f": the {kind} {name!r}", part
+        for at, default in enumerate(value.__defaults__ or ()):
+            yield f": default {at}", default
+    elif inspect.isclass(value):
+        for name, part in vars(value).items():
+            if inspect.isfunction(part) or not name.startswith("__"):
+                yield f".{name}", part
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield f"[{key!r}]", part
+    elif isinstance(value, (list, tuple)):
+        for at, part in enumerate(value):
+            yield f"[{at}]", part
+    elif hasattr(value, "__dict__"):
+        for name, part in vars(value).items():
+            yield f".{name}", part

@@ -1,0 +1,256 @@
+"""Where an experiment lies: its local tree, and the storage that keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.layout import HEAD, JOURNAL, TUNER, Layout
+from holdfast.experiment.recovery import NothingToRestore, recover
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.snapshots import find_beginning
+from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.syncer.download import with_store
+from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.errors import NotStored, StorageError
+from holdfast.syncer.location import Location
+from holdfast.syncer.preflight import preflight
+from holdfast.syncer.store import Store
+from holdfast.trial.errors import ExperimentExists, TuneError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`layout` is the tree on this machine; `remote` is where it is persisted, None where the tree
+    itself lies in the storage. `location` is the experiment's folder as users see it."""
+
+    layout: Layout
+    location: Location
+    remote: Location | None
+
+
+def find_place(
+    storage_path: str | os.PathLike[str] | None,
+    filesystem: object | None,
+    name: str,
+    settings: Settings,
+    environ: Mapping[str, str],
+) -> Place:
+    """A local storage path is used as it is, with nothing copied twice, unless
+    RAY_AIR_LOCAL_CACHE_DIR names another directory to work in.
+
+    Raises InvalidLocation.
+    """
+    location = Location.resolve(storage_path, filesystem, environ).child(name)
+    local = location.local_path
+    work = settings.local_dir / name
+    if local is not None and (not settings.explicit_local_dir or Path(local) == work):
+        return Place(layout=Layout(Path(local)), location=location, remote=None)
+    return Place(layout=Layout(work), location=location, remote=location)
+
+
+def check_storage(place: Place) -> None:
+    """Try to write where results will go, before trial 1.
+
+    Raises StorageError, saying what was tried and what answered.
+    """
+    try:
+        place.layout.root.mkdir(parents=True, exist_ok=True)
+        probe = place.layout.root / f".writable-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(
+            "write to",
+            str(place.layout.root),
+            error.strerror or str(error),
+            "Choose another RunConfig(storage_path=...) or RAY_AIR_LOCAL_CACHE_DIR",
+        ) from error
+    if place.remote is not None:
+        where = place.remote.public
+        with_store(place.remote, lambda store: preflight(store, where))
+
+
+def check_free(place: Place) -> bool:
+    """Whether an experiment of this name was here before; it is finished then.
+
+    The rule for `fit()` under a name that exists: a finished experiment may be followed by
+    another, whose trials get folders and a journal segment of their own; an unfinished one is
+    refused, for a second run would make it impossible to go on with.
+
+    Raises ExperimentExists.
+    """
+    exists = find_beginning(place.layout.journal) is not None
+    if not exists and place.remote is not None:
+        exists = _fetch_state(place)
+    if not exists:
+        return False
+    machine = recover(place.layout).machine
+    if machine.finished and machine.ending is None:
+        return True
+    left = sum(not trial.status.is_final for trial in machine.trials.values())
+    raise ExperimentExists(
+        f"{place.location.public} holds an experiment that is not finished ({len(machine.trials)} "
+        f"trials so far, {left} of them unfinished). Go on with it: "
+        f"Tuner.restore({place.location.public!r}, trainable=...).fit(); or start anew under "
+        f"another RunConfig(name=...), or delete the folder",
+        place.location.public,
+    )
+
+
+def bring(place: Place) -> None:
+    """Have the newest state of the experiment here, from storage where that is newer.
+
+    Raises NothingToRestore, StorageError, or TuneError where another experiment is in the way.
+    """
+    if place.remote is None:
+        return
+    if find_beginning(place.layout.journal) is None:
+        if not _fetch_state(place):
+            raise NothingToRestore(
+                f"there is no experiment in {place.location.public}: it has no {HEAD}"
+            )
+        return
+    head = with_store(place.remote, _read_head)
+    if head is None or _is_ahead(place.layout, head):
+        return
+    aside = place.layout.root.with_name(f"{place.layout.root.name}.before-{head['epoch'][-6:]}")
+    if aside.exists():
+        raise TuneError(
+            f"{place.layout.root} is older than {place.location.public} and {aside} is in the "
+            f"way: move one of them"
+        )
+    place.layout.root.rename(aside)
+    _fetch_state(place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An experiment that can be taken up; its state is on this machine."""
+
+    place: Place
+    spec: ExperimentSpec
+    parent: str
+    name: str
+
+    def tuner_file(self, *, needed: bool) -> TunerFile | None:
+        """Raises BrokenTunerFile, unless nothing in it is needed."""
+        try:
+            return TunerFile(self.place.layout.tuner)
+        except BrokenTunerFile:
+            if needed:
+                raise
+            return None
+
+
+def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The storage path and the name in a path to an experiment; a query stays with the storage."""
+    base, mark, query = os.fspath(path).partition("?")
+    parent, _, name = base.rstrip("/").rpartition("/")
+    if "://" not in base:
+        parent, name = os.path.split(os.path.abspath(os.path.expanduser(base)))
+    return f"{parent}{mark}{query}", name
+
+
+def is_experiment(
+    path: str | os.PathLike[str],
+    filesystem: object | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+) -> bool:
+    parent, name = _split_for(path, filesystem)
+    place = find_place(parent, filesystem, name, settings, environ)
+    if find_beginning(place.layout.journal) is not None:
+        return True
+    return place.remote is not None and with_store(place.remote, _read_head) is not None
+
+
+def open_for_restore(
+    path: str | os.PathLike[str],
+    filesystem: object | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+) -> Found:
+    """Raises NothingToRestore, StorageError."""
+    parent, name = _split_for(path, filesystem)
+    place = find_place(parent, filesystem, name, settings, environ)
+    bring(place)
+    beginning = find_beginning(place.layout.journal)
+    if beginning is None:
+        raise NothingToRestore(f"there is no experiment in {place.location.public}")
+    return Found(place=place, spec=beginning.spec, parent=parent, name=name)
+
+
+def _split_for(
+    path: str | os.PathLike[str], filesystem: object | None
+) -> tuple[str, str]:
+    if filesystem is None:
+        return _split(path)
+    parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
+    return parent, name
+
+
+def _is_ahead(layout: Layout, head: Mapping[str, Any]) -> bool:
+    """Whether the journal here holds all that the head in storage names, of the same run."""
+    beginning = find_beginning(layout.journal)
+    assert beginning is not None
+    if beginning.spec.experiment_id != head["experiment_id"]:
+        raise TuneError(
+            f"{layout.root} holds another experiment of the same name: set "
+            f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
+        )
+    return all(_has_segment(layout, segment) for segment in head["segments"])
+
+
+def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
+    path = layout.journal / segment["name"]
+    if not path.exists():
+        return False
+    data = path.read_bytes()[: segment["size"]]
+    return len(data) == segment["size"] and zlib.crc32(data) == segment["crc32"]
+
+
+def _fetch_state(place: Place) -> bool:
+    """Download journal and tuner.pkl; False where there is no experiment."""
+    assert place.remote is not None
+    return with_store(place.remote, lambda store: _download(store, place.layout))
+
+
+async def _read_head(store: Store) -> dict[str, Any] | None:
+    try:
+        head: dict[str, Any] = json.loads(await store.read(HEAD))
+    except NotStored:
+        return None
+    return head
+
+
+async def _download(store: Store, layout: Layout) -> bool:
+    head = await _read_head(store)
+    if head is None:
+        return False
+    layout.journal.mkdir(parents=True, exist_ok=True)
+    async with asyncio.TaskGroup() as tasks:
+        for segment in head["segments"]:
+            tasks.create_task(_download_segment(store, layout, segment))
+    try:
+        write_atomic(layout.tuner, await store.read(TUNER))
+    except NotStored:
+        # Only needed where restore() is given no trainable, and it is told then.
+        return True
+    return True
+
+
+async def _download_segment(store: Store, layout: Layout, segment: Mapping[str, Any]) -> None:
+    key = f"{JOURNAL}/{segment['name']}"
+    target = layout.root / key
+    await store.get(key, target)
+    if not _has_segment(layout, segment):
+        target.unlink()
+        raise StorageError("read", key, "its size or checksum is not what the head says")

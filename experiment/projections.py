@@ -1,0 +1,377 @@
+"""The files of each trial, written from the journal: params.json, result.json, progress.csv,
+TensorBoard's event file and error.txt.
+
+Whatever happens to them, the journal can write them again. So nothing here calls fsync, and a file
+that cannot be written, or that something else has changed, is not repaired in place: its trial is
+given up, and the scribe projects it anew from the beginning.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment import tensorboard
+from holdfast.experiment.layout import ERROR, EVENTS_PREFIX, PARAMS, PROGRESS, RESULTS, Layout
+from holdfast.experiment.rows import (
+    CONFIG,
+    encode,
+    error_entry,
+    flatten_row,
+    result_row,
+    shown,
+    shown_config,
+)
+from holdfast.syncer.durable import TEMPORARY
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Status, Trial, TrialSpec
+
+# Users' scripts may write event files of their own into the same directory: these are ours.
+EVENTS_SUFFIX = ".holdfast"
+
+
+class Changed(OSError):
+    """A file is not as it was left: something else has written, cut or removed it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.ESTALE, "changed by something else than holdfast", str(path))
+
+
+class TrialFiles:
+    """The projections of all trials that are not final. No file stays open between flushes:
+    opening one for a batch of rows costs 10 us, and a thousand trials would need 4,000 handles.
+
+    No method raises OSError: `behind` says which trials' files are not as the journal says, and
+    why. What is told of such a trial is ignored until it is created again.
+    """
+
+    def __init__(self, layout: Layout, *, with_tensorboard: bool, with_config: bool) -> None:
+        self._layout = layout
+        self._with_tensorboard = with_tensorboard
+        self._with_config = with_config
+        self._records: dict[str, _TrialRecord] = {}
+        self._unwritten: dict[str, _TrialRecord] = {}
+        self.behind: dict[str, OSError] = {}
+
+    @property
+    def alive(self) -> tuple[str, ...]:
+        """The trials that were created and have not ended."""
+        return tuple(self._records)
+
+    def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
+        """Make the directory and params.json; `anew` removes what an earlier scribe left."""
+        self.behind.pop(spec.trial_id, None)
+        self._records[spec.trial_id] = _TrialRecord(
+            self._layout.trial(spec),
+            spec,
+            with_tensorboard=self._with_tensorboard,
+            with_config=self._with_config,
+        )
+        self._with(spec.trial_id, lambda record: record.create(anew=anew))
+
+    def begin_attempt(self, trial: Trial, now: float) -> None:
+        """An attempt has started: rows after the iteration that it resumes from are gone."""
+        self._with(trial.trial_id, lambda record: record.roll_back(trial, now))
+
+    def add_row(self, trial: Trial, event: Reported) -> None:
+        """Take in an accepted report; `trial` is the trial after it. Written by `flush`."""
+        record = self._records.get(trial.trial_id)
+        if record is None:
+            self._miss(trial.trial_id)
+            return
+        record.add(trial, event)
+        self._unwritten[trial.trial_id] = record
+        checkpoint = event.checkpoint
+        if checkpoint is not None:
+            self._with(trial.trial_id, lambda record: record.mark(trial, checkpoint.iteration))
+
+    def fail(self, trial: Trial, failure: Failure, now: float) -> None:
+        """An attempt of the trial failed; `trial` is the trial before."""
+        text = error_entry(trial.attempt, failure, now)
+        self._with(trial.trial_id, lambda record: record.fail(text))
+
+    def end(self, trial: Trial, now: float, *, forget: bool = True) -> None:
+        """The trial is final: write what is left.
+
+        It is not forgotten where it may be taken up again: in an older part of the journal.
+        """
+        self._with(trial.trial_id, lambda record: record.end(trial.status, now))
+        if forget:
+            self.forget(trial.trial_id)
+
+    def forget(self, trial_id: str) -> None:
+        self._records.pop(trial_id, None)
+        self._unwritten.pop(trial_id, None)
+
+    def flush(self) -> None:
+        """Give everything that was told so far to the operating system."""
+        for trial_id in list(self._unwritten):
+            self._with(trial_id, _TrialRecord.flush)
+        self._unwritten.clear()
+
+    def _with(self, trial_id: str, action: Callable[[_TrialRecord], object]) -> None:
+        record = self._records.get(trial_id)
+        if record is None:
+            self._miss(trial_id)
+            return
+        try:
+            action(record)
+        except OSError as error:
+            error.filename = error.filename or str(record.folder)  # a full disk names no file
+            self.behind[trial_id] = error
+            del self._records[trial_id]
+            self._unwritten.pop(trial_id, None)
+
+    def _miss(self, trial_id: str) -> None:
+        """The trial had ended in the files' view: only the journal knows what they hold."""
+        if trial_id not in self.behind:
+            self.behind[trial_id] = OSError(errno.ESTALE, "taken up again", trial_id)
+
+
+class _Growing:
+    """A file that grows at its end, and of which the size is known."""
+
+    __slots__ = ("path", "size")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+
+    def append(self, data: bytes) -> None:
+        """Raises OSError; a part may then have been written, and the trial is given up."""
+        if not data:
+            return
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_TRUNC
+        descriptor = os.open(self.path, flags, 0o644)
+        try:
+            if self.size and os.fstat(descriptor).st_size != self.size:
+                raise Changed(self.path)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        finally:
+            os.close(descriptor)
+        self.size += len(data)
+
+    def cut(self, size: int) -> None:
+        """Leave the first `size` bytes: a reader sees the old file or the new one, whole."""
+        if size == self.size:
+            return
+        if size:
+            replace_file(self.path, self.head(size))
+        else:
+            self.path.unlink(missing_ok=True)
+        self.size = size
+
+    def head(self, size: int) -> bytes:
+        """Raises Changed where the file has no such beginning any more."""
+        with self.path.open("rb") as file:
+            data = file.read(size)
+        if len(data) != size:
+            raise Changed(self.path)
+        return data
+
+
+class _Table(_Growing):
+    """progress.csv: a metric that appears late adds a column, and no row loses one."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.columns: dict[str, None] = {}
+        self.rows = 0
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        flat = [flatten_row(row) for row in rows]
+        known = len(self.columns)
+        for row in flat:
+            if not row.keys() <= self.columns.keys():
+                self.columns.update(dict.fromkeys(row))
+        if self.rows and len(self.columns) > known:
+            self._rewrite(self.rows)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if not self.rows:
+            writer.writerow(self.columns)
+        writer.writerows([[row.get(name) for name in self.columns] for row in flat])
+        self.append(text.getvalue().encode())
+        self.rows += len(flat)
+
+    def keep(self, rows: int) -> None:
+        """Leave the first `rows` rows."""
+        if not rows:
+            self.cut(0)
+            self.columns.clear()
+        elif rows != self.rows:
+            self._rewrite(rows)
+        self.rows = rows
+
+    def _rewrite(self, rows: int) -> None:
+        csv.field_size_limit(1 << 30)  # a list of a thousand numbers is a cell like any other
+        reader = csv.reader(io.StringIO(self.head(self.size).decode(), newline=""))
+        narrow = len(next(reader))
+        padding = [""] * (len(self.columns) - narrow)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(self.columns)
+        writer.writerows([*row, *padding] for row in islice(reader, rows))
+        data = text.getvalue().encode()
+        replace_file(self.path, data)
+        self.size = len(data)
+
+
+class _Curves(_Growing):
+    """The event file of TensorBoard, made with the first row."""
+
+    __slots__ = ("_folder", "_named_at")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._folder = folder
+        self._named_at = 0
+
+    def add(self, config: Mapping[str, Any], rows: Sequence[_Row]) -> None:
+        parts = [tensorboard.scalars(row.values, row.iteration, row.at) for row in rows]
+        if not self.size:
+            began = rows[0].at
+            self.path = self._named(began)
+            parts = [tensorboard.opening(began), tensorboard.session_start(config, began), *parts]
+        self.append(b"".join(parts))
+
+    def restart(self, size: int, now: float) -> None:
+        """Keep `size` bytes under a newer name: a TensorBoard that runs reads files in turn and
+        only forwards, so it takes no notice of one that becomes shorter."""
+        if size == self.size:
+            return
+        old = self.path
+        if size:
+            kept = self.head(size)
+            self.path = self._named(now)
+            replace_file(self.path, kept)
+        old.unlink(missing_ok=True)
+        self.size = size
+
+    def _named(self, now: float) -> Path:
+        self._named_at = max(int(now), self._named_at + 1)
+        name = f"{EVENTS_PREFIX}{self._named_at}.{socket.gethostname()}{EVENTS_SUFFIX}"
+        return self._folder / name
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    values: dict[str, Any]
+    iteration: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How long the files were when the row of a checkpoint had been written."""
+
+    results: int = 0
+    rows: int = 0
+    curves: int = 0
+
+
+class _TrialRecord:
+    """The files of one trial."""
+
+    def __init__(
+        self, folder: Path, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
+    ) -> None:
+        self.folder = folder
+        self._config = shown_config(spec.config)
+        self._line_end = f', "{CONFIG}": {encode(self._config)}}}\n' if with_config else "}\n"
+        self._results = _Growing(folder / RESULTS)
+        self._progress = _Table(folder / PROGRESS)
+        self._errors = _Growing(folder / ERROR)
+        self._curves = _Curves(folder) if with_tensorboard else None
+        self._marks = {0: _Mark()}
+        self._waiting: list[_Row] = []
+        self._resumed_at_s = 0.0
+        self._ended = False
+
+    def create(self, *, anew: bool) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if anew:
+            self._sweep()
+        params = json.dumps(self._config, indent=2, default=shown) + "\n"
+        _Growing(self.folder / PARAMS).append(params.encode())
+
+    def _sweep(self) -> None:
+        for name in os.listdir(self.folder):
+            events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
+            if events or name in (RESULTS, PROGRESS, ERROR):
+                (self.folder / name).unlink(missing_ok=True)
+
+    def add(self, trial: Trial, event: Reported) -> None:
+        row = result_row(trial, event, resumed_at_s=self._resumed_at_s, with_config=False)
+        self._waiting.append(_Row(row, event.iteration, event.timestamp))
+
+    def mark(self, trial: Trial, iteration: int) -> None:
+        """The trial may be rolled back to here."""
+        self.flush()
+        curves = self._curves.size if self._curves else 0
+        self._marks[iteration] = _Mark(self._results.size, self._progress.rows, curves)
+        if len(self._marks) > 2 * len(trial.checkpoints) + 8:
+            kept = {0, *(checkpoint.iteration for checkpoint in trial.checkpoints)}
+            self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
+
+    def roll_back(self, trial: Trial, now: float) -> None:
+        self._resumed_at_s = trial.time_total_s
+        self._ended = False
+        self.flush()
+        self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
+        mark = self._marks[max(self._marks)]
+        self._results.cut(mark.results)
+        self._progress.keep(mark.rows)
+        if self._curves:
+            self._curves.restart(mark.curves, now)
+
+    def fail(self, text: str) -> None:
+        self._errors.append(text.encode())
+
+    def flush(self) -> None:
+        rows, self._waiting = self._waiting, []
+        if not rows:
+            return
+        self._results.append("".join(map(self._line, rows)).encode())
+        self._progress.add([row.values for row in rows])
+        if self._curves:
+            self._curves.add(self._config, rows)
+
+    def end(self, status: Status, now: float) -> None:
+        self.flush()
+        if self._curves and self._curves.size and not self._ended:
+            succeeded = status is Status.TERMINATED
+            self._curves.append(tensorboard.session_end(succeeded=succeeded, wall_time=now))
+        self._ended = True
+
+    def _line(self, row: _Row) -> str:
+        if CONFIG in row.values:  # a metric of the user's
+            return encode(row.values) + "\n"
+        return encode(row.values)[:-1] + self._line_end
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """A reader sees the old file or the new one, whole; a power cut may lose both."""
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

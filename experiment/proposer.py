@@ -1,0 +1,170 @@
+"""Makes trials: asks the search for a config, and gives the trial its name, folder and resources.
+
+Everything in here may call the user's code (a searcher, `sample_from`, name creators, a function
+of resources); where it does, `runs_user_code` says so and the controller calls it in a thread.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.experiment.pickling import dumps
+from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
+from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import TrialSpec
+from holdfast.trial.values import Opaque, fold_values, format_tag, seal, summarize
+from holdfast.trial.variants import Space, Variant, has_user_code
+
+Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
+_LONGEST_NAME = 180
+_UNSAFE = re.compile(r"[^\w.,=+-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """The user's functions that name trials and their folders; they see a `ProposedTrial`."""
+
+    trial: Callable[[Any], str] | None = None
+    directory: Callable[[Any], str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedTrial:
+    """What name creators see: a trial that is about to be made."""
+
+    trial_id: str
+    trainable_name: str
+    config: Mapping[str, Any]
+    evaluated_params: Mapping[str, Any]
+    experiment_tag: str
+
+    def __str__(self) -> str:
+        return f"{self.trainable_name}_{self.trial_id}"
+
+
+class Proposer:
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        param_space: Mapping[str, Any],
+        search: BasicVariantGenerator | Searcher,
+        resources: Resources,
+        naming: Naming,
+    ) -> None:
+        """Raises InvalidSearchSpace for a space that cannot be sampled."""
+        self._spec = spec
+        self._param_space = param_space
+        self._search = search
+        self._resources = resources
+        self._naming = naming
+        self._space: Space | None = None
+        self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
+        if isinstance(search, BasicVariantGenerator):
+            self._space = Space(
+                param_space,
+                points_to_evaluate=search.points_to_evaluate,
+                constant_grid_search=search.constant_grid_search,
+            )
+            self._total = self._space.total(spec.num_samples)
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there will be; None for without end."""
+        return self._total
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        return () if self._space is None else self._space.notices
+
+    @property
+    def runs_user_code(self) -> bool:
+        return (
+            self._space is None
+            or not isinstance(self._resources, PlacementGroupFactory)
+            or self._naming.trial is not None
+            or self._naming.directory is not None
+            or has_user_code(self._param_space)
+        )
+
+    def propose(self, index: int) -> Suggested | SearchEnded | None:
+        """Trial number `index`, or that there is none, or None for «not now».
+
+        Raises InvalidSearchSpace or whatever the user's code raises.
+        """
+        if self._total is not None and index >= self._total:
+            return SearchEnded()
+        trial_id = f"{self._spec.run}_{index:05d}"
+        if self._space is not None:
+            return Suggested(spec=self._make(trial_id, self._draw(index)))
+        assert isinstance(self._search, Searcher)
+        answer = self._search.suggest(trial_id)
+        if answer == Searcher.FINISHED:
+            return SearchEnded()
+        if answer is None:
+            return None
+        return Suggested(spec=self._make(trial_id, self._merged(index, answer)))
+
+    def _draw(self, index: int) -> Variant:
+        assert self._space is not None
+        rng = random.Random(f"{self._spec.seed}/{self._space.stream(index)}")
+        return self._space.variant(index, rng)
+
+    def _merged(self, index: int, answer: Any) -> Variant:
+        if not isinstance(answer, Mapping):
+            raise TuneError(
+                f"{type(self._search).__name__}.suggest() must return a dict, None or "
+                f"Searcher.FINISHED, not {answer!r:.100}"
+            )
+        return Variant(index=index, config=dict(answer), evaluated=dict(answer))
+
+    def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
+        config = seal(variant.config, _pickle)
+        tag = format_tag(variant.index, variant.evaluated)
+        name = f"{self._spec.trainable}_{trial_id}"
+        proposed = ProposedTrial(
+            trial_id=trial_id,
+            trainable_name=self._spec.trainable,
+            config=config,
+            evaluated_params=variant.evaluated,
+            experiment_tag=tag,
+        )
+        if self._naming.trial is not None:
+            name = _named(self._naming.trial(proposed), "trial_name_creator")
+        dirname = f"{name}_{tag}"[:_LONGEST_NAME] + time.strftime("_%Y-%m-%d_%H-%M-%S")
+        if self._naming.directory is not None:
+            dirname = _named(self._naming.directory(proposed), "trial_dirname_creator")
+        return TrialSpec(
+            trial_id=trial_id,
+            index=variant.index,
+            name=name,
+            dirname=_UNSAFE.sub("_", dirname),
+            config=config,
+            tag=tag,
+            resources=self._request(config),
+        )
+
+    def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
+        if isinstance(self._resources, PlacementGroupFactory):
+            return self._resources
+        return self._resources(fold_values(config, self._param_space))
+
+
+def _named(name: object, creator: str) -> str:
+    if not isinstance(name, str) or not name.strip("./"):
+        raise InvalidConfig(f"{creator} must return a non-empty string, not {name!r}")
+    return name
+
+
+def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:
+    key = "/".join(str(part) for part in path)
+    return Opaque(pickled=dumps(value, f"config[{key!r}]"), summary=summarize(value))
+
+
+

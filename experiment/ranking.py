@@ -1,0 +1,109 @@
+"""Rows of metrics compared, flattened, and made a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.stopper import lookup
+
+if TYPE_CHECKING:
+    import pandas
+
+MODES = ("max", "min")
+# Metrics that every row has: where a few must be shown, those of the user are.
+AUTOMATIC = frozenset(
+    {
+        "checkpoint_dir_name",
+        "config",
+        "date",
+        "done",
+        "experiment_tag",
+        "hostname",
+        "iterations_since_restore",
+        "node_ip",
+        "pid",
+        "should_checkpoint",
+        "time_since_restore",
+        "time_this_iter_s",
+        "time_total_s",
+        "timestamp",
+        "training_iteration",
+        "trial_id",
+    }
+)
+
+
+class NoBestResult(TuneError, RuntimeError):
+    """Nothing can be best by `metric`; `reported` names the metrics that there are."""
+
+    def __init__(self, message: str, metric: str, reported: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.metric = metric
+        self.reported = tuple(reported)
+
+
+class PandasMissing(TuneError, ImportError):
+    """A DataFrame was asked for and pandas is not installed."""
+
+
+def check_mode(mode: str) -> str:
+    """Raises InvalidConfig unless `mode` is one of MODES."""
+    if mode not in MODES:
+        raise InvalidConfig(f"mode must be 'max' or 'min', not {mode!r}")
+    return mode
+
+
+def numeric(row: Mapping[str, Any], metric: str) -> float | None:
+    """The value of `metric` (`a/b` for a nested one) as a number; None where there is none."""
+    value = lookup(row, metric)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def is_better(value: float, than: float, mode: str) -> bool:
+    """Whether `value` beats `than`. NaN beats nothing, and any number beats NaN."""
+    if math.isnan(than):
+        return not math.isnan(value)
+    return value > than if mode == "max" else value < than
+
+
+def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> int | None:
+    """Where the best `metric` stands, among equals the first; NaN is never best."""
+    best, at = math.nan, None
+    for index, row in enumerate(rows):
+        value = numeric(row, metric)
+        if value is not None and is_better(value, best, mode):
+            best, at = value, index
+    return at
+
+
+def columns_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as `a/b` keys; lists and empty dicts stay values, as in a table of Ray's."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping) and value:
+            flat |= columns_of(value, f"{prefix}{key}/")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def reported_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics in some rows, those of the user first; without the config."""
+    names = {name for row in rows for name in columns_of({**row, "config": None})}
+    names.discard("config")
+    return [*sorted(names - AUTOMATIC), *sorted(names & AUTOMATIC)]
+
+
+def dataframe(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """A line for each row. Raises PandasMissing, saying how to install it."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise PandasMissing(
+            f"tables of results are pandas DataFrames, and pandas cannot be imported ({error}). "
+            f"Install it with: pip install 'holdfast[pandas]'"
+        ) from error
+    return pandas.DataFrame.from_records([dict(row) for row in rows])

@@ -1,0 +1,101 @@
+"""Taking up an experiment where it was: fold the journal, then look what is really there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.records import read_events
+from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
+from holdfast.runtime.guard import boot_id
+from holdfast.scheduler.events import CheckpointLost
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer import manifest
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.journal import Position
+from holdfast.syncer.tree import MANIFEST_NAME, walk
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import Trial
+
+
+class NothingToRestore(TuneError):
+    """There is no experiment at the path that was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """An experiment as its journal tells it. `begins` is the segment it starts in."""
+
+    machine: Machine
+    begins: int
+    notices: tuple[str, ...]
+
+
+def recover(layout: Layout, policy: TrialScheduler | None = None) -> Recovered:
+    """Fold the newest snapshot and every record after it.
+
+    Raises NothingToRestore.
+    """
+    beginning = find_beginning(layout.journal)
+    if beginning is None:
+        raise NothingToRestore(
+            f"there is no experiment in {layout.root}: its journal has no readable beginning"
+        )
+    loaded = load_newest_snapshot(layout, policy)
+    notices = [str(skipped) for skipped in loaded.skipped]
+    snapshot = loaded.snapshot
+    if snapshot is not None:
+        machine, start = snapshot.machine, snapshot.position
+    else:
+        machine, start = Machine(policy), Position(beginning.position.segment)
+    for event, now, _ in read_events(layout.journal, start):
+        machine.handle(event, now=now)
+    return Recovered(
+        machine=machine, begins=beginning.position.segment, notices=tuple(notices)
+    )
+
+
+def lost_checkpoints(
+    machine: Machine, layout: Layout, *, is_remote: bool, also_final: bool
+) -> Iterator[CheckpointLost]:
+    """Recorded checkpoints that a trial could not resume from, newest first, up to a whole one.
+
+    Committed ones that are missing here may lie in remote storage: fetching them will tell.
+    """
+    same_boot = machine.boot_id == boot_id()
+    for trial in machine.trials.values():
+        if trial.status.is_final and not also_final:
+            continue
+        for record in reversed(trial.checkpoints):
+            reason = _broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
+            if not reason:
+                break
+            yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
+
+
+def _broken(
+    trial: Trial, record: CheckpointRecord, layout: Layout, *, same_boot: bool, is_remote: bool
+) -> str:
+    """Why the checkpoint cannot be resumed from; "" if it can."""
+    directory = layout.checkpoint(trial.spec, record)
+    if not directory.is_dir():
+        return "" if is_remote and record.committed else f"{directory} is missing"
+    if record.committed or (directory / MANIFEST_NAME).exists():
+        try:
+            manifest.verify(directory)
+        except StorageError as error:
+            return str(error)
+        return ""
+    if not same_boot:
+        return f"{directory} was not on the disk yet when the machine went down"
+    sizes = [os.lstat(found.path).st_size for found in walk(directory, "restore") if not found.is_dir]
+    if (len(sizes), sum(sizes)) != (record.files, record.size_bytes):
+        return (
+            f"{directory} has {len(sizes)} files of {sum(sizes)} bytes, reported were "
+            f"{record.files} of {record.size_bytes}"
+        )
+    return ""

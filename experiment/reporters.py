@@ -1,0 +1,341 @@
+"""Progress reporters that users make, subclass and give to `RunConfig(progress_reporter=)`.
+
+They are called from the thread that waits in `fit()`, with the trials as users see them.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.experiment.summary import duration, short
+from holdfast.experiment.trial_view import TrialView
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import lookup
+
+Columns = Mapping[str, str] | Sequence[str]
+
+_STATUS_ORDER = ("RUNNING", "PAUSED", "TERMINATED", "ERROR", "PENDING")
+# Numbers of every row that say nothing about how good a trial is.
+_BOOKKEEPING = frozenset(
+    {
+        "timestamp",
+        "training_iteration",
+        "time_this_iter_s",
+        "time_total_s",
+        "time_since_restore",
+        "iterations_since_restore",
+        "pid",
+    }
+)
+
+
+class ProgressReporter:
+    """Base of reporters: override `report`, and `should_report` for another rhythm."""
+
+    def setup(
+        self,
+        start_time: float | None = None,
+        total_samples: int | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Called once, before the first trial; `start_time` is in seconds since the epoch."""
+
+    def should_report(self, trials: list[TrialView], done: bool = False) -> bool:
+        """Asked several times a second, and with `done` at the end."""
+        return True
+
+    def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
+        """Show the trials; `sys_info` are lines about the run and the machine."""
+        raise NotImplementedError(f"{type(self).__name__} must define report()")
+
+
+class TableReporter(ProgressReporter):
+    """What the reporters of tables share.
+
+    `metric_columns` and `parameter_columns` are names, or a dict of name to header; without them
+    the metric, up to `infer_limit` numbers that the trials report and all varied parameters are
+    shown. Tables in between have at most `max_progress_rows` and `max_error_rows`; the last
+    one has all trials. `max_report_frequency` are seconds between two reports. With
+    `print_intermediate_tables=False` only the last one has tables. `sort_by_metric` puts the best
+    trial first. `clock` gives seconds since the epoch.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        *,
+        metric_columns: Columns | None = None,
+        parameter_columns: Columns | None = None,
+        total_samples: int | None = None,
+        max_progress_rows: int = 20,
+        max_error_rows: int = 20,
+        max_column_length: int = 20,
+        max_report_frequency: float = 5,
+        infer_limit: int = 3,
+        print_intermediate_tables: bool | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        sort_by_metric: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if mode not in (None, "max", "min"):
+            raise InvalidConfig(f"mode must be 'max' or 'min', not {mode!r}")
+        self._metric_columns = _headers(metric_columns)
+        self._infers_metrics = metric_columns is None
+        self._parameter_columns = _headers(parameter_columns)
+        self._infers_parameters = not parameter_columns
+        self._total_samples = total_samples
+        self._max_progress_rows = max_progress_rows
+        self._max_error_rows = max_error_rows
+        self._max_column_length = max_column_length
+        self._max_report_frequency = max_report_frequency
+        self._infer_limit = infer_limit
+        self._intermediate_tables = print_intermediate_tables is not False
+        self._metric, self._mode = metric, mode
+        self._sort_by_metric = sort_by_metric
+        self._clock = clock
+        self._start_time = clock()
+        self._last_report = -math.inf
+
+    def setup(
+        self,
+        start_time: float | None = None,
+        total_samples: int | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take over what the constructor was not given."""
+        self._start_time = self._clock() if start_time is None else start_time
+        self._total_samples = self._total_samples or total_samples
+        self._metric = self._metric or metric
+        self._mode = self._mode or mode
+
+    def add_metric_column(self, metric: str, representation: str | None = None) -> None:
+        """Show `metric`, under the header `representation`. Raises ValueError if it is shown."""
+        _add(self._metric_columns, metric, representation)
+
+    def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
+        """Show a parameter, such as `net/width`. Raises ValueError if it is shown."""
+        _add(self._parameter_columns, parameter, representation)
+        self._infers_parameters = False
+
+    def should_report(self, trials: list[TrialView], done: bool = False) -> bool:
+        """Every `max_report_frequency` seconds, and at the end."""
+        now = self._clock()
+        if not done and now - self._last_report < self._max_report_frequency:
+            return False
+        self._last_report = now
+        return True
+
+    def _lines(self, trials: Sequence[TrialView], sys_info: Iterable[str]) -> list[str]:
+        counts = Counter(trial.status for trial in trials)
+        parts = ", ".join(f"{counts[name]} {name}" for name in _STATUS_ORDER if counts[name])
+        number = f"{len(trials)}/{self._total_samples}" if self._total_samples else len(trials)
+        elapsed = duration(self._clock() - self._start_time)
+        lines = [f"Running for {elapsed}", *sys_info, f"Number of trials: {number} ({parts})"]
+        best = self._best(trials)
+        if best is not None:
+            value = short(_number(best, self._metric))
+            params = ", ".join(f"{k}={short(v)}" for k, v in best.evaluated_params.items())
+            lines.append(f"Best so far: {self._metric}={value} ({best}) {params}".rstrip())
+        return lines
+
+    def _best(self, trials: Sequence[TrialView]) -> TrialView | None:
+        if self._metric is None or self._mode is None:
+            return None
+        best = max(trials, key=self._rank, default=None)
+        return best if best is not None and _number(best, self._metric) is not None else None
+
+    def _rank(self, trial: TrialView) -> float:
+        value = _number(trial, self._metric)
+        if value is None:
+            return -math.inf
+        return -value if self._mode == "min" else value
+
+    def _progress(
+        self, trials: Sequence[TrialView], done: bool
+    ) -> tuple[list[str], list[list[str]]]:
+        """Headers and rows of the table of trials."""
+        shown = sorted(trials, key=lambda trial: _STATUS_ORDER.index(trial.status))
+        if self._sort_by_metric and self._metric:
+            shown = sorted(trials, key=self._rank, reverse=True)
+        if not done:
+            shown = shown[: self._max_progress_rows]
+        metrics = self._shown_metrics(shown)
+        params = self._shown_parameters(shown)
+        headers = ["Trial name", "status", *params.values(), *metrics.values()]
+        rows = [
+            [
+                str(trial),
+                trial.status,
+                *(self._cell(_parameter(trial, name)) for name in params),
+                *(self._cell(lookup(trial.last_result, name)) for name in metrics),
+            ]
+            for trial in shown
+        ]
+        return [self._header(text) for text in headers], rows
+
+    def _shown_metrics(self, shown: Sequence[TrialView]) -> dict[str, str]:
+        if not self._infers_metrics:
+            return self._metric_columns
+        found = {"training_iteration": "iter", "time_total_s": "total time (s)"}
+        found |= self._metric_columns
+        if self._metric:
+            found.setdefault(self._metric, self._metric)
+        room = self._infer_limit - (self._metric is not None)
+        for trial in shown:
+            for name, value in trial.last_result.items():
+                if room > 0 and name not in found and is_telling(name, value):
+                    found[name] = name
+                    room -= 1
+        return found
+
+    def _shown_parameters(self, shown: Sequence[TrialView]) -> dict[str, str]:
+        if not self._infers_parameters:
+            return self._parameter_columns
+        return {name: name for trial in shown for name in trial.evaluated_params}
+
+    def _errors(self, trials: Iterable[TrialView], done: bool) -> tuple[int, list[list[str]]]:
+        """How many trials failed at least once, and the rows of their table."""
+        failed = [trial for trial in trials if trial.error_file]
+        shown = failed if done else failed[: self._max_error_rows]
+        return len(failed), [[str(t), str(t.num_failures), t.error_file or ""] for t in shown]
+
+    def _header(self, text: str) -> str:
+        """The end of a long name, which tells more than its beginning."""
+        width = self._max_column_length
+        return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+    def _cell(self, value: Any) -> str:
+        return "" if value is None else short(value, self._max_column_length)
+
+
+_ERROR_HEADERS = ["Trial name", "# failures", "error file"]
+
+
+class CLIReporter(TableReporter):
+    """Prints tables to the terminal; its parameters are those of TableReporter."""
+
+    def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
+        print(self._text(trials, done, sys_info), flush=True)
+
+    def _text(self, trials: Sequence[TrialView], done: bool, sys_info: Iterable[str]) -> str:
+        parts = ["== Status ==", *self._lines(trials, sys_info)]
+        if done or self._intermediate_tables:
+            parts.append(text_table(*self._progress(trials, done)))
+            number, rows = self._errors(trials, done)
+            if number:
+                parts += [f"Number of errored trials: {number}", text_table(_ERROR_HEADERS, rows)]
+        return "\n".join(parts) + "\n"
+
+
+class JupyterNotebookReporter(TableReporter):
+    """Shows tables below the cell of a notebook.
+
+    `overwrite`: each report takes the place of the one before, and of whatever else the cell has
+    printed. The other parameters are those of TableReporter.
+    """
+
+    def __init__(self, *, overwrite: bool = True, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self._overwrite = overwrite
+
+    def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
+        self.display(self._html(trials, done, sys_info))
+
+    def display(self, string: str) -> None:
+        """Show HTML below the cell; override it to show it elsewhere."""
+        notebook = notebook_display()
+        if self._overwrite:
+            notebook.clear_output(wait=True)
+        notebook.display(notebook.HTML(string))
+
+    def _html(self, trials: Sequence[TrialView], done: bool, sys_info: Iterable[str]) -> str:
+        parts = [f"<div>{html.escape(line)}</div>" for line in self._lines(trials, sys_info)]
+        if done or self._intermediate_tables:
+            parts.append(html_table(*self._progress(trials, done)))
+            number, rows = self._errors(trials, done)
+            if number:
+                parts += [f"<div>Number of errored trials: {number}</div>"]
+                parts += [html_table(_ERROR_HEADERS, rows)]
+        return "\n".join(parts)
+
+
+def notebook_display() -> Any:
+    """The module `IPython.display`, which is there wherever a notebook is."""
+    return importlib.import_module("IPython.display")
+
+
+def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, numbers to the right."""
+    columns = list(zip(headers, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    signs = [">" if all(map(_is_number, column[1:])) else "<" for column in columns]
+    lines = [headers, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{s}{w}}" for cell, s, w in zip(line, signs, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as HTML, every cell escaped."""
+
+    def line(cells: Iterable[str], tag: str) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+
+    body = "\n".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    head = f"<thead><tr>{line(headers, 'th')}</tr></thead>"
+    return f"<table>\n{head}\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def _headers(columns: Columns | None) -> dict[str, str]:
+    if isinstance(columns, str):
+        raise InvalidConfig(f"columns are a list of names, or a dict to headers, not {columns!r}")
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    return {name: name for name in columns or ()}
+
+
+def _add(columns: dict[str, str], name: str, header: str | None) -> None:
+    if name in columns:
+        raise ValueError(f"there is a column for {name!r} already")
+    columns[name] = header or name
+
+
+def is_telling(name: str, value: object) -> bool:
+    """Whether an item of a row is a number of the user's rather than of the bookkeeping."""
+    return type(value) in (int, float) and name not in _BOOKKEEPING
+
+
+def _number(trial: TrialView, metric: str | None) -> float | None:
+    """The value as a number; None where it is missing, NaN or infinite."""
+    value: Any = lookup(trial.last_result, metric) if metric else None
+    if type(value) not in (int, float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _parameter(trial: TrialView, name: str) -> Any:
+    evaluated = trial.evaluated_params
+    return evaluated[name] if name in evaluated else lookup(trial.config, name)

@@ -1,0 +1,149 @@
+"""What is to be run: said by a script, or read back by a restore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.experiment.pickling import NotPicklable, dumps
+from holdfast.experiment.tuner_file import TunerFile
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.search import BasicVariantGenerator
+from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import Stopper
+from holdfast.trial.variants import describe, differences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One call of `fit()`. `resume` is None for a new experiment."""
+
+    trainable: Any
+    param_space: Mapping[str, Any]
+    tune: TuneConfig
+    run: RunConfig
+    resume: ResumeConfig | None = None
+
+    @property
+    def search(self) -> Any:
+        return self.tune.search_alg or BasicVariantGenerator()
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """The part of `stop` that the machine decides itself."""
+        return dict(self.run.stop) if isinstance(self.run.stop, Mapping) else {}
+
+    @property
+    def stopper(self) -> Any:
+        """The part of `stop` that is the user's code."""
+        stop = self.run.stop
+        return None if isinstance(stop, Mapping) else stop
+
+    def check(self) -> None:
+        """Refuse what could never end. Raises InvalidConfig."""
+        endless = self.tune.num_samples == -1 and self.tune.search_alg is None
+        ends = self.tune.time_budget_s is not None or isinstance(self.run.stop, Stopper)
+        if endless and not ends:
+            raise InvalidConfig(
+                f"num_samples=-1 starts trials without end"
+                f"{' of an empty search space' if not self.param_space else ''}: give "
+                f"TuneConfig(time_budget_s=...) or a Stopper with stop_all()"
+            )
+        metric, mode = self.tune.metric, self.tune.mode
+        if self.tune.scheduler is not None and metric and not mode:
+            raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
+
+    def options(self) -> dict[str, Any]:
+        """What a restore must know and no machine needs, as plain data without places."""
+        log = self.run.log_to_file
+        return {
+            "sync": asdict(self.run.sync_config),
+            "verbose": self.run.verbose,
+            "log_to_file": list(log) if isinstance(log, tuple) else log,
+        }
+
+    def objects(self) -> dict[str, bytes]:
+        """The user's objects for tuner.pkl. What cannot be pickled there is left out.
+
+        Raises NotPicklable for the trainable, which no worker could get either.
+        """
+        fields = {"trainable": dumps(self.trainable, "the trainable")}
+        others = {
+            "param_space": dict(self.param_space),
+            "stop": self.stopper,
+            "callbacks": self.run.callbacks,
+            "progress_reporter": self.run.progress_reporter,
+            "search_alg": self.tune.search_alg,
+            "scheduler": self.tune.scheduler,
+            "trial_name_creator": self.tune.trial_name_creator,
+            "trial_dirname_creator": self.tune.trial_dirname_creator,
+        }
+        for name, value in others.items():
+            if value is not None:
+                try:
+                    fields[name] = dumps(value, name)
+                except NotPicklable:
+                    # Told at the restore that needs it: a run is not refused for it.
+                    continue
+        return fields
+
+
+def request_of_restore(
+    spec: ExperimentSpec,
+    file: TunerFile | None,
+    *,
+    name: str,
+    storage: tuple[str | os.PathLike[str], Any],
+    trainable: Any,
+    param_space: Mapping[str, Any] | None,
+    resume: ResumeConfig,
+) -> Request:
+    """The request that began the experiment, with what is given anew put in its place.
+
+    `file` is None where tuner.pkl cannot be read and is not needed. Raises InvalidConfig for a
+    `param_space` that differs, with the differences.
+    """
+    space = param_space
+    if space is None:
+        space = (file.load("param_space") if file else None) or {}
+    changed = differences(spec.space, describe(space))
+    if changed:
+        shown = "\n  ".join(changed)
+        raise InvalidConfig(
+            f"param_space is not the one that the experiment began with; a restore may only "
+            f"replace objects in place:\n  {shown}"
+        )
+    load = file.load if file else (lambda name: None)
+    options = spec.options
+    log = options.get("log_to_file", False)
+    return Request(
+        trainable=trainable if trainable is not None else load("trainable"),
+        param_space=space,
+        tune=TuneConfig(
+            metric=spec.metric,
+            mode=spec.mode,  # type: ignore[arg-type]
+            num_samples=spec.num_samples,
+            search_alg=load("search_alg"),
+            scheduler=load("scheduler"),
+            trial_name_creator=load("trial_name_creator"),
+            trial_dirname_creator=load("trial_dirname_creator"),
+            reuse_actors=spec.reuse_actors,
+        ),
+        run=RunConfig(
+            name=name,
+            storage_path=storage[0],
+            storage_filesystem=storage[1],
+            stop=load("stop") if spec.has_stopper else dict(spec.stop),
+            callbacks=load("callbacks"),
+            progress_reporter=load("progress_reporter"),
+            failure_config=spec.failure,
+            checkpoint_config=spec.checkpoint,
+            sync_config=SyncConfig(**options.get("sync", {})),
+            verbose=options.get("verbose"),
+            log_to_file=tuple(log) if isinstance(log, list) else log,
+        ),
+        resume=resume,
+    )

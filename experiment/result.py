@@ -1,0 +1,357 @@
+"""What one trial came to, read from what it left: in memory, on a disk or in a bucket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.experiment.layout import ERROR, PARAMS, RESULTS, Layout
+from holdfast.experiment.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.ranking import (
+    AUTOMATIC,
+    NoBestResult,
+    check_mode,
+    columns_of,
+    dataframe,
+    index_of_best,
+    numeric,
+    reported_names,
+)
+from holdfast.experiment.rows import result_metrics, result_row
+from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.location import Location
+from holdfast.trial.errors import Failure, TrialError, TuneError
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Status, Trial
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow.fs
+
+_SHOWN_METRICS = 8
+# <trainable>_<run>_<index>_<index>_<params>_<time>, as holdfast names a trial's directory.
+_DIRNAME = re.compile(
+    r"_(?P<trial_id>[0-9a-f]{5}_\d{5,})_(?P<tag>\d+(?:_.*)?)_\d{4}(?:-\d\d){2}_\d\d(?:-\d\d){2}"
+)
+# What `holdfast.experiment.rows.error_entry` writes for each failure.
+_FAILED = re.compile(
+    r"^Attempt \d+ failed at (?P<at>[^(\n]+) \((?P<kind>\w+)"
+    r"(?:, process (?P<pid>\d+) on (?P<host>.*))?\)$",
+    re.M,
+)
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+class ResultNotFound(TuneError, FileNotFoundError):
+    """There is no trial's directory at `path`."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A checkpoint that a trial keeps; `persisted` is False for one that only this machine has."""
+
+    dirname: str
+    iteration: int | None = None
+    persisted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a trial left: its folder, its checkpoints oldest first.
+
+    `trial` is None where only the folder is known.
+    """
+
+    folder: TrialFolder
+    kept: tuple[Kept, ...]
+    trial: Trial | None = None
+    resolve_config: ResolveConfig = config_without_code
+
+    def checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
+        """Without those that were not persisted and are not on this machine."""
+        found = ((self._checkpoint(kept), kept) for kept in self.kept)
+        return [(checkpoint, kept) for checkpoint, kept in found if checkpoint is not None]
+
+    def _checkpoint(self, kept: Kept) -> Checkpoint | None:
+        return self.folder.checkpoint(kept.dirname, persisted=kept.persisted)
+
+    def metrics(self) -> Row:
+        if self.trial is None:
+            return _folder_metrics(self.folder)
+        return trial_metrics(self.trial, self.folder, self.resolve_config)
+
+    def shown_metrics(self) -> Row:
+        """What a repr shows: nothing is read where the records tell it."""
+        return self.metrics() if self.trial is None else told_row(self.trial)
+
+
+def told_row(trial: Trial) -> Row:
+    """The newest row as far as the experiment's records tell it, without reading a file.
+
+    `result.json` has two more values, which records do not keep: `time_this_iter_s` and
+    `time_since_restore`.
+    """
+    if trial.row is None:
+        return {"trial_id": trial.trial_id, "done": False}
+    newest = trial.newest_checkpoint
+    with_it = newest is not None and newest.iteration == trial.iteration
+    event = Reported(
+        trial_id=trial.trial_id,
+        attempt=trial.attempt,
+        iteration=trial.iteration,
+        metrics=trial.row,
+        timestamp=trial.reported_at,
+        time_this_iter_s=0.0,
+        time_total_s=trial.time_total_s,
+        checkpoint=newest if with_it else None,
+    )
+    row = result_row(trial, event, resumed_at_s=0.0, with_config=False)
+    unknown = {"time_this_iter_s", "time_since_restore"} - trial.row.keys()
+    return {key: value for key, value in row.items() if key not in unknown}
+
+
+def has_reported_since_start(trial: Trial) -> bool:
+    """Whether the trial's row is of its newest attempt, and not one that may be rolled back."""
+    return trial.row is not None and trial.iteration > trial.resumed_from
+
+
+def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConfig) -> Row:
+    """The newest row of a folded trial: that of `result.json`, unless it lags behind."""
+    row = folder.last_row()
+    lags = (
+        has_reported_since_start(trial)
+        and (row or {}).get("training_iteration") != trial.iteration
+    )
+    newest = told_row(trial) if row is None or lags else row
+    return {**result_metrics(trial, newest), "config": resolve_config(trial.spec.config)}
+
+
+class Result:
+    """What a trial reported and left. Each attribute is read when it is first asked for.
+
+    `error` is the TrialError that ended the trial, or None; `path` its directory on `filesystem`.
+    """
+
+    def __init__(
+        self,
+        metrics: Row | None,
+        checkpoint: Checkpoint | None,
+        error: TrialError | None,
+        path: str,
+        metrics_dataframe: pandas.DataFrame | None = None,
+        best_checkpoints: list[tuple[Checkpoint, Row]] | None = None,
+    ) -> None:
+        self.error = error
+        self.path = path
+        self._left: Left | None = None
+        # A cached property is an attribute: what is given here is never read.
+        vars(self).update(
+            metrics=metrics,
+            checkpoint=checkpoint,
+            metrics_dataframe=metrics_dataframe,
+            best_checkpoints=best_checkpoints or [],
+        )
+
+    @classmethod
+    def _of(cls, left: Left, error: TrialError | None) -> Self:
+        result = cls.__new__(cls)
+        result.error, result.path, result._left = error, left.folder.path, left
+        return result
+
+    @classmethod
+    def of_trial(
+        cls,
+        trial: Trial,
+        location: Location,
+        layout: Layout | None,
+        resolve_config: ResolveConfig = config_without_code,
+    ) -> Self:
+        """The result of a folded trial. No file is read yet.
+
+        `location` is the experiment's place in storage, `layout` its local directory where there
+        is one. `resolve_config` gives the user's own values for what the config only names.
+        """
+        folder = TrialFolder.of(trial.spec, location, layout)
+        kept = tuple(
+            Kept(dirname=known.dirname, iteration=known.iteration, persisted=known.committed)
+            for known in trial.checkpoints
+        )
+        left = Left(folder=folder, kept=kept, trial=trial, resolve_config=resolve_config)
+        if trial.status is not Status.ERROR or trial.error is None:
+            return cls._of(left, None)
+        return cls._of(left, TrialError(trial.trial_id, trial.error, folder.shown))
+
+    @classmethod
+    def from_path(
+        cls,
+        path: str | os.PathLike[str],
+        storage_filesystem: pyarrow.fs.FileSystem | None = None,
+    ) -> Self:
+        """The result of the trial whose directory is `path`: local, a URI, or on a filesystem.
+
+        Needs neither the experiment's state nor the user's code. Raises ResultNotFound,
+        StorageError.
+        """
+        folder = TrialFolder.at(Location.resolve(path, storage_filesystem, {}))
+        errors, row = folder.read(ERROR), folder.last_row()
+        if errors is None and row is None and folder.read(PARAMS) is None:
+            raise ResultNotFound(_not_found(folder), folder.path)
+        kept = tuple(Kept(dirname=name) for name in folder.complete_checkpoints())
+        left = Left(folder=folder, kept=kept)
+        if errors is None:
+            return cls._of(left, None)
+        return cls._of(left, _read_error(errors.decode(errors="replace"), row, folder))
+
+    @cached_property
+    def metrics(self) -> Row | None:
+        """The last row, with the automatic metrics, the config and the experiment tag."""
+        return None if self._left is None else self._left.metrics()
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The trial's configuration; None if it is not known."""
+        return (self.metrics or {}).get("config")
+
+    @cached_property
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """The pyarrow filesystem that `path` is on."""
+        if self._left is not None:
+            return self._left.folder.location.arrow()[0]
+        from pyarrow.fs import LocalFileSystem
+
+        return LocalFileSystem()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint, None if there is none."""
+        return next((found for found, _ in reversed(self._checkpoints)), None)
+
+    @cached_property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, Row]]:
+        """The checkpoints that are kept, oldest first, each with the row of its report."""
+        rows = self.rows() if self._checkpoints else []
+        return [(checkpoint, _row_of(kept, rows)) for checkpoint, kept in self._checkpoints]
+
+    @cached_property
+    def metrics_dataframe(self) -> pandas.DataFrame | None:
+        """A line for each iteration, nested values under `a/b`. Raises PandasMissing."""
+        return dataframe([columns_of(row) for row in self.rows()])
+
+    def rows(self) -> list[Row]:
+        """The row of every iteration, read from `result.json` each time."""
+        return [] if self._left is None else self._left.folder.rows()
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """The checkpoint that was reported with the best `metric` (`a/b` for a nested one).
+
+        `mode` is "max" or "min". Among equals the oldest; NaN is never best. Raises
+        NoBestResult if there is none, naming the metrics that checkpoints were reported with.
+        """
+        rows = [row for _, row in self.best_checkpoints]
+        at = index_of_best(rows, metric, check_mode(mode))
+        if at is None:
+            raise self._no_best_checkpoint(metric, rows)
+        return self.best_checkpoints[at][0]
+
+    def _no_best_checkpoint(self, metric: str, rows: Sequence[Row]) -> NoBestResult:
+        if not rows:
+            return NoBestResult(f"{self.path} has no checkpoint", metric)
+        names = reported_names(rows)
+        if any(numeric(row, metric) is not None for row in rows):
+            return NoBestResult(
+                f"{metric!r} is NaN in the reports of all {len(rows)} checkpoints", metric, names
+            )
+        return NoBestResult(
+            f"no checkpoint of {self.path} was reported with a number {metric!r}. "
+            f"Reported were: {', '.join(names)}",
+            metric,
+            names,
+        )
+
+    @cached_property
+    def _checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
+        return [] if self._left is None else self._left.checkpoints()
+
+    def __repr__(self) -> str:
+        metrics = (self.metrics or {}) if self._left is None else self._left.shown_metrics()
+        shown = {key: value for key, value in metrics.items() if key not in AUTOMATIC}
+        more = len(shown) - _SHOWN_METRICS
+        parts = [f"{key!r}: {value!r:.40}" for key, value in list(shown.items())[:_SHOWN_METRICS]]
+        lines = [
+            f"metrics={{{', '.join(parts)}{f', ... {more} more' if more > 0 else ''}}}",
+            f"training_iteration={metrics.get('training_iteration', 0)}",
+            f"path={self.path!r}",
+            f"checkpoint={self.checkpoint!r}",
+        ]
+        if self.error is not None:
+            lines.append(f"error={self.error.failure.headline!r:.200}")
+        return "Result(\n  " + ",\n  ".join(lines) + ",\n)"
+
+
+def _row_of(kept: Kept, rows: Sequence[Row]) -> Row:
+    """The row that was reported with a checkpoint; for one made at the end, of its iteration."""
+    for row in rows:
+        if row.get("checkpoint_dir_name") == kept.dirname:
+            return row
+    same = (row for row in rows if row.get("training_iteration") == kept.iteration)
+    return next(same, {} if kept.iteration is None else {"training_iteration": kept.iteration})
+
+
+def _not_found(folder: TrialFolder) -> str:
+    if folder.exists():
+        return (
+            f"{folder.path} is no trial's directory: there is no {RESULTS}, {PARAMS} or {ERROR} "
+            f"in it. For a whole experiment use ExperimentAnalysis or Tuner.restore"
+        )
+    return f"there is no trial's directory at {folder.path}"
+
+
+def _folder_metrics(folder: TrialFolder) -> Row:
+    """The last row; what it does not say of the config stands in `params.json`."""
+    metrics = folder.last_row() or {}
+    if "config" not in metrics:
+        metrics["config"] = json.loads(folder.read(PARAMS) or b"{}")
+    known = _DIRNAME.search(folder.name)
+    if known:
+        metrics.setdefault("trial_id", known["trial_id"])
+        metrics.setdefault("experiment_tag", known["tag"])
+    return metrics
+
+
+def _read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | None:
+    """The last failure of `error.txt`, None if the trial went on after it and reported.
+
+    An attempt has a process of its own: the last row is of a later attempt if it is not older
+    than the failure, and `error.txt` does not name the process that reported it.
+    """
+    entries = list(_FAILED.finditer(text))
+    last = entries[-1] if entries else None
+    if last is not None and row is not None:
+        failed_at = datetime.strptime(last["at"], "%Y-%m-%d %H:%M:%S %z").timestamp()
+        failed = {entry["pid"] for entry in entries}
+        if str(row.get("pid")) not in failed and row.get("timestamp", 0) >= failed_at:
+            return None
+    body = text[last.end() :].strip() if last is not None else text.strip()
+    headline, mark, frames = body.partition(_TRACEBACK)
+    type_name, _, message = headline.strip().partition(": ")
+    failure = Failure(
+        kind=last["kind"] if last else "user",
+        type_name=type_name,
+        message=message,
+        traceback=mark + frames,
+        pid=int(last["pid"]) if last and last["pid"] else None,
+        hostname=(last["host"] or "") if last else "",
+    )
+    known = _DIRNAME.search(folder.name)
+    return TrialError(known["trial_id"] if known else folder.name, failure, folder.shown)

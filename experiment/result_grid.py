@@ -1,0 +1,144 @@
+"""What `fit()` returns: the results of all trials, beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, overload
+
+from holdfast.experiment.outcome import Outcome
+from holdfast.experiment.ranking import AUTOMATIC, reported_names
+from holdfast.experiment.result import Result, told_row
+from holdfast.trial.errors import TrialError
+from holdfast.trial.stopper import lookup
+from holdfast.trial.trial import Status
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow.fs
+
+_TABLE_ROWS = 20
+_TABLE_METRICS = 4
+_CELL_CHARS = 20
+
+
+class HasOutcome(Protocol):
+    """What a ResultGrid is made of: an ExperimentAnalysis."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+class ResultGrid(Sequence[Result]):
+    """The results of `fit()`: one Result for each trial, in the order of their numbers."""
+
+    def __init__(self, experiment_analysis: HasOutcome) -> None:
+        self._outcome = experiment_analysis.outcome
+        self._trials = tuple(self._outcome.trials.values())
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Result]: ...
+    def __getitem__(self, index: int | slice) -> Result | list[Result]:
+        """The result of trial number `index`; a slice gives a list."""
+        if isinstance(index, slice):
+            return [self._outcome.result(trial) for trial in self._trials[index]]
+        try:
+            trial = self._trials[index]
+        except IndexError:
+            raise IndexError(f"there are {len(self)} results, none has index {index}") from None
+        return self._outcome.result(trial)
+
+    def __iter__(self) -> Iterator[Result]:
+        return map(self._outcome.result, self._trials)
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Result:
+        """The result of the best trial; a single trial is the best without a metric.
+
+        `metric` (`a/b` for a nested one) and `mode` ("max" or "min") default to those of
+        TuneConfig. `scope` says what counts of a trial: its "last" value, its best of "all", or
+        the average of all, the last 5 or the last 10 ("avg", "last-5-avg", "last-10-avg").
+        Trials whose value is NaN or infinite cannot win, unless `filter_nan_and_inf` is False;
+        NaN never beats a number.
+
+        Raises InvalidConfig (no metric or mode) or NoBestResult, saying what was reported.
+        """
+        if len(self) == 1 and metric is None and self._outcome.metric is None:
+            return self[0]
+        metric, mode = self._outcome.goal(metric, mode)
+        return self._outcome.result(self._outcome.best(metric, mode, scope, filter_nan_and_inf))
+
+    def get_dataframe(
+        self, filter_metric: str | None = None, filter_mode: str | None = None
+    ) -> pandas.DataFrame:
+        """A line for each trial: its last row, or with `filter_metric` its best row by that.
+
+        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`.
+        `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
+        """
+        return self._outcome.table(filter_metric, filter_mode)
+
+    @property
+    def errors(self) -> list[TrialError]:
+        """The errors of the trials that failed for good."""
+        failed = (trial for trial in self._trials if trial.status is Status.ERROR)
+        found = (self._outcome.result(trial).error for trial in failed)
+        return [error for error in found if error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        """How many trials failed for good."""
+        return sum(trial.status is Status.ERROR for trial in self._trials)
+
+    @property
+    def num_terminated(self) -> int:
+        """How many trials ended without an error."""
+        return sum(trial.status is Status.TERMINATED for trial in self._trials)
+
+    @property
+    def experiment_path(self) -> str:
+        """The experiment's directory on `filesystem`."""
+        return self._outcome.location.path
+
+    @property
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """The pyarrow filesystem that the results are on."""
+        return self._outcome.location.arrow()[0]
+
+    def __repr__(self) -> str:
+        states = self._outcome.states() or "empty"
+        head = f"ResultGrid: {len(self)} trials ({states}) in {self._outcome.location}"
+        shown = self._trials[:_TABLE_ROWS]
+        rows = [told_row(trial) for trial in shown]
+        names = [name for name in reported_names(rows) if name not in AUTOMATIC][:_TABLE_METRICS]
+        lines = [["trial", "status", "iteration", *names]]
+        for trial, row in zip(shown, rows, strict=True):
+            cells = [_cell(lookup(row, name)) for name in names]
+            lines.append([trial.trial_id, str(trial.status), str(trial.iteration), *cells])
+        more = len(self) - len(shown)
+        return "\n".join([head, *(_table(lines) if more or shown else ()), *_rest(more)])
+
+
+def _cell(value: object) -> str:
+    text = f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
+    return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
+
+
+def _table(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _rest(more: int) -> list[str]:
+    return [f"... and {more} more"] if more else []

@@ -1,0 +1,127 @@
+"""Rows: what a report is to its reader, the user's metrics and the automatic ones beside them.
+
+One row is one accepted report. `result.json` holds a row per line; stop conditions, callbacks and
+`Result.metrics` see the same dict.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Status, Trial
+from holdfast.trial.values import Opaque, Ref, replace_leaves, summarize
+
+CONFIG = "config"
+_NESTED = frozenset({dict, list, tuple, bytes})
+
+
+def result_row(
+    trial: Trial, event: Reported, *, resumed_at_s: float, with_config: bool = True
+) -> dict[str, Any]:
+    """The row of a report that the machine accepted; `trial` is the trial after it.
+
+    `resumed_at_s` is the trial's `time_total_s` when its current attempt started. A metric of
+    the user's wins over an automatic one of the same name, but for `training_iteration` and
+    `trial_id`, which other files refer to, and `done`, which is true once the trial is to end.
+    """
+    metrics, checkpoint, place = event.metrics, event.checkpoint, trial.place
+    automatic = {
+        "timestamp": int(event.timestamp),
+        "checkpoint_dir_name": None if checkpoint is None else checkpoint.dirname,
+        "should_checkpoint": False,
+        "done": False,
+        "training_iteration": event.iteration,
+        "trial_id": event.trial_id,
+        "date": _date(int(event.timestamp)),
+        "time_this_iter_s": event.time_this_iter_s,
+        "time_total_s": event.time_total_s,
+        "pid": place.pid,
+        "hostname": place.hostname,
+        "node_ip": place.node_ip,
+        "time_since_restore": event.time_total_s - resumed_at_s,
+        "iterations_since_restore": event.iteration - trial.resumed_from,
+    }
+    # The user's keys come first, and their values last: one merge in C rather than a loop.
+    row = {**metrics, **automatic, **metrics}
+    row["training_iteration"] = event.iteration
+    row["trial_id"] = event.trial_id
+    row["done"] = metrics.get("done") is True or _is_ending(trial.status)
+    if with_config and CONFIG not in row:
+        row[CONFIG] = shown_config(trial.spec.config)
+    return row
+
+
+def result_metrics(trial: Trial, row: Mapping[str, Any]) -> dict[str, Any]:
+    """`Result.metrics`: the trial's newest row with its tag, its config and whether it ended."""
+    return {
+        CONFIG: shown_config(trial.spec.config),
+        **row,
+        "done": row["done"] or trial.status.is_final,
+        "experiment_tag": trial.spec.tag,
+    }
+
+
+def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as JSON can hold it: what is not plain is named by its summary."""
+    shown_values: dict[str, Any] = replace_leaves(dict(config), lambda _, value: shown(value))
+    return shown_values
+
+
+def shown(value: Any) -> Any:
+    """A single value as JSON can hold it; bytes become text, `\\xff` where they are none."""
+    if isinstance(value, (Ref, Opaque)):
+        return value.summary
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    return summarize(value)
+
+
+def error_entry(attempt: int, failure: Failure, now: float) -> str:
+    """What error.txt says of one failure."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now))
+    where = f", process {failure.pid} on {failure.hostname or 'this machine'}" * bool(failure.pid)
+    parts = [f"Attempt {attempt} failed at {when} ({failure.kind}{where})", failure.headline]
+    if failure.traceback:
+        parts.append(failure.traceback.rstrip("\n"))
+    return "\n".join(parts) + "\n\n"
+
+
+def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as progress.csv has it: `a/b` for nested dicts, other containers as JSON in a cell."""
+    if not any(type(value) in _NESTED for value in row.values()):
+        return dict(row)
+    return dict(_cells(row, ""))
+
+
+def _cells(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping) and value:
+            yield from _cells(value, f"{path}{key}/")
+        else:
+            yield path + key, _cell(value)
+
+
+def _cell(value: Any) -> Any:
+    return encode(value) if isinstance(value, (dict, list, tuple)) else shown(value)
+
+
+def _is_ending(status: Status) -> bool:
+    return status is Status.STOPPING or status.is_final
+
+
+# One line of JSON, NaN and Infinity as Python's json writes them.
+encode = json.JSONEncoder(default=shown).encode
+
+
+# A thousand rows a second share one date: `localtime` and `strftime` take 3 us together.
+@lru_cache(maxsize=16)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))

@@ -1,0 +1,428 @@
+"""The scribe: the process that tails the journal and writes everything that is made from it.
+
+The controller appends and says how far; the scribe folds the same events through a machine of its
+own, writes each trial's files (`holdfast.experiment.projections`) and now and then a snapshot. It
+may lag, die or be unable to write without losing a thing: when it starts, the files of every trial
+whose state on disk is not known are written anew from the journal.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.experiment import tensorboard
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.projections import TrialFiles
+from holdfast.experiment.records import unpack
+from holdfast.experiment.snapshots import (
+    LastRecord,
+    Snapshot,
+    load_newest_snapshot,
+    write_snapshot,
+)
+from holdfast.runtime.guard import boot_id
+from holdfast.scheduler.events import (
+    Begun,
+    CheckpointLost,
+    Event,
+    Exited,
+    Raised,
+    Resumed,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.syncer.journal import Position, read
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Committed, Reported, Started
+from holdfast.trial.trial import Trial
+
+# Rows are given to the operating system at least this often, counted in bytes of the journal
+# (0.1 s of work), so that catching up with a long journal needs little memory.
+_FLUSH_BYTES = 1 << 20
+# Snapshots and repairs take at most a thirtieth of the time.
+_REST = 30
+# Events that change nothing in a trial's files.
+_INVISIBLE = (Committed, CheckpointLost)
+
+
+class Connection(Protocol):
+    """The controller's end, seen from here."""
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+        """The next message; None once the controller is gone. Raises TimeoutError."""
+
+    def send(self, message: list[Any]) -> None:
+        """Raises ConnectionError when the controller is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScribeSettings:
+    """`policy` is as the controller's machine had it before its first event."""
+
+    tensorboard: bool = True
+    config_in_rows: bool = True
+    snapshot_period_s: float = 10.0
+    policy: TrialScheduler | None = None
+
+
+class Scribe:
+    """Projects one experiment's journal. `clock` gives seconds, from anywhere but ever rising."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        settings: ScribeSettings,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        boot: str | None = None,
+    ) -> None:
+        """`boot` names this start of the operating system, for tests."""
+        self._layout = layout
+        self._settings = settings
+        self._clock = clock
+        self._boot = boot_id() if boot is None else boot
+        self._files = TrialFiles(
+            layout,
+            with_tensorboard=settings.tensorboard and tensorboard.available(),
+            with_config=settings.config_in_rows,
+        )
+        self._fold = _Fold(self._new_machine(), Position())
+        self._beginning: Position | None = None
+        self._saved: Position | None = None
+        self._snapshots = _Pace(settings.snapshot_period_s, clock)
+        self._repairs = _Pace(settings.snapshot_period_s, clock, at_once=True)
+
+    @property
+    def position(self) -> Position:
+        """Everything before it is taken in."""
+        return self._fold.position
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps files from being written, for the user; None if all are."""
+        behind = self._files.behind
+        if not behind:
+            return None
+        error = next(iter(behind.values()))
+        rest = f", and files of {len(behind) - 1} other trials" if len(behind) > 1 else ""
+        return (
+            f"{error.filename}: {error.strerror}{rest}. Nothing that was reported is lost: they "
+            f"are written again from the journal"
+        )
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long there is nothing to do but to wait for news; None: for ever."""
+        due = [self._repairs.due_at] if self._files.behind else []
+        if self._has_news:
+            due.append(self._snapshots.due_at)
+        return max(0.0, min(due) - self._clock()) if due else None
+
+    def catch_up(self, stop: Position | None = None) -> None:
+        """Take in the journal up to `stop` (None: to its end), and write what follows from it.
+
+        Raises OSError if the journal cannot be read, UnknownRecord or InvalidTransition if it
+        cannot be understood; files that cannot be written raise nothing, see `trouble`.
+        """
+        if self._beginning is None:
+            self._begin(stop)
+        else:
+            self._project(self._fold, stop)
+        if self._repairs.is_due:
+            self.repair()
+
+    def tend(self) -> None:
+        """Do what is due whether or not there is news. Raises OSError, as `snapshot` does."""
+        if self._repairs.is_due:
+            self.repair()
+        if self._snapshots.is_due:
+            self.snapshot()
+
+    def repair(self) -> None:
+        """Write the files that are behind anew from the journal."""
+        if self._files.behind and self._beginning is not None:
+            with self._repairs:
+                self._rewrite(self._beginning, self.position, set(self._files.behind))
+
+    def snapshot(self) -> None:
+        """Write a snapshot if anything has happened since the last. Raises OSError."""
+        if not self._has_news:
+            return
+        fold = self._fold
+        with self._snapshots:
+            taken = Snapshot(
+                machine=fold.machine,
+                last=LastRecord(
+                    start=fold.last_start, end=fold.position, crc32=zlib.crc32(fold.last_payload)
+                ),
+                begun_at=fold.begun_at,
+                boot_id=self._boot,
+                unwritten=tuple(self._files.behind),
+            )
+            write_snapshot(self._layout, taken)
+        self._saved = fold.position
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._fold.last_payload) and self._saved != self.position
+
+    def _new_machine(self) -> Machine:
+        return Machine(copy.deepcopy(self._settings.policy))
+
+    def _begin(self, stop: Position | None) -> None:
+        """Find the newest experiment and bring its files and the machine to a known state."""
+        loaded = load_newest_snapshot(self._layout)
+        if loaded.beginning is None:
+            return
+        beginning, taken = loaded.beginning.position, loaded.snapshot
+        if taken is None or not self._boot or taken.boot_id != self._boot:
+            self._fold = self._rewrite(beginning, stop, None)
+        else:
+            self._fold = self._go_on(taken, beginning, stop)
+        self._beginning = beginning
+
+    def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> _Fold:
+        """Go on from a snapshot of this start of the operating system.
+
+        After a crash of the scribe alone the files of what was final by then are as they were
+        left; those of what has lived since may be torn, behind, or ahead of the snapshot.
+        """
+        stale = {*taken.unwritten, *_unfinished(taken.machine)}
+        fold = self._fold_of(taken, beginning)
+        for event, _, _ in fold.run(self._layout.journal, stop):
+            subject = _subject(event)
+            if subject and fold.position > taken.position and not isinstance(event, _INVISIBLE):
+                stale.add(subject)
+        stale |= _unfinished(fold.machine)
+        return self._rewrite(beginning, stop, stale) if stale else fold
+
+    def _fold_of(self, taken: Snapshot, beginning: Position) -> _Fold:
+        """A policy that keeps state of its own has not seen what a snapshot takes in: with one,
+        the fold begins at the beginning."""
+        if self._settings.policy is None or type(self._settings.policy) is FIFOScheduler:
+            return _Fold(taken.machine, taken.position, taken.begun_at)
+        return _Fold(self._new_machine(), beginning)
+
+    def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> _Fold:
+        """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
+        fold = _Fold(self._new_machine(), start)
+        self._project(fold, stop, only=only, anew=True)
+        return fold
+
+    def _project(
+        self,
+        fold: _Fold,
+        stop: Position | None,
+        *,
+        only: set[str] | None = None,
+        anew: bool = False,
+    ) -> None:
+        flushed = fold.position
+        for event, now, before in fold.run(self._layout.journal, stop):
+            trial_id = _subject(event)
+            if trial_id is not None and (only is None or trial_id in only):
+                self._write(event, now, before, fold.machine.trials[trial_id], anew=anew)
+            read_bytes = fold.position.offset - flushed.offset
+            if read_bytes >= _FLUSH_BYTES or fold.position.segment != flushed.segment:
+                self._files.flush()
+                flushed = fold.position
+        self._files.flush()
+        self._close_ended(fold.machine)
+
+    def _write(
+        self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
+    ) -> None:
+        """Tell the files what the machine made of one event of a trial."""
+        files = self._files
+        if isinstance(event, Suggested):
+            files.create(event.spec, anew=anew)
+        if before is None or after is before:  # an older attempt's: the machine has dropped it
+            return
+        if isinstance(event, Reported):
+            files.add_row(after, event)
+        elif isinstance(event, Started):
+            files.begin_attempt(after, now)
+        elif after.failures > before.failures:
+            files.fail(before, _failure(event, before, after), now)
+        if after.status.is_final and not before.status.is_final:
+            files.end(after, now, forget=not anew)
+
+    def _close_ended(self, machine: Machine) -> None:
+        """Some trials end without an event of their own: waiting ones that the scheduler stops."""
+        for trial_id in self._files.alive:
+            trial = machine.trials[trial_id]
+            if trial.status.is_final:
+                self._files.end(trial, machine.now)
+
+
+class _Fold:
+    """A machine, and how far it has read the journal."""
+
+    def __init__(self, machine: Machine, position: Position, begun_at: float = 0.0) -> None:
+        self.machine = machine
+        self.position = position
+        self.begun_at = begun_at
+        self.last_start = 0
+        self.last_payload = b""
+
+    def run(
+        self, journal: Path, stop: Position | None
+    ) -> Iterator[tuple[Event, float, Trial | None]]:
+        """Each event, its time and its trial before it; the machine has then taken it in."""
+        trials = self.machine.trials
+        for payload, position in read(journal, self.position, stop):
+            event, now = unpack(payload)
+            before = trials.get(_subject(event) or "")
+            self.machine.handle(event, now=now)
+            if isinstance(event, (Begun, Resumed)):
+                self.begun_at = now
+            known = self.position
+            self.last_start = known.offset if known.segment == position.segment else 0
+            self.last_payload, self.position = payload, position
+            yield event, now, before
+
+
+class _Pace:
+    """When something may be done again: so that it takes a thirtieth of the time at most."""
+
+    def __init__(
+        self, period_s: float, clock: Callable[[], float], *, at_once: bool = False
+    ) -> None:
+        self._period_s = period_s
+        self._clock = clock
+        self._entered = 0.0
+        self.due_at = clock() + (0.0 if at_once else period_s)
+
+    @property
+    def is_due(self) -> bool:
+        return self._clock() >= self.due_at
+
+    def __enter__(self) -> None:
+        self._entered = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        now = self._clock()
+        self.due_at = now + max(self._period_s, _REST * (now - self._entered))
+
+
+def _unfinished(machine: Machine) -> set[str]:
+    return {trial.trial_id for trial in machine.trials.values() if not trial.status.is_final}
+
+
+def _subject(event: Event) -> str | None:
+    """The trial that an event is about."""
+    if isinstance(event, Suggested):
+        return event.spec.trial_id
+    return getattr(event, "trial_id", None)
+
+
+def _failure(event: Event, before: Trial, after: Trial) -> Failure:
+    """Why the attempt ended. The machine may have launched the next one already, and then the
+    trial after the event says nothing of it."""
+    if isinstance(event, (Raised, StopperAnswered)) and event.failure is not None:
+        return event.failure
+    if after.error is not None:
+        return after.error
+    cause = event.cause if isinstance(event, Exited) else type(event).__name__
+    place = before.place
+    return Failure(
+        kind="lost",
+        type_name="WorkerLost",
+        message=f"the worker process {place.pid} {cause}",
+        pid=place.pid or None,
+        hostname=place.hostname,
+    )
+
+
+def main(
+    connection: Connection,
+    layout: Layout,
+    settings: ScribeSettings,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Serve the controller until it says `close` or is gone.
+
+    In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
+    files cannot be written, `["done"]` when all is written after `close`.
+    """
+    _Desk(connection, Scribe(layout, settings, clock)).serve()
+
+
+class _Desk:
+    """The scribe's side of the connection."""
+
+    def __init__(self, connection: Connection, scribe: Scribe) -> None:
+        self._connection = connection
+        self._scribe = scribe
+        self._troubled = False
+
+    def serve(self) -> None:
+        while True:
+            match self._next():
+                case ["upto", int(segment), int(offset)]:
+                    stop = Position(segment, offset)
+                    self._attempt(partial(self._scribe.catch_up, stop), self._scribe.tend)
+                case ["tick"]:
+                    self._attempt(self._scribe.tend)
+                case None:
+                    self._finish()
+                    return
+                case ["close"]:
+                    self._finish()
+                    self._send(["done"])
+                    return
+                case unknown:
+                    raise ValueError(f"the scribe was sent {unknown!r:.200}")
+
+    def _next(self) -> list[Any] | None:
+        """The next message; of those that wait already, the last: it says all that others say."""
+        message = self._receive(self._scribe.wait_s)
+        while message is not None and message[0] == "upto":
+            later = self._receive(0.0)
+            if later == ["tick"]:
+                break
+            message = later
+        return message
+
+    def _receive(self, timeout_s: float | None) -> list[Any] | None:
+        try:
+            return self._connection.receive(timeout_s)
+        except TimeoutError:
+            return ["tick"]
+
+    def _finish(self) -> None:
+        scribe = self._scribe
+        self._attempt(scribe.catch_up, scribe.repair, scribe.snapshot)
+
+    def _attempt(self, *actions: Callable[[], None]) -> None:
+        """Do each; a full disk or a journal that cannot be read is told, and tried again later.
+
+        Anything else is a fault of holdfast: it is told as well, and ends the scribe.
+        """
+        trouble = None
+        for action in actions:
+            try:
+                action()
+            except OSError as error:
+                trouble = f"{error.filename or 'snapshot'}: {error.strerror}"
+            except Exception as error:
+                self._send(["trouble", f"{type(error).__name__}: {error}"])
+                raise
+        trouble = trouble or self._scribe.trouble
+        if trouble and not self._troubled:
+            self._send(["trouble", trouble])
+        self._troubled = trouble is not None
+
+    def _send(self, message: list[Any]) -> None:
+        with suppress(ConnectionError):  # the controller is gone: nobody is left to tell
+            self._connection.send(message)

@@ -1,0 +1,273 @@
+"""What user code sees from inside a trial: `report`, `get_checkpoint`, `get_context`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.job import Assignment, Job
+from holdfast.experiment.layout import STAGING
+from holdfast.experiment.metrics import plain_metrics
+from holdfast.runtime.transport import Transport
+from holdfast.scheduler.codec import to_fields
+from holdfast.scheduler.effects import Verdict
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.staging import stage
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.errors import InvalidMetrics, TuneError
+from holdfast.trial.resources import PlacementGroupFactory
+
+
+class TrialStopped(SystemExit):
+    """Unwinds user code when its trial is over: raised by `report()`, or between two lines of it.
+
+    It is a SystemExit, so that `except Exception` lets it pass and `finally` runs.
+    """
+
+
+class NotInTrial(TuneError):
+    """Something that only a trial can do was called outside of one."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Training time: monotonic, so that a clock that is set does not make an iteration longer."""
+
+    last: float
+    total_s: float
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        elapsed, self.last = now - self.last, now
+        self.total_s += elapsed
+        return elapsed
+
+
+class Session:
+    """One attempt at a trial, in the process that runs it."""
+
+    def __init__(self, job: Job, assignment: Assignment, transport: Transport) -> None:
+        self.job = job
+        self.assignment = assignment
+        self.iteration = assignment.iteration
+        self.stopping = False
+        self._transport = transport
+        self._next_checkpoint = assignment.next_checkpoint
+        self._clock = _Clock(time.perf_counter(), assignment.time_total_s)
+
+    @property
+    def trial_dir(self) -> Path:
+        return Path(self.job.experiment_dir, self.assignment.dirname)
+
+    @property
+    def time_total_s(self) -> float:
+        return self._clock.total_s
+
+    def report(self, metrics: object, checkpoint: Checkpoint | None = None) -> None:
+        """Stage the checkpoint, send the row, wait until it is in the journal."""
+        if self.stopping:
+            raise TrialStopped("the trial was told to stop")
+        values = plain_metrics(metrics)
+        elapsed = self._clock.lap()
+        record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1)
+        self.iteration += 1
+        self._transport.send(
+            [
+                "report",
+                self.assignment.attempt,
+                self.iteration,
+                values,
+                time.time(),
+                elapsed,
+                self._clock.total_s,
+                None if record is None else to_fields(record),
+            ]
+        )
+        if self._answer() is not Verdict.CONTINUE:
+            self.stopping = True
+            raise TrialStopped("the trial was told to stop")
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Hand over a checkpoint of the iteration that was reported last."""
+        record = self.stage(checkpoint, self.iteration)
+        self._transport.send(["saved", self.assignment.attempt, to_fields(record)])
+
+    def stage(self, checkpoint: Checkpoint, iteration: int) -> CheckpointRecord:
+        """Copy or rename the checkpoint's directory into the trial's.
+
+        Raises InvalidMetrics if it is no Checkpoint, StorageError if it cannot be read or copied.
+        """
+        if not isinstance(checkpoint, Checkpoint):
+            raise InvalidMetrics(
+                f"checkpoint must be a Checkpoint, not {type(checkpoint).__name__}: use "
+                f"Checkpoint.from_directory(path)"
+            )
+        index = self._next_checkpoint
+        with checkpoint.as_directory() as source:
+            staged = stage(
+                source,
+                self.trial_dir / checkpoint_dirname(index),
+                staging_root=self.trial_dir / STAGING,
+            )
+        self._next_checkpoint += 1
+        return CheckpointRecord(
+            index=index,
+            iteration=iteration,
+            attempt=self.assignment.attempt,
+            files=staged.files,
+            size_bytes=staged.bytes,
+        )
+
+    def send_log(self, stream: str, line: str) -> None:
+        """Show the controller a line that user code printed."""
+        self._transport.send(["log", stream, line])
+
+    def staging_directory(self) -> Path:
+        """A new empty directory on the trial's disk, which `report` renames instead of copying."""
+        root = self.trial_dir / STAGING
+        root.mkdir(exist_ok=True)
+        directory = root / f"user-{self.assignment.attempt}-{time.monotonic_ns():x}"
+        directory.mkdir()
+        return directory
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What this attempt resumes from, or since then the newest that it reported."""
+        newest = self._next_checkpoint - 1
+        if newest >= self.assignment.next_checkpoint:
+            return Checkpoint(str(self.trial_dir / checkpoint_dirname(newest)))
+        start = self.assignment.checkpoint
+        return None if start is None else Checkpoint(str(self.trial_dir / start.dirname))
+
+    def _answer(self) -> Verdict:
+        message = self._transport.receive()
+        if message is None:
+            # Nobody is left to work for. The kernel ends us too; this is for where it cannot.
+            os._exit(71)
+        match message:
+            case ["reply", str(verdict)]:
+                return Verdict(verdict)
+            case ["refused", str(text)]:
+                raise TuneError(text)
+            case _:
+                raise TuneError(f"not an answer to a report: {message!r:.100}")
+
+
+_current: list[Session] = []
+
+
+def enter(session: Session) -> None:
+    """Make `session` the one that user code of this process speaks to."""
+    _current[:] = [session]
+
+
+def leave() -> None:
+    _current.clear()
+
+
+def running() -> Session | None:
+    """The session of this process, None outside of a trial."""
+    return _current[0] if _current else None
+
+
+def current(caller: str) -> Session:
+    """Raises NotInTrial, naming `caller`."""
+    if not _current:
+        raise NotInTrial(
+            f"{caller} works only inside a trial, in the function or class given to "
+            f"Tuner(...) and called by fit()"
+        )
+    return _current[0]
+
+
+def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+    """Report one iteration of the trial, and optionally a checkpoint of it.
+
+    Returns when the row is in the journal on the local disk and the checkpoint is complete beside
+    it: no death of any process loses them then. NumPy and torch scalars become numbers. The
+    checkpoint's directory is copied, unless it came from `staging_directory()`, and may be deleted
+    afterwards.
+
+    Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
+    unwinds the function with a SystemExit when the trial is to stop.
+    """
+    current("tune.report()").report(metrics, checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """The checkpoint to resume from, or the newest reported since; None where there is none.
+
+    Raises NotInTrial outside of a trial.
+    """
+    return current("tune.get_checkpoint()").checkpoint()
+
+
+def staging_directory() -> str:
+    """A new directory for a checkpoint that `report` will rename instead of copying.
+
+    Write the files there and give `Checkpoint.from_directory(path)` to `report`; afterwards the
+    directory is the checkpoint and no longer yours. Raises NotInTrial outside of a trial.
+    """
+    return str(current("tune.staging_directory()").staging_directory())
+
+
+def get_context() -> TuneContext:
+    """Facts about the running trial. Raises NotInTrial outside of a trial."""
+    return TuneContext(current("tune.get_context()"))
+
+
+class TuneContext:
+    """Facts about the trial that this process runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_trial_id(self) -> str:
+        """The same over all attempts and restores: a key for trackers."""
+        return self._session.assignment.trial_id
+
+    def get_trial_name(self) -> str:
+        return self._session.assignment.trial_name
+
+    def get_trial_dir(self) -> str:
+        """The trial's local directory, which is the working directory unless turned off."""
+        return str(self._session.trial_dir)
+
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        return self._session.assignment.resources
+
+    def get_experiment_name(self) -> str:
+        return self._session.job.experiment_name
+
+    def get_storage(self) -> str:
+        """Where the experiment is persisted, without credentials."""
+        return self._session.job.storage
+
+    def get_original_working_dir(self) -> str:
+        """The directory that the script was started in."""
+        return self._session.job.working_dir
+
+    def get_attempt(self) -> int:
+        """How often this trial was started, from 1."""
+        return self._session.assignment.attempt
+
+    def get_metadata(self) -> Mapping[str, Any]:
+        return dict(self._session.job.metadata)
+
+    def get_world_size(self) -> int:
+        return 1
+
+    def get_world_rank(self) -> int:
+        return 0
+
+    def get_local_rank(self) -> int:
+        return 0
+
+    def get_local_world_size(self) -> int:
+        return 1
+
+    def get_node_rank(self) -> int:
+        return 0

@@ -1,0 +1,74 @@
+"""The environment, read in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.trial.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What environment variables say; every field has a default.
+
+    `local_dir` is where experiments lie before they are persisted. `explicit_local_dir` tells that
+    the user named it. Times are in seconds.
+    """
+
+    local_dir: Path
+    explicit_local_dir: bool = False
+    storage: str | None = None
+    chdir_to_trial_dir: bool = True
+    config_in_rows: bool = True
+    tensorboard: bool = True
+    strict_metric: bool = True
+    debug: bool = False
+    fsync_period_s: float = 1.0
+    snapshot_period_s: float = 10.0
+    stop_grace_s: float = 10.0
+    callback_deadline_s: float = 30.0
+    flush_deadline_s: float = 60.0
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises InvalidConfig for a value that cannot be read, naming the variable."""
+        local = environ.get("RAY_AIR_LOCAL_CACHE_DIR")
+        return cls(
+            local_dir=Path(local or "~/ray_results").expanduser().absolute(),
+            explicit_local_dir=bool(local),
+            storage=environ.get("RAY_STORAGE") or None,
+            chdir_to_trial_dir=_flag(environ, "RAY_CHDIR_TO_TRIAL_DIR", default=True),
+            config_in_rows=_flag(environ, "HOLDFAST_CONFIG_IN_ROWS", default=True),
+            tensorboard=_flag(environ, "HOLDFAST_TENSORBOARD", default=True),
+            strict_metric=not _flag(
+                environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False
+            ),
+            debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
+            fsync_period_s=_seconds(environ, "HOLDFAST_FSYNC_PERIOD_S", 1.0),
+            snapshot_period_s=_seconds(environ, "HOLDFAST_SNAPSHOT_PERIOD_S", 10.0),
+            stop_grace_s=_seconds(environ, "HOLDFAST_STOP_GRACE_S", 10.0),
+            callback_deadline_s=_seconds(environ, "HOLDFAST_CALLBACK_DEADLINE_S", 30.0),
+            flush_deadline_s=_seconds(environ, "HOLDFAST_FLUSH_DEADLINE_S", 60.0),
+        )
+
+
+def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = environ.get(name, "").lower()
+    if value in ("", "0", "1", "true", "false"):
+        return value in ("1", "true") if value else default
+    raise InvalidConfig(f"the environment variable {name} must be 0 or 1, not {value!r}")
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    value = environ.get(name)
+    try:
+        seconds = float(value) if value else default
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
+        raise InvalidConfig(
+            f"the environment variable {name} must be a number of seconds, not {value!r}"
+        )
+    return seconds

@@ -1,0 +1,294 @@
+"""Snapshots: the machine at one position of the journal, so that a restore folds only the rest.
+
+`experiment_state-<UTC time>.json` is one JSON object whose first line is a CRC-32 of all that
+follows. It is an accelerator, never the truth: one that is damaged, or that does not belong to
+the journal beside it, is passed over for an older one or for the journal alone, and told.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.projections import replace_file
+from holdfast.experiment.records import unpack
+from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
+from holdfast.scheduler.events import Begun, ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.journal import Position, read_segment, segment_name, segments
+
+FORMAT = 1
+_SUFFIX = ".json"
+_FIRST_LINE = len('{"crc32": "00000000",\n')
+_MARK = "__holdfast_bytes__"
+_HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where the newest experiment of a journal begins, and what it was asked to do."""
+
+    position: Position
+    spec: ExperimentSpec
+    began_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRecord:
+    """The newest record that a snapshot takes in: it stands between `start` and `end`.
+
+    `start` is an offset into the segment of `end`. `crc32` is that of the payload, and says that
+    a journal is the one the snapshot was taken of.
+    """
+
+    start: int
+    end: Position
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`machine` is the fold of the journal up to `last.end`.
+
+    `begun_at` is when this incarnation of the experiment began (seconds since the epoch) and
+    gives the file its name. `unwritten` are trials whose files were behind the journal.
+    """
+
+    machine: Machine
+    last: LastRecord
+    begun_at: float
+    boot_id: str
+    unwritten: tuple[str, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        return self.last.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A snapshot that could not be used, for the user to be told."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is not used: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a restore starts from: `beginning` is None where there is no journal to restore.
+
+    Without a `snapshot` the fold starts at the beginning.
+    """
+
+    beginning: Beginning | None
+    snapshot: Snapshot | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+
+class BadSnapshot(ValueError):
+    """The file is no snapshot that this version can use; the message says why."""
+
+
+def find_beginning(journal: Path) -> Beginning | None:
+    """The newest experiment of the journal: a directory may hold several, one after another."""
+    for number in reversed(segments(journal)):
+        payload = _first_payload(journal, number)
+        if payload is None:
+            continue
+        event, now = unpack(payload)
+        if isinstance(event, Begun):
+            return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
+    return None
+
+
+def load_newest_snapshot(layout: Layout, policy: TrialScheduler | None = None) -> Loaded:
+    """The newest snapshot of the newest experiment that is whole and fits the journal.
+
+    Its machine's `policy` has been shown nothing: one that keeps state of its own has to be
+    folded from the beginning instead. Raises UnknownRecord where the journal begins with a
+    record of another version of holdfast.
+    """
+    beginning = find_beginning(layout.journal)
+    if beginning is None:
+        return Loaded(beginning=None)
+    skipped = []
+    for name in _of_experiment(layout.root, beginning.spec.experiment_id):
+        try:
+            found = _load(layout, name, policy)
+        except (BadSnapshot, UnknownRecord, OSError) as error:
+            skipped.append(Skipped(name=name, reason=str(error)))
+            continue
+        return Loaded(beginning=beginning, snapshot=found, skipped=tuple(skipped))
+    return Loaded(beginning=beginning, skipped=tuple(skipped))
+
+
+def write_snapshot(layout: Layout, taken: Snapshot) -> str:
+    """Write the snapshot and the readers' view of the search durably; return its name.
+
+    The journal is forced to the disk first: a snapshot that a power cut leaves ahead of its
+    journal is worthless. One file per incarnation, replaced each time; of earlier ones of the same
+    experiment only the newest is kept. Raises OSError, and then leaves what was there.
+    """
+    _sync(layout.journal / segment_name(taken.position.segment))
+    stamp = datetime.fromtimestamp(taken.begun_at, UTC).strftime("%Y-%m-%d_%H-%M-%S")
+    name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
+    write_atomic(layout.root / name, _encode(taken))
+    variants = json.dumps(_variants(taken.machine), indent=2).encode()
+    replace_file(layout.root / f"{VARIANTS_PREFIX}{stamp}{_SUFFIX}", variants)
+    _prune(layout.root, taken.machine.spec.experiment_id, name)
+    return name
+
+
+def _first_payload(journal: Path, number: int) -> bytes | None:
+    """The first record of a segment, without reading a large one whole."""
+    for size in (_HEAD_BYTES, None):
+        for payload, _ in read_segment(journal, number, 0, size):
+            return payload
+    return None
+
+
+def _names(root: Path) -> list[str]:
+    """Snapshots in the order of their incarnations, newest first."""
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return []
+    known = (n for n in names if n.startswith(SNAPSHOT_PREFIX) and n.endswith(_SUFFIX))
+    return sorted(known, reverse=True)
+
+
+def _of_experiment(root: Path, experiment_id: str) -> list[str]:
+    """Those whose head does not name another experiment: a damaged head may be ours."""
+    return [name for name in _names(root) if _named_in(root / name) in (experiment_id, None)]
+
+
+def _named_in(path: Path) -> str | None:
+    """The experiment that a snapshot says it is of, read from its head; None if unreadable."""
+    try:
+        with path.open("rb") as file:
+            line = file.read(_FIRST_LINE + 4096)[_FIRST_LINE:].split(b"\n", 1)[0]
+        named = json.loads(b"{" + line.rstrip(b",") + b"}")["experiment_id"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(named)
+
+
+def _encode(taken: Snapshot) -> bytes:
+    last, spec = taken.last, taken.machine.spec
+    head = {
+        "experiment_id": spec.experiment_id,
+        "format": FORMAT,
+        "journal": {
+            "segment": last.end.segment,
+            "offset": last.end.offset,
+            "record_start": last.start,
+            "record_crc32": last.crc32,
+        },
+        "begun_at": taken.begun_at,
+        "boot_id": taken.boot_id,
+        "unwritten": list(taken.unwritten),
+        "machine": snapshot(taken.machine),
+    }
+    parts = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in head.items()]
+    body = (",\n".join(parts) + "}\n").encode()
+    return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, default=_mark_bytes)
+
+
+def _mark_bytes(value: Any) -> dict[str, str]:
+    """Bytes can stand in a reported row, which JSON has no word for."""
+    if isinstance(value, bytes):
+        return {_MARK: base64.b64encode(value).decode("ascii")}
+    raise TypeError(f"a snapshot cannot hold a {type(value).__name__}")
+
+
+def _unmark_bytes(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value[_MARK]) if _MARK in value else value
+
+
+def _load(layout: Layout, name: str, policy: TrialScheduler | None) -> Snapshot:
+    data = (layout.root / name).read_bytes()
+    if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
+        raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
+    # A hook for each of a million small objects doubles the time: only where it has work.
+    hook = _unmark_bytes if _MARK.encode() in data else None
+    plain = json.loads(data, object_hook=hook)
+    if plain["format"] != FORMAT:
+        raise BadSnapshot(f"it has format {plain['format']}, this version reads {FORMAT}")
+    journal = plain["journal"]
+    last = LastRecord(
+        start=journal["record_start"],
+        end=Position(journal["segment"], journal["offset"]),
+        crc32=journal["record_crc32"],
+    )
+    _check_journal(layout.journal, last)
+    return Snapshot(
+        machine=from_snapshot(plain["machine"], policy),
+        last=last,
+        begun_at=plain["begun_at"],
+        boot_id=plain["boot_id"],
+        unwritten=tuple(plain["unwritten"]),
+    )
+
+
+def _check_journal(journal: Path, last: LastRecord) -> None:
+    """Refuse a snapshot of records that the journal has lost, or has others in place of."""
+    try:
+        found = [
+            (zlib.crc32(payload), end)
+            for payload, end in read_segment(
+                journal, last.end.segment, last.start, size=last.end.offset
+            )
+        ]
+    except FileNotFoundError:
+        found = []
+    if found != [(last.crc32, last.end.offset)]:
+        raise BadSnapshot(
+            f"the journal does not have the record that it was taken after ("
+            f"{segment_name(last.end.segment)}, offset {last.end.offset}): the journal was cut"
+        )
+
+
+def _variants(machine: Machine) -> Mapping[str, Any]:
+    made, spec = len(machine.trials), machine.spec
+    return {
+        "format": FORMAT,
+        "experiment_id": spec.experiment_id,
+        "variants_made": made,
+        "total": made if machine.search_ended else None,
+        "num_samples": spec.num_samples,
+        "seed": spec.seed,
+    }
+
+
+def _prune(root: Path, experiment_id: str, newest: str) -> None:
+    """Keep the one just written and the one before: a script restarted in a loop leaves many."""
+    older = [name for name in _names(root) if name < newest]
+    ours = [name for name in older if _named_in(root / name) == experiment_id]
+    for name in ours[1:]:
+        (root / name).unlink(missing_ok=True)
+        (root / name.replace(SNAPSHOT_PREFIX, VARIANTS_PREFIX)).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

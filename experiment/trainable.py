@@ -1,0 +1,158 @@
+"""The class form of a trainable."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.session import running
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.errors import TuneError
+
+# Holds the dict that save_checkpoint() may return instead of writing files.
+STATE_FILE = "trainable_state.pkl"
+
+
+class Trainable:
+    """Subclass it: `setup` once, `step` for each iteration, `save_checkpoint`/`load_checkpoint`.
+
+    Outside of a trial it works too, step by step: `train()`, `save()`, `restore()`.
+    """
+
+    def __init__(self, config: dict[str, Any] | None = None, storage: Any = None) -> None:
+        self.config: dict[str, Any] = dict(config or {})
+        self._iteration = 0
+        self._time_total_s = 0.0
+        self._began = time.time()
+        self.setup(dict(self.config))
+
+    # -- for the subclass ------------------------------------------------------------------------
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Get ready to train with `config`."""
+
+    def step(self) -> dict[str, Any]:
+        """Do one iteration and return its metrics; `{"done": True}` among them ends the trial."""
+        raise NotImplementedError(f"{type(self).__name__} must define step()")
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+        """Write the state into `checkpoint_dir`, or return it as a dict."""
+        raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take the state back: the directory, or the dict that `save_checkpoint` returned."""
+        raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Begin anew with `new_config` in the same object; False where that cannot be done."""
+        return False
+
+    def cleanup(self) -> None:
+        """Give back what `setup` took; called once at the end."""
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """See each result in the worker before it is reported."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:
+        """What a trial with `config` asks for; None for one CPU."""
+        return None
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done, over all attempts."""
+        return self._iteration
+
+    @property
+    def training_iteration(self) -> int:
+        return self._iteration
+
+    @property
+    def trial_id(self) -> str:
+        session = running()
+        return session.assignment.trial_id if session else "default"
+
+    @property
+    def trial_name(self) -> str:
+        session = running()
+        return session.assignment.trial_name if session else type(self).__name__
+
+    @property
+    def logdir(self) -> str:
+        """The trial's directory; outside of a trial the working directory."""
+        session = running()
+        return str(session.trial_dir) if session else os.getcwd()
+
+    @property
+    def trial_resources(self) -> Any:
+        session = running()
+        return session.assignment.resources if session else None
+
+    def get_config(self) -> dict[str, Any]:
+        return self.config
+
+    # -- for those who drive it ------------------------------------------------------------------
+
+    def train(self) -> dict[str, Any]:
+        """One iteration: what `step` returned, with `training_iteration` and times (seconds)."""
+        began = time.perf_counter()
+        result = self.step()
+        if not isinstance(result, dict):
+            raise TuneError(
+                f"{type(self).__name__}.step() must return a dict of metrics, not {result!r:.80}"
+            )
+        elapsed = time.perf_counter() - began
+        self._iteration += 1
+        self._time_total_s += elapsed
+        result = {
+            "training_iteration": self._iteration,
+            "time_this_iter_s": elapsed,
+            "time_total_s": self._time_total_s,
+            "done": False,
+            **result,
+        }
+        self.log_result(result)
+        return result
+
+    def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
+        """Write a checkpoint into a directory (a new temporary one by default)."""
+        directory = checkpoint_dir or tempfile.mkdtemp(prefix="holdfast-")
+        os.makedirs(directory, exist_ok=True)
+        state = self.save_checkpoint(directory)
+        if isinstance(state, dict):
+            with open(os.path.join(directory, STATE_FILE), "wb") as file:
+                pickle.dump(state, file)
+        return Checkpoint.from_directory(directory)
+
+    def restore(self, checkpoint: Checkpoint | str) -> None:
+        """Take back the state of a checkpoint that `save` made."""
+        given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        with given.as_directory() as directory:
+            state = Path(directory, STATE_FILE)
+            if state.exists():
+                # The user's own object, written by their save_checkpoint() above.
+                self.load_checkpoint(pickle.loads(state.read_bytes()))
+            else:
+                self.load_checkpoint(directory)
+
+    def begin_at(self, iteration: int, time_total_s: float) -> None:
+        """Count on from a restored checkpoint's iteration and training time."""
+        self._iteration, self._time_total_s = iteration, time_total_s
+
+    def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
+        """`reset_config`, and on success the counts of a new trial."""
+        if not self.reset_config(new_config):
+            return False
+        self.config = dict(new_config)
+        self.begin_at(0, 0.0)
+        return True
+
+    def stop(self) -> None:
+        self.cleanup()
+

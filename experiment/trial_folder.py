@@ -1,0 +1,194 @@
+"""Reading a trial's directory, on this machine or in storage."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.errors import StorageUnavailable, redact
+from holdfast.syncer.location import Location
+from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import TrialSpec
+
+Row = dict[str, Any]
+
+_TAIL_BYTES = 1 << 14
+
+
+class DamagedRows(TuneError, ValueError):
+    """A trial's `result.json` has a line that is no row; the message names file and line."""
+
+
+def read_file(location: Location, name: str) -> bytes | None:
+    """The bytes of a file in a folder of some storage, None if there is no such file.
+
+    Raises StorageError.
+    """
+    filesystem, path = location.child(name).arrow()
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            data: bytes = stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageUnavailable(
+            "read", f"{location.public}: {name}", redact(str(error))
+        ) from error
+    return data
+
+
+def list_folder(location: Location) -> list[str]:
+    """The names in a folder of some storage, none if there is no such folder.
+
+    Raises StorageError.
+    """
+    from pyarrow.fs import FileSelector
+
+    filesystem, path = location.arrow()
+    try:
+        infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+    except OSError as error:
+        raise StorageUnavailable("list", location.public, redact(str(error))) from error
+    return sorted(info.base_name for info in infos)
+
+
+def have_files(location: Location, names: list[str]) -> list[bool]:
+    """Whether there are these files below a folder of some storage. Raises StorageError."""
+    from pyarrow.fs import FileType
+
+    filesystem, _ = location.arrow()
+    try:
+        infos = filesystem.get_file_info([location.child(name).arrow()[1] for name in names])
+    except OSError as error:
+        raise StorageUnavailable("list", location.public, redact(str(error))) from error
+    return [info.type == FileType.File for info in infos]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFolder:
+    """A trial's directory: `location` is where it is kept.
+
+    `local` is a directory of this machine that holds the same records, None where there is none.
+    """
+
+    location: Location
+    local: Path | None
+
+    @classmethod
+    def at(cls, location: Location) -> Self:
+        """The directory at a place that may be on this machine."""
+        local = location.local_path
+        return cls(location=location, local=None if local is None else Path(local))
+
+    @classmethod
+    def of(cls, spec: TrialSpec, location: Location, layout: Layout | None) -> Self:
+        """The directory of a trial of the experiment at `location`."""
+        local = None if layout is None else layout.trial(spec)
+        return cls(location=location.child(spec.dirname), local=local)
+
+    @property
+    def path(self) -> str:
+        """The path on the filesystem of `location`."""
+        return self.location.path
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """The place to look at, for people: on this machine if it is there, no credentials."""
+        return self.location.public if self.local is None else str(self.local)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a file; None if there is no such file. Raises StorageError, OSError."""
+        if self.local is None:
+            return read_file(self.location, name)
+        try:
+            return (self.local / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def rows(self) -> list[Row]:
+        """`result.json`: a row for each iteration. A line that is being written does not count."""
+        lines = (self.read(RESULTS) or b"").split(b"\n")
+        return [self._row(line, f"line {at}") for at, line in enumerate(lines[:-1], 1) if line]
+
+    def last_row(self) -> Row | None:
+        """The newest row of `result.json`, None where there is none."""
+        line = _last_line(self.read(RESULTS) or b"") if self.local is None else self._tail()
+        return self._row(line, "the last line") if line else None
+
+    def _tail(self) -> bytes:
+        assert self.local is not None
+        try:
+            with open(self.local / RESULTS, "rb") as file:
+                return _last_line_of(file)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    def _row(self, line: bytes, which: str) -> Row:
+        try:
+            row: Row = json.loads(line)
+        except ValueError as error:
+            raise DamagedRows(
+                f"{self.shown}/{RESULTS}: {which} is not JSON ({error}). The journal of the "
+                f"experiment has every row: restoring it writes the file anew"
+            ) from error
+        return row
+
+    def exists(self) -> bool:
+        if self.local is not None:
+            return self.local.is_dir()
+        return bool(list_folder(self.location))
+
+    def checkpoint(self, dirname: str, *, persisted: bool = True) -> Checkpoint | None:
+        """The checkpoint in the folder `dirname`.
+
+        One that is not `persisted` is staged, so whole, on the machine of the run: None elsewhere.
+        """
+        if not persisted:
+            here = None if self.local is None else self.local / dirname
+            return Checkpoint(str(here)) if here is not None and here.is_dir() else None
+        return Checkpoint.from_location(self.location.child(dirname))
+
+    def complete_checkpoints(self) -> list[str]:
+        """The folders of the checkpoints that are whole, oldest first.
+
+        Whole is what has a manifest, for that is written last; where the run itself is or was
+        (its lock file shows it) also what is staged, for that is renamed into place.
+        """
+        if self.local is not None:
+            return self._complete_here(self.local)
+        names = [n for n in list_folder(self.location) if n.startswith(CHECKPOINT_PREFIX)]
+        whole = have_files(self.location, [f"{name}/{MANIFEST_NAME}" for name in names])
+        return [name for name, is_whole in zip(names, whole, strict=True) if is_whole]
+
+    @staticmethod
+    def _complete_here(folder: Path) -> list[str]:
+        staged = (folder.parent / LOCK).exists()
+        names = sorted(entry.name for entry in folder.glob(f"{CHECKPOINT_PREFIX}*/"))
+        return [name for name in names if staged or (folder / name / MANIFEST_NAME).is_file()]
+
+
+def _last_line_of(file: BinaryIO) -> bytes:
+    """Read from the end: a trial's file may hold a hundred thousand rows."""
+    size = os.fstat(file.fileno()).st_size
+    taken = min(_TAIL_BYTES, size)
+    while True:
+        file.seek(size - taken)
+        tail = file.read(taken)
+        if taken == size or tail.count(b"\n") >= 2:
+            return _last_line(tail)
+        taken = min(taken * 4, size)
+
+
+def _last_line(data: bytes) -> bytes:
+    """The last whole line, empty if there is none."""
+    return data[: data.rfind(b"\n") + 1].rstrip(b"\n").rpartition(b"\n")[2]

@@ -1,0 +1,224 @@
+"""What users' callbacks, reporters and name creators see of a trial.
+
+A `TrialView` has the attribute names of Ray's Trial and stays the same object while the frozen
+`Trial` under it moves on, so that users can keep state in dicts keyed by trial.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from holdfast.experiment.layout import ERROR
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import format_tag
+
+# Users compare with the five states of Ray: ours that lie between two of them are shown as the
+# one whose end they wait for.
+_SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNING}
+
+
+def varied(spec: TrialSpec) -> dict[str, Any]:
+    """The parameters named in the trial's tag, by names as `net/width`, with their full values.
+
+    A tag is cut at 100 characters: parameters behind the cut are not found.
+    """
+    pairs = frozenset(spec.tag.partition("_")[2].split(","))
+    return dict(_named_in(pairs, spec.index, spec.config, ""))
+
+
+def _named_in(
+    pairs: frozenset[str], index: int, config: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if format_tag(index, {name: value}).partition("_")[2] in pairs:
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _named_in(pairs, index, value, f"{name}/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a view shows beside the record of its trial.
+
+    `experiment_path` is the experiment's folder in storage, `local_experiment_path` the one on
+    this machine. `config_of` gives the configuration with the user's own values in it, `row_of`
+    the full row of what the trial reported last, `checkpoint_of` a public Checkpoint.
+    """
+
+    trainable_name: str
+    experiment_path: str
+    local_experiment_path: str
+    config_of: Callable[[TrialSpec], Mapping[str, Any]]
+    row_of: Callable[[Trial], dict[str, Any]]
+    checkpoint_of: Callable[[TrialSpec, CheckpointRecord], Checkpoint]
+
+
+class TrialView:
+    """A trial as users of Ray know it. Equal and hashed by `trial_id`; made by `Views`."""
+
+    PENDING: ClassVar[str] = "PENDING"
+    RUNNING: ClassVar[str] = "RUNNING"
+    PAUSED: ClassVar[str] = "PAUSED"
+    TERMINATED: ClassVar[str] = "TERMINATED"
+    ERROR: ClassVar[str] = "ERROR"
+
+    def __init__(self, trial: Trial, surroundings: Surroundings) -> None:
+        self._trial = trial
+        self._surroundings = surroundings
+        self._row: dict[str, Any] = {}
+        self._row_shows: Mapping[str, Any] | None = None
+
+    def show(self, trial: Trial, row: dict[str, Any] | None = None) -> None:
+        """Move on to `trial`, the same one later; `row` is its newest full row where known."""
+        self._trial = trial
+        if row is not None:
+            self._row, self._row_shows = row, trial.row
+
+    @property
+    def trial_id(self) -> str:
+        return self._trial.trial_id
+
+    @property
+    def trainable_name(self) -> str:
+        return self._surroundings.trainable_name
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration as the trainable gets it."""
+        return dict(self._surroundings.config_of(self._trial.spec))
+
+    @cached_property
+    def evaluated_params(self) -> dict[str, Any]:
+        """The varied parameters, by names as `net/width`."""
+        return varied(self._trial.spec)
+
+    @property
+    def experiment_tag(self) -> str:
+        """As in `0_lr=0.1`."""
+        return self._trial.spec.tag
+
+    @property
+    def experiment_dir_name(self) -> str:
+        return os.path.basename(self._surroundings.local_experiment_path)
+
+    @property
+    def status(self) -> str:
+        """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+        status = self._trial.status
+        return _SHOWN_STATUS.get(status, status).value
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The full row of the newest report, empty before the first."""
+        if self._trial.row is None:
+            return {}
+        if self._row_shows is not self._trial.row:
+            self._row, self._row_shows = self._surroundings.row_of(self._trial), self._trial.row
+        return self._row
+
+    @property
+    def iteration(self) -> int:
+        return self._trial.iteration
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest Checkpoint, or None."""
+        newest = self._trial.newest_checkpoint
+        return self._surroundings.checkpoint_of(self._trial.spec, newest) if newest else None
+
+    def has_checkpoint(self) -> bool:
+        return self._trial.newest_checkpoint is not None
+
+    def is_finished(self) -> bool:
+        """Whether it is TERMINATED or ERROR."""
+        return self._trial.status.is_final
+
+    @property
+    def path(self) -> str:
+        """The trial's folder in storage."""
+        return f"{self._surroundings.experiment_path}/{self._trial.spec.dirname}"
+
+    @property
+    def local_path(self) -> str:
+        """The trial's folder on this machine."""
+        return os.path.join(self._surroundings.local_experiment_path, self._trial.spec.dirname)
+
+    @property
+    def logdir(self) -> str:
+        """Older name of `local_path`."""
+        return self.local_path
+
+    @property
+    def local_experiment_path(self) -> str:
+        return self._surroundings.local_experiment_path
+
+    @property
+    def local_dir(self) -> str:
+        """Older name of `local_experiment_path`."""
+        return self._surroundings.local_experiment_path
+
+    def init_local_path(self) -> None:
+        """Make sure that `local_path` exists, for a callback that is called before the worker."""
+        os.makedirs(self.local_path, exist_ok=True)
+
+    @property
+    def num_failures(self) -> int:
+        return self._trial.failures
+
+    @property
+    def error_file(self) -> str | None:
+        """Where the traceback is written, None for a trial that never failed."""
+        if not self._trial.failures and self._trial.error is None:
+            return None
+        return os.path.join(self.local_path, ERROR)
+
+    @property
+    def node_ip(self) -> str:
+        """Where it runs, empty before its worker is up."""
+        return self._trial.place.node_ip
+
+    @property
+    def placement_group_factory(self) -> PlacementGroupFactory:
+        return self._trial.spec.resources
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TrialView) and self.trial_id == other.trial_id
+
+    def __hash__(self) -> int:
+        return hash(self._trial.trial_id)
+
+    def __str__(self) -> str:
+        return self._trial.spec.name or f"{self.trainable_name}_{self.trial_id}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Views:
+    """One view per trial, in the order of the trials.
+
+    For one thread: two threads that look at different moments of a run have a registry each, and
+    their views of a trial are equal.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.surroundings = surroundings
+        self.trials: list[TrialView] = []
+        self._by_id: dict[str, TrialView] = {}
+
+    def show(self, trial: Trial, row: dict[str, Any] | None = None) -> TrialView:
+        """The view of this trial, now showing it as it is in `trial`."""
+        view = self._by_id.get(trial.trial_id)
+        if view is None:
+            view = self._by_id[trial.trial_id] = TrialView(trial, self.surroundings)
+            self.trials.append(view)
+        view.show(trial, row)
+        return view

@@ -1,0 +1,147 @@
+"""`Tuner`, as users write it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.experiment import wrap
+from holdfast.experiment.cluster import machinery
+from holdfast.experiment.request import Request, request_of_restore
+from holdfast.experiment.settings import Settings
+from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+if TYPE_CHECKING:
+    from holdfast.experiment.result_grid import ResultGrid
+
+
+class Tuner:
+    """Runs many trials of a trainable and keeps everything they report.
+
+    `trainable`: a function of a config dict, a `Trainable` subclass, or a registered name.
+    `param_space`: the config, with domains and grids in place of values.
+
+    Raises InvalidConfig for settings that cannot mean anything.
+    """
+
+    def __init__(
+        self,
+        trainable: Any = None,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> None:
+        for name, value, kind in (
+            ("tune_config", tune_config, TuneConfig),
+            ("run_config", run_config, RunConfig),
+            ("param_space", param_space, Mapping),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise InvalidConfig(f"{name} must be a {kind.__name__}, not {value!r:.100}")
+        self._request = Request(
+            trainable=wrap.find_trainable(trainable),
+            param_space=dict(param_space or {}),
+            tune=tune_config or TuneConfig(),
+            run=run_config or RunConfig(),
+        )
+        self._request.check()
+        self._restored_from: tuple[str, Any] | None = None
+        self._results: ResultGrid | None = None
+
+    def fit(self) -> ResultGrid:
+        """Run every trial to its end and return their results.
+
+        Trials that fail do not make it raise, unless FailureConfig(fail_fast="raise"). After
+        Ctrl-C it stops the trials, keeps everything and raises KeyboardInterrupt.
+
+        Raises StorageError before the first trial if the storage cannot be written,
+        ExperimentExists for the name of an unfinished experiment, ExperimentInUse while another
+        process or thread runs it, TuneError for what makes the whole experiment impossible.
+        """
+        from holdfast.experiment.fitting import fit
+
+        self._results = fit(self._request, Settings.read(os.environ), machinery())
+        return self._results
+
+    def get_results(self) -> ResultGrid:
+        """What `fit` returned; after `restore`, what is there already.
+
+        Raises TuneError before `fit`.
+        """
+        if self._results is not None:
+            return self._results
+        if self._restored_from is None:
+            raise TuneError("there are no results yet: call fit() first")
+        from holdfast.experiment.analysis import ExperimentAnalysis
+        from holdfast.experiment.result_grid import ResultGrid
+
+        path, filesystem = self._restored_from
+        return ResultGrid(ExperimentAnalysis(path, storage_filesystem=filesystem))
+
+    @classmethod
+    def can_restore(
+        cls, path: str | os.PathLike[str], storage_filesystem: Any = None
+    ) -> bool:
+        """Whether there is an experiment at `path` that `restore` could take up.
+
+        Raises StorageError if the storage does not answer.
+        """
+        from holdfast.experiment.place import is_experiment
+
+        return is_experiment(path, storage_filesystem, Settings.read(os.environ), os.environ)
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any = None,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        param_space: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        *,
+        resume_config: ResumeConfig | None = None,
+    ) -> Self:
+        """A Tuner whose `fit()` goes on with the experiment at `path`.
+
+        Finished trials stay finished. Unfinished ones go on from their newest checkpoint, unless
+        `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`) or begin
+        again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
+        `param_space` with the same keys replaces the objects in it.
+
+        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a `param_space` that differs.
+        """
+        from holdfast.experiment.place import open_for_restore
+
+        resume = resume_config or ResumeConfig(
+            unfinished="resume" if resume_unfinished else "skip",
+            errored=_errored(resume_errored, restart_errored),
+        )
+        found = open_for_restore(path, storage_filesystem, Settings.read(os.environ), os.environ)
+        request = request_of_restore(
+            found.spec,
+            found.tuner_file(needed=trainable is None or param_space is None),
+            name=found.name,
+            storage=(found.parent, storage_filesystem),
+            trainable=trainable,
+            param_space=param_space,
+            resume=resume,
+        )
+        tuner = cls.__new__(cls)
+        tuner._request = replace(request, trainable=wrap.find_trainable(request.trainable))
+        tuner._restored_from = (os.fspath(path), storage_filesystem)
+        tuner._results = None
+        return tuner
+
+
+def _errored(resume: bool, restart: bool) -> str:
+    if resume and restart:
+        raise InvalidConfig(
+            "resume_errored goes on from checkpoints, restart_errored begins again: choose one"
+        )
+    return "resume" if resume else "restart" if restart else "skip"

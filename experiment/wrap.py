@@ -1,0 +1,155 @@
+"""What a user gives as a trainable, and what can be bound to it: parameters and resources."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.experiment.trainable import Trainable
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import PlacementGroupFactory, request
+
+_RESOURCES = "holdfast_resources"
+_registered: dict[str, Any] = {}
+
+
+def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
+    """Let `Tuner(name)` mean `trainable`, in this process.
+
+    Raises InvalidConfig for what is no function and no Trainable subclass.
+    """
+    check_trainable(trainable)
+    _registered[name] = trainable
+
+
+def find_trainable(trainable: Any) -> Any:
+    """The function or class that a user means. Raises InvalidConfig."""
+    if isinstance(trainable, str):
+        if trainable not in _registered:
+            known = ", ".join(sorted(_registered)) or "none"
+            raise InvalidConfig(
+                f"no trainable is registered as {trainable!r} (registered: {known}): call "
+                f"register_trainable({trainable!r}, ...) first"
+            )
+        trainable = _registered[trainable]
+    return check_trainable(trainable)
+
+
+def check_trainable(trainable: Any) -> Any:
+    """Raises InvalidConfig, saying what is wrong, for what cannot be run as a trial."""
+    if isinstance(trainable, type):
+        if not issubclass(trainable, Trainable):
+            raise InvalidConfig(
+                f"the class {trainable.__qualname__} must be a subclass of tune.Trainable"
+            )
+        return trainable
+    if not callable(trainable):
+        raise InvalidConfig(
+            f"a trainable is a function of one config dict or a Trainable subclass, "
+            f"not {trainable!r:.100}"
+        )
+    try:
+        inspect.signature(trainable).bind({})
+    except TypeError as error:
+        raise InvalidConfig(
+            f"the trainable {name_of(trainable)}{inspect.signature(trainable)} must take one "
+            f"argument, the config dict: {error}"
+        ) from error
+    except ValueError:
+        # A builtin without a signature: calling it will tell.
+        return trainable
+    return trainable
+
+
+def name_of(trainable: Any) -> str:
+    """What the trainable is called in trial names."""
+    name = getattr(trainable, "__name__", None)
+    if name is None and isinstance(trainable, functools.partial):
+        return name_of(trainable.func)
+    found = str(name or type(trainable).__name__)
+    return "lambda" if found == "<lambda>" else found
+
+
+def with_parameters(trainable: Any, **kwargs: Any) -> Any:
+    """`trainable` called with `kwargs` besides its config.
+
+    The values, however large, reach the worker processes once and are shared by them. A class gets
+    them as arguments of `setup`.
+
+    Raises InvalidConfig.
+    """
+    if isinstance(trainable, type):
+        parent: Any = check_trainable(trainable)
+
+        def setup(self: Any, config: dict[str, Any]) -> None:
+            parent.setup(self, config, **kwargs)
+
+        return type(trainable.__name__, (trainable,), {"setup": setup})
+    if not callable(trainable):
+        check_trainable(trainable)
+
+    @functools.wraps(trainable, updated=())
+    def bound(config: dict[str, Any]) -> Any:
+        return trainable(config, **kwargs)
+
+    del bound.__wrapped__
+    _copy_resources(trainable, bound)
+    return bound
+
+
+def with_resources(
+    trainable: Any,
+    resources: Mapping[str, float]
+    | PlacementGroupFactory
+    | Callable[[dict[str, Any]], PlacementGroupFactory],
+) -> Any:
+    """`trainable` asking for `resources` in each trial, or for what a function of its config says.
+
+    Raises InvalidConfig for negative or unknown amounts.
+    """
+    check_trainable(trainable)
+    if not callable(resources) or isinstance(resources, PlacementGroupFactory):
+        resources = request(resources)
+    if isinstance(trainable, type):
+        return type(trainable.__name__, (trainable,), {_RESOURCES: staticmethod_or(resources)})
+
+    @functools.wraps(trainable, updated=())
+    def bound(config: dict[str, Any]) -> Any:
+        return trainable(config)
+
+    del bound.__wrapped__
+    setattr(bound, _RESOURCES, resources)
+    return bound
+
+
+def staticmethod_or(resources: Any) -> Any:
+    """A function kept in a class body must not become a method."""
+    return staticmethod(resources) if inspect.isfunction(resources) else resources
+
+
+def _copy_resources(source: Any, target: Any) -> None:
+    if hasattr(source, _RESOURCES):
+        setattr(target, _RESOURCES, getattr(source, _RESOURCES))
+
+
+def resources_of(
+    trainable: Any,
+) -> PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]:
+    """What a trial of `trainable` asks for: known beforehand, or a function of its config."""
+    bound = getattr(trainable, _RESOURCES, None)
+    if isinstance(bound, PlacementGroupFactory):
+        return bound
+    if callable(bound):
+        return lambda config: request(bound(config))
+    ask = getattr(trainable, "default_resource_request", None)
+    if isinstance(trainable, type) and _overrides(trainable):
+        assert ask is not None
+        return lambda config: request(ask(config))
+    return request(None)
+
+
+def _overrides(trainable: type) -> bool:
+    name = "default_resource_request"
+    return getattr(trainable, name).__func__ is not vars(Trainable)[name].__func__

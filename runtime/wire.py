@@ -1,0 +1,76 @@
+"""Frames: a length (u32, big-endian) and a MessagePack list whose first item names the message.
+
+No socket in here: bytes go in, messages come out, and the other way round.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgpack
+
+from holdfast.runtime.errors import WireError
+
+Message = list[Any]
+
+_LENGTH = struct.Struct(">I")
+LARGEST_FRAME = (1 << 32) - 1
+# What a worker may send: metrics, a traceback, a line of text. A larger frame is a mistake or an
+# attack, and must not make the controller allocate it.
+LARGEST_FROM_WORKER = 1 << 26
+
+_pack = msgpack.Packer(use_bin_type=True).pack
+
+
+def encode(message: Message) -> bytes:
+    """Raises WireError for a message of 4 GiB or more, TypeError for values with no plain form."""
+    body: bytes = _pack(message)
+    if len(body) > LARGEST_FRAME:
+        raise WireError(f"a message of {len(body)} bytes does not fit into a frame (4 GiB)")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Collects bytes and gives back the messages that are complete."""
+
+    def __init__(self, largest: int = LARGEST_FRAME) -> None:
+        self._largest = largest
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that `data` completes, in order.
+
+        Raises WireError for a frame that is too long or is not a MessagePack list.
+        """
+        if not self._buffer and len(data) >= 4:
+            # Nearly always one whole frame arrives at once: no copy then.
+            (length,) = _LENGTH.unpack_from(data)
+            if len(data) == length + 4:
+                return [self._decode(data[4:])]
+        self._buffer += data
+        return self._drain()
+
+    def _drain(self) -> list[Message]:
+        messages: list[Message] = []
+        buffer, start = self._buffer, 0
+        while len(buffer) - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > self._largest:
+                raise WireError(f"a frame of {length} bytes, allowed are {self._largest}")
+            end = start + 4 + length
+            if len(buffer) < end:
+                break
+            messages.append(self._decode(bytes(buffer[start + 4 : end])))
+            start = end
+        del buffer[:start]
+        return messages
+
+    def _decode(self, body: bytes) -> Message:
+        try:
+            message = msgpack.unpackb(body, strict_map_key=False)
+        except ValueError as error:
+            raise WireError(f"a frame of {len(body)} bytes is no MessagePack: {error}") from error
+        if not isinstance(message, list) or not message or not isinstance(message[0], str):
+            raise WireError(f"a frame must hold a list that begins with a name: {message!r:.100}")
+        return message

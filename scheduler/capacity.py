@@ -1,0 +1,66 @@
+"""Counts what a machine has and what running trials hold; never gives out more than there is.
+
+Amounts are kept in ten-thousandths, so that three times a third of a GPU never becomes more than
+one, and what is given back adds up again exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.trial.resources import Allocation
+
+_UNITS = 10_000
+
+
+def _units(amount: float) -> int:
+    return round(amount * _UNITS)
+
+
+class Capacity:
+    def __init__(self, total: Mapping[str, float]) -> None:
+        self.total = dict(total)
+        self._free = {key: _units(amount) for key, amount in total.items() if key != "GPU"}
+        self._gpus = [_UNITS] * int(total.get("GPU", 0))
+
+    def ever_fits(self, amounts: Mapping[str, float]) -> bool:
+        """Whether the request could be met with everything free."""
+        return Capacity(self.total).take(amounts) is not None
+
+    def take(self, amounts: Mapping[str, float]) -> Allocation | None:
+        """The resources, now held, or None where they are not free."""
+        for key, amount in amounts.items():
+            if key != "GPU" and _units(amount) > self._free.get(key, 0):
+                return None
+        gpus = self._pick_gpus(_units(amounts.get("GPU", 0)))
+        if gpus is None:
+            return None
+        allocation = Allocation(amounts=dict(amounts), gpus=gpus)
+        self.hold(allocation)
+        return allocation
+
+    def hold(self, allocation: Allocation) -> None:
+        """Count what is held already."""
+        self._add(allocation, sign=-1)
+
+    def give_back(self, allocation: Allocation) -> None:
+        self._add(allocation, sign=1)
+
+    def _add(self, allocation: Allocation, *, sign: int) -> None:
+        for key, amount in allocation.amounts.items():
+            if key != "GPU" and amount:
+                self._free[key] += sign * _units(amount)
+        share = min(_units(allocation.amounts.get("GPU", 0)), _UNITS)
+        for gpu in allocation.gpus:
+            self._gpus[gpu] += sign * share
+
+    def _pick_gpus(self, wanted: int) -> tuple[int, ...] | None:
+        """Whole GPUs, or for a fraction the fullest one that still has room."""
+        if not wanted:
+            return ()
+        if wanted < _UNITS:
+            shared = [gpu for gpu, free in enumerate(self._gpus) if free >= wanted]
+            return (min(shared, key=lambda gpu: self._gpus[gpu]),) if shared else None
+        whole = [gpu for gpu, free in enumerate(self._gpus) if free == _UNITS]
+        count, rest = divmod(wanted, _UNITS)
+        return tuple(whole[:count]) if not rest and len(whole) >= count else None

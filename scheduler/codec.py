@@ -1,0 +1,218 @@
+"""Events and the machine as plain data: what the journal and the snapshots hold.
+
+A record is `[name, now, {field: value}]`, readable without this package. A name or field that an
+older version did not write takes its default; one that this version does not know is refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from typing import Any, cast
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.events import (
+    Begun,
+    CheckpointLost,
+    EndOrdered,
+    Event,
+    Exited,
+    ExperimentSpec,
+    Raised,
+    Resumed,
+    SearchEnded,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.resources import Allocation, PlacementGroupFactory
+from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+from holdfast.trial.values import from_plain, to_plain
+
+EVENTS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Begun,
+        Resumed,
+        Suggested,
+        SearchEnded,
+        Started,
+        Reported,
+        Saved,
+        Returned,
+        Raised,
+        Exited,
+        StopperAnswered,
+        CheckpointLost,
+        Committed,
+        EndOrdered,
+    )
+}
+
+
+class UnknownRecord(ValueError):
+    """A record that this version of holdfast cannot read; the message names it."""
+
+
+def _encode_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
+    return {"bundles": [dict(b) for b in factory.bundles], "strategy": factory.strategy}
+
+
+def _decode_bundles(plain: Mapping[str, Any]) -> PlacementGroupFactory:
+    return PlacementGroupFactory(plain["bundles"], plain["strategy"])
+
+
+def _each(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple(decode(value) for value in values)
+
+
+def _one(kind: type) -> Callable[[Any], Any]:
+    return lambda plain: None if plain is None else _build(kind, plain)
+
+
+# How a field that is more than a plain value is read back; writing follows from its type.
+_DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
+    Begun: {"spec": _one(ExperimentSpec)},
+    ExperimentSpec: {
+        "failure": _one(FailureConfig),
+        "checkpoint": _one(CheckpointConfig),
+        "resources": lambda plain: None if plain is None else _decode_bundles(plain),
+    },
+    Suggested: {"spec": _one(TrialSpec)},
+    TrialSpec: {"resources": _decode_bundles, "config": from_plain},
+    Reported: {"checkpoint": _one(CheckpointRecord)},
+    Saved: {"checkpoint": _one(CheckpointRecord)},
+    Raised: {"failure": _one(Failure)},
+    StopperAnswered: {"failure": _one(Failure)},
+    Trial: {
+        "spec": _one(TrialSpec),
+        "status": Status,
+        "error": _one(Failure),
+        "checkpoints": _each(_one(CheckpointRecord)),
+        "place": _one(Place),
+    },
+    Allocation: {"gpus": tuple},
+}
+_GETTERS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
+
+
+def _parts(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The field names of a dataclass and one call that gets them all: 3 times `asdict`'s speed."""
+    known = _GETTERS.get(kind)
+    if known is None:
+        names = tuple(part.name for part in fields(kind))
+        get = attrgetter(*names) if len(names) > 1 else _few(names)
+        known = _GETTERS[kind] = (names, get)
+    return known
+
+
+def _few(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def to_fields(value: Any) -> dict[str, Any]:
+    """A dataclass of ours as a dict of plain values."""
+    names, get = _parts(type(value))
+    plain = dict(zip(names, get(value), strict=True))
+    nested = _DECODERS.get(type(value))
+    if nested:
+        for name in nested:
+            plain[name] = _plain_part(plain[name], is_config=nested[name] is from_plain)
+    return plain
+
+
+def _plain_part(value: Any, *, is_config: bool) -> Any:
+    if is_config:
+        return to_plain(value)
+    if isinstance(value, PlacementGroupFactory):
+        return _encode_bundles(value)
+    if isinstance(value, tuple):
+        return [to_fields(part) if is_dataclass(part) else part for part in value]
+    return to_fields(value) if is_dataclass(value) else value
+
+
+def _build(kind: type, plain: Mapping[str, Any]) -> Any:
+    decoders = _DECODERS.get(kind)
+    values = dict(plain)
+    if decoders:
+        for name, decode in decoders.items():
+            if name in values:
+                values[name] = decode(values[name])
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UnknownRecord(
+            f"{kind.__name__} with the fields {sorted(plain)}: written by another version of "
+            f"holdfast ({error})"
+        ) from error
+
+
+def encode(event: Event, now: float) -> list[Any]:
+    """The record of one event."""
+    return [type(event).__name__, now, to_fields(event)]
+
+
+def decode(record: list[Any]) -> tuple[Event, float]:
+    """Raises UnknownRecord for a record that this version cannot read."""
+    try:
+        name, now, plain = record
+        kind = EVENTS[name]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownRecord(f"not an event of this version of holdfast: {record!r:.200}") from error
+    return cast(Event, _build(kind, plain)), now
+
+
+def snapshot(machine: Machine) -> dict[str, Any]:
+    """Everything that `handle` has built up, as plain data."""
+    return {
+        "spec": to_fields(machine.spec),
+        "trials": [to_fields(trial) for trial in machine.trials.values()],
+        "capacity": machine.capacity.total,
+        "epoch": machine.epoch,
+        "boot_id": machine.boot_id,
+        "ending": None if machine.ending is None else to_fields(machine.ending),
+        "finished": machine.finished,
+        "search_ended": machine.search_ended,
+        "metric_seen": machine.metric_seen,
+        "active_s": machine.active_s,
+        "now": machine.now,
+        "holds": {key: to_fields(held) for key, held in machine.holds.items()},
+        "idle": {key: to_fields(held) for key, held in machine.idle.items()},
+        "queue": list(machine.queue),
+        "paused": sorted(machine.paused),
+        "asking": machine.asking,
+    }
+
+
+def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None) -> Machine:
+    """The machine as it was; its policy is shown nothing (see `TrialScheduler.decide`).
+
+    Raises UnknownRecord for a snapshot of another version.
+    """
+    try:
+        machine = Machine(policy)
+        machine.spec = _build(ExperimentSpec, plain["spec"])
+        trials = [_build(Trial, part) for part in plain["trials"]]
+        machine.trials = {trial.trial_id: trial for trial in trials}
+        ending = plain["ending"]
+        machine.ending = None if ending is None else _build(EndOrdered, ending)
+        for name in ("epoch", "boot_id", "finished", "search_ended", "metric_seen", "active_s"):
+            setattr(machine, name, plain[name])
+        machine.now, machine.asking = plain["now"], plain["asking"]
+        machine.holds = {key: _build(Allocation, held) for key, held in plain["holds"].items()}
+        machine.idle = {key: _build(Allocation, held) for key, held in plain["idle"].items()}
+        machine.queue = deque(plain["queue"])
+        machine.paused = set(plain["paused"])
+        machine.capacity = Capacity(plain["capacity"])
+        for held in (*machine.holds.values(), *machine.idle.values()):
+            machine.capacity.hold(held)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnknownRecord(f"not a snapshot of this version of holdfast: {error!r}") from error
+    return machine

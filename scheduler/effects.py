@@ -1,0 +1,99 @@
+"""What the machine asks the shell to do. Each may be performed again after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.resources import Allocation
+
+
+class Verdict(StrEnum):
+    """What `report()` answers."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggest:
+    """Ask the search for trial number `index`; answer with Suggested or SearchEnded."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Start a worker for this attempt; answer with Started or Raised, and Exited in the end.
+
+    `reuse` names the trial whose worker, now idle, may serve.
+    """
+
+    trial_id: str
+    attempt: int
+    allocation: Allocation
+    checkpoint: CheckpointRecord | None
+    reuse: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Let the worker's `report()` return."""
+
+    trial_id: str
+    attempt: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskStopper:
+    """Show the trial's newest row to the user's stop function; answer with StopperAnswered."""
+
+    trial_id: str
+    attempt: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """End a worker that may be in the middle of user code: ask, wait, kill."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """End an idle worker that was kept for reuse."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Make a staged checkpoint durable and persistent; answer with Committed."""
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """Remove a checkpoint's files once the journal up to here is on the disk."""
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Nothing is left to do. `reason` is "done", or that of EndOrdered; `message` explains."""
+
+    reason: str
+    message: str = ""
+
+
+Effect = Suggest | Launch | Reply | AskStopper | Halt | Release | Commit | Discard | Finish

@@ -1,0 +1,150 @@
+"""What happens: the journal is a list of these, and a fold over them is the experiment.
+
+Events of one trial's life stand in `holdfast.trial.lifecycle`; here are those of the experiment
+and of the processes. All are plain frozen data, so that the journal can be read without the
+user's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import TrialSpec
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSpec:
+    """What the machine must know of a run. Nothing here names a path, a host or a credential.
+
+    `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial
+    asks for, None where it depends on the trial's config. `space` describes the search space (see
+    `holdfast.trial.variants.describe`), `options` is what the shell wants to know on a restore.
+    """
+
+    experiment_id: str
+    run: str
+    trainable: str
+    seed: int
+    metric: str | None = None
+    mode: str | None = None
+    num_samples: int = 1
+    max_concurrent: int | None = None
+    time_budget_s: float | None = None
+    reuse_actors: bool = False
+    stop: Mapping[str, float] = field(default_factory=dict)
+    has_stopper: bool = False
+    resources: PlacementGroupFactory | None = None
+    failure: FailureConfig = field(default_factory=FailureConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    space: Sequence[Mapping[str, Any]] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The first record of an experiment."""
+
+    spec: ExperimentSpec
+    capacity: Mapping[str, float]
+    boot_id: str = ""
+    version: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A restore took the experiment up; `epoch` counts incarnations from 1."""
+
+    epoch: int
+    capacity: Mapping[str, float]
+    unfinished: str = "resume"
+    errored: str = "skip"
+    finished: str = "skip"
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested:
+    """The search answered with the next trial."""
+
+    spec: TrialSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnded:
+    """The search has no further trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """An attempt ended with an error: in user code, or before it could be called."""
+
+    trial_id: str
+    attempt: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """A worker process is gone and what it held is free. `cause` names signal or status."""
+
+    trial_id: str
+    attempt: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopperAnswered:
+    """The user's stop function has seen the trial's newest report."""
+
+    trial_id: str
+    attempt: int
+    iteration: int
+    stop: bool
+    stop_all: bool = False
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLost:
+    """A restore found that a recorded checkpoint is not there, or not whole."""
+
+    trial_id: str
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOrdered:
+    """The whole experiment is to stop.
+
+    `reason` is "budget" (trials end well), "interrupt" (trials can be resumed) or "abort".
+    """
+
+    reason: str
+    message: str = ""
+
+
+Event = (
+    Begun
+    | Resumed
+    | Suggested
+    | SearchEnded
+    | Started
+    | Reported
+    | Saved
+    | Returned
+    | Raised
+    | Exited
+    | StopperAnswered
+    | CheckpointLost
+    | Committed
+    | EndOrdered
+)

@@ -1,0 +1,48 @@
+"""Which checkpoints of a trial are superseded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.stopper import lookup
+
+
+def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
+    """The value that ranks a checkpoint; None where it is missing, NaN or no number."""
+    value = lookup(row, attribute) if attribute else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return None
+    return float(value)
+
+
+def ranked(
+    checkpoints: Sequence[CheckpointRecord], config: CheckpointConfig
+) -> list[CheckpointRecord]:
+    """Best first; those without a score last; among equals the newer first."""
+    sign = -1.0 if config.checkpoint_score_order == "min" else 1.0
+
+    def key(checkpoint: CheckpointRecord) -> tuple[bool, float, int]:
+        score = checkpoint.score
+        return (score is not None, sign * (score or 0.0), checkpoint.index)
+
+    return sorted(checkpoints, key=key, reverse=True)
+
+
+def superseded(
+    checkpoints: Sequence[CheckpointRecord], config: CheckpointConfig
+) -> list[CheckpointRecord]:
+    """What may go: neither the newest committed one, nor a better one, nor one under way.
+
+    Without a score attribute every score is None and age alone decides.
+    """
+    if config.num_to_keep is None:
+        return []
+    committed = [checkpoint for checkpoint in checkpoints if checkpoint.committed]
+    if len(committed) <= config.num_to_keep:
+        return []
+    kept = {checkpoint.index for checkpoint in ranked(committed, config)[: config.num_to_keep]}
+    kept.add(committed[-1].index)
+    return [checkpoint for checkpoint in committed if checkpoint.index not in kept]

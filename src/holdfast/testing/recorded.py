@@ -1,0 +1,167 @@
+"""An experiment on the disk as a run leaves it, recorded event by event, without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.records import pack
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, Raised, Suggested
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer import manifest
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.location import Location
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Committed, Reported, Returned, Started
+from holdfast.trial.trial import Trial, TrialSpec
+
+_BEGAN = 1_700_000_000.0
+_TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 7, in train
+    raise {headline}
+{headline}
+"""
+
+
+class RecordedExperiment:
+    """Writes the journal through the machine, and everything else through the scribe.
+
+    Each event happens a second after the one before. `spec` are fields of ExperimentSpec.
+    """
+
+    def __init__(self, root: Path, *, run: str = "d2a66", **spec: Any) -> None:
+        self.layout = Layout(root)
+        self.machine = Machine()
+        self.now = _BEGAN
+        self._run = run
+        self._journal = Journal(self.layout.journal, fresh=True)
+        self.layout.lock.touch()
+        self._made = 0
+        self.add(
+            Begun(
+                spec=ExperimentSpec(
+                    experiment_id=f"experiment-{run}", run=run, trainable="train", seed=0, **spec
+                ),
+                capacity={"CPU": 1000},
+            )
+        )
+        self._scribe = Scribe(
+            self.layout, ScribeSettings(tensorboard=False), lambda: self.now, boot="boot"
+        )
+
+    @property
+    def location(self) -> Location:
+        return Location.resolve(self.layout.root, None, {})
+
+    def add(self, event: Event) -> None:
+        """Append to the journal and hand to the machine."""
+        self.now += 1
+        self._journal.append([pack(event, self.now)])
+        self.machine.handle(event, now=self.now)
+
+    def trial(self, trial_id: str) -> Trial:
+        return self.machine.trials[trial_id]
+
+    def folder(self, trial_id: str) -> Path:
+        return self.layout.trial(self.trial(trial_id).spec)
+
+    def suggest(self, config: Mapping[str, Any] | None = None, tag: str = "") -> str:
+        """The next trial, which waits for its worker; returns its id."""
+        index, self._made = self._made, self._made + 1
+        trial_id, tag = f"{self._run}_{index:05d}", tag or f"{index}"
+        spec = TrialSpec(
+            trial_id=trial_id,
+            index=index,
+            name=f"train_{trial_id}",
+            dirname=f"train_{trial_id}_{tag}_2026-11-20_22-57-57",
+            config=config or {},
+            tag=tag,
+        )
+        self.add(Suggested(spec=spec))
+        return trial_id
+
+    def start(self, trial_id: str) -> None:
+        """Its worker is up; each attempt has a process of its own."""
+        trial = self.trial(trial_id)
+        pid = 1000 + 100 * trial.spec.index + trial.attempt
+        self.add(
+            Started(
+                trial_id=trial_id,
+                attempt=trial.attempt,
+                pid=pid,
+                hostname="host",
+                node_ip="127.0.0.1",
+            )
+        )
+
+    def begin(self, config: Mapping[str, Any] | None = None, tag: str = "") -> str:
+        """The next trial, running; returns its id."""
+        trial_id = self.suggest(config, tag)
+        self.start(trial_id)
+        return trial_id
+
+    def report(self, trial_id: str, metrics: Mapping[str, Any], *, checkpoint: str = "") -> None:
+        """The next row. `checkpoint` is "", "staged" (only here) or "committed"."""
+        trial = self.trial(trial_id)
+        record = self._stage(trial) if checkpoint else None
+        self.add(
+            Reported(
+                trial_id=trial_id,
+                attempt=trial.attempt,
+                iteration=trial.iteration + 1,
+                metrics=metrics,
+                timestamp=self.now + 1,
+                time_this_iter_s=0.5,
+                time_total_s=trial.time_total_s + 0.5,
+                checkpoint=record,
+            )
+        )
+        if record is not None and checkpoint == "committed":
+            manifest.write(self.layout.checkpoint(trial.spec, record))
+            self.add(Committed(trial_id=trial_id, index=record.index))
+
+    def finish(self, trial_id: str) -> None:
+        """The function returns and the worker ends."""
+        attempt = self.trial(trial_id).attempt
+        self.add(Returned(trial_id=trial_id, attempt=attempt))
+        self.add(Exited(trial_id=trial_id, attempt=attempt, cause="ended"))
+
+    def fail(self, trial_id: str, type_name: str = "ValueError", message: str = "oh no") -> None:
+        """The function raises and the worker ends; the machine says whether it is tried again."""
+        trial = self.trial(trial_id)
+        failure = Failure(
+            kind="user",
+            type_name=type_name,
+            message=message,
+            traceback=_TRACEBACK.format(headline=f"{type_name}: {message}"),
+            pid=trial.place.pid,
+            hostname=trial.place.hostname,
+        )
+        self.add(Raised(trial_id=trial_id, attempt=trial.attempt, failure=failure))
+        self.add(Exited(trial_id=trial_id, attempt=trial.attempt, cause="ended"))
+
+    def write_files(self, *, snapshot: bool = False) -> None:
+        """Let the scribe write the trials' files, and a snapshot if wanted."""
+        self._scribe.catch_up()
+        if snapshot:
+            self._scribe.snapshot()
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _stage(self, trial: Trial) -> CheckpointRecord:
+        folder = self.layout.trial(trial.spec) / checkpoint_dirname(trial.next_checkpoint)
+        folder.mkdir(parents=True)
+        content = f"model of iteration {trial.iteration + 1}".encode()
+        (folder / "model.txt").write_bytes(content)
+        return CheckpointRecord(
+            index=trial.next_checkpoint,
+            iteration=trial.iteration + 1,
+            attempt=trial.attempt,
+            files=1,
+            size_bytes=len(content),
+        )

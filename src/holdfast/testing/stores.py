@@ -1,0 +1,167 @@
+"""Stores for tests: one in memory, and one that fails at a chosen operation."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
+from holdfast.syncer.store import Entry, Store, Stored, check_key, folder_prefix
+
+R = TypeVar("R")
+
+
+class MemoryStore:
+    """Objects in a dict, which tests may look into and change."""
+
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects
+
+    @property
+    def where(self) -> str:
+        return "memory"
+
+    @property
+    def conditional_puts(self) -> bool:
+        return True
+
+    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+        data = source if isinstance(source, bytes) else _content(source)
+        if create_only and check_key(key) in self.objects:
+            raise AlreadyStored("put", key, "there is such an object already")
+        self.objects[check_key(key)] = data
+        return Stored(size=len(data), etag=_etag(data))
+
+    async def get(self, key: str, target: Path) -> int:
+        return _write(target, await self.read(key))
+
+    async def read(self, key: str) -> bytes:
+        try:
+            return self.objects[check_key(key)]
+        except KeyError as error:
+            raise NotStored("read", key, "there is no such object") from error
+
+    async def list(self, prefix: str = "") -> list[Entry]:
+        start = folder_prefix(prefix)
+        return [self._entry(key) for key in sorted(self.objects) if key.startswith(start)]
+
+    async def head(self, key: str) -> Entry | None:
+        return self._entry(key) if check_key(key) in self.objects else None
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.objects.pop(check_key(key), None)
+
+    async def close(self) -> None:
+        """Nothing is held open; the objects stay."""
+
+    def _entry(self, key: str) -> Entry:
+        data = self.objects[key]
+        return Entry(key=key, size=len(data), etag=_etag(data))
+
+
+class Fault(StrEnum):
+    """What happens at the chosen operation."""
+
+    FAIL = "fail"  # it is not performed, and raises
+    LOSE_ANSWER = "lose answer"  # it is performed, and raises all the same
+    STALL = "stall"  # it waits until `release` or cancellation, then is performed
+
+
+class FaultyStore:
+    """Counts the operations on another store, and disturbs the `at`-th (the first is 1).
+
+    With `lasting` all later ones are disturbed too: the store went away, or the process was cut
+    there. `error` is what is raised. `log` has each operation with its key, in order.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        *,
+        at: int = 0,
+        fault: Fault = Fault.FAIL,
+        error: StorageError | None = None,
+        lasting: bool = False,
+    ) -> None:
+        self.inner = inner
+        self.log: list[tuple[str, str]] = []
+        self.stalled = asyncio.Event()
+        self._released = asyncio.Event()
+        self._at, self._fault, self._lasting = at, fault, lasting
+        self._error = error or StorageUnavailable("put", "faulty", "injected fault")
+
+    @property
+    def where(self) -> str:
+        return self.inner.where
+
+    @property
+    def conditional_puts(self) -> bool:
+        return self.inner.conditional_puts
+
+    @property
+    def operations(self) -> int:
+        """How many operations were begun."""
+        return len(self.log)
+
+    def release(self) -> None:
+        """Let stalled operations go on."""
+        self._released.set()
+
+    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+        return await self._disturbed(
+            "put", key, lambda: self.inner.put(key, source, create_only=create_only)
+        )
+
+    async def get(self, key: str, target: Path) -> int:
+        return await self._disturbed("get", key, lambda: self.inner.get(key, target))
+
+    async def read(self, key: str) -> bytes:
+        return await self._disturbed("read", key, lambda: self.inner.read(key))
+
+    async def list(self, prefix: str = "") -> list[Entry]:
+        return await self._disturbed("list", prefix, lambda: self.inner.list(prefix))
+
+    async def head(self, key: str) -> Entry | None:
+        return await self._disturbed("head", key, lambda: self.inner.head(key))
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Each key is an operation of its own: a store may be cut between two of them."""
+        for key in keys:
+            await self._disturbed("delete", key, partial(self.inner.delete, [key]))
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def _disturbed(self, operation: str, key: str, perform: Callable[[], Awaitable[R]]) -> R:
+        self.log.append((operation, key))
+        count = len(self.log)
+        if not (count == self._at or (self._lasting and 0 < self._at < count)):
+            return await perform()
+        match self._fault:
+            case Fault.FAIL:
+                raise self._error
+            case Fault.LOSE_ANSWER:
+                await perform()
+                raise self._error
+            case Fault.STALL:
+                self.stalled.set()
+                await self._released.wait()
+                return await perform()
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def _write(path: Path, data: bytes) -> int:
+    return path.write_bytes(data)
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,198 @@
+"""The checkpoint as users know it: a directory, on this machine or in some storage."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.syncer.durable import TEMPORARY, remove_tree, unique, write_atomic
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, from_os_error
+from holdfast.syncer.location import Location
+from holdfast.syncer.tree import METADATA_NAME, check_directory, walk
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+
+class Checkpoint:
+    """A reference to a directory of files; what is in them is the user's.
+
+    Args:
+        path: the directory: a local path, a URI such as `s3://bucket/prefix`, or, beside a
+            `filesystem`, a path in it without a protocol.
+        filesystem: a `pyarrow.fs.FileSystem` or fsspec filesystem; None for what `path` says.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
+        self._location = Location.resolve(path, filesystem, {})
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Self:
+        """Refer to a local directory; nothing is copied.
+
+        Raises DirectoryMissing (a FileNotFoundError) if it does not exist.
+        """
+        checkpoint = cls(path)
+        if checkpoint._location.local_path is not None:
+            check_directory(checkpoint._location.local_path, "make a checkpoint of")
+        return checkpoint
+
+    @classmethod
+    def from_location(cls, location: Location) -> Self:
+        """Refer to a folder whose location is resolved already, credentials included."""
+        checkpoint = cls.__new__(cls)
+        checkpoint._location = location
+        return checkpoint
+
+    @property
+    def path(self) -> str:
+        """The path in `filesystem`; absolute if local, `bucket/prefix/...` in object storage."""
+        return self._location.path
+
+    @property
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """The pyarrow filesystem that the directory is in, made when first asked for."""
+        return self._location.arrow()[0]
+
+    @property
+    def location(self) -> Location:
+        """Where this is, and how to get there."""
+        return self._location
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """The files as a local directory, to read in.
+
+        A local checkpoint is its own directory. A remote one is downloaded and verified, once per
+        machine for all processes that ask meanwhile; the last to leave removes the copy.
+        Raises DirectoryMissing, ManifestMismatch or another StorageError.
+        """
+        local = self._location.local_path
+        if local is not None:
+            check_directory(local, "open")
+            yield local
+            return
+        from holdfast.syncer.shared_copy import shared_copy
+
+        with shared_copy(self._location) as copy:
+            yield str(copy)
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write a copy to a local directory (a new temporary one if none is named).
+
+        A directory that exists keeps its other files. Our manifest is not part of the copy.
+        Returns the path. Raises DirectoryMissing, ManifestMismatch or another StorageError.
+        """
+        if path is None:
+            import tempfile
+
+            path = Path(tempfile.gettempdir()) / f"checkpoint-{unique()}"
+        target = Path(os.path.abspath(os.path.expanduser(path)))
+        partial = target.parent / f"{TEMPORARY}{unique()}"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._copy_to(partial)
+            _merge(partial, target)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise from_os_error(error, "write a checkpoint to", str(target)) from error
+        finally:
+            remove_tree(partial)
+        return str(target)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """What `set_metadata` stored; an empty dict if nothing was. Raises StorageError."""
+        try:
+            data = self._read_metadata()
+        except NotStored:
+            return {}
+        try:
+            metadata = json.loads(data)
+        except ValueError as error:
+            problem = f"{METADATA_NAME} is not JSON ({error})"
+            raise ManifestMismatch(self._location.public, [problem]) from error
+        return dict(metadata)
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Store a dict of JSON values beside the files, in place of the one before.
+
+        Raises TypeError for what JSON cannot hold, and StorageError.
+        """
+        if not isinstance(metadata, dict):
+            raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
+        try:
+            data = json.dumps(metadata).encode()
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"checkpoint metadata must be JSON values: {error}") from error
+        self._write_metadata(data)
+
+    def update_metadata(self, metadata: dict[str, Any]) -> None:
+        """Store the keys given beside those that are there. Raises as `set_metadata`."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    def _copy_to(self, target: Path) -> None:
+        local = self._location.local_path
+        if local is not None:
+            from holdfast.syncer.staging import copy_tree
+
+            copy_tree(local, target)
+            return
+        from holdfast.syncer.download import fetch, look, with_store
+
+        async def download(store: Any) -> None:
+            await fetch(store, await look(store), target)
+
+        with_store(self._location, download)
+
+    def _read_metadata(self) -> bytes:
+        local = self._location.local_path
+        if local is None:
+            from holdfast.syncer.download import with_store
+
+            return with_store(self._location, lambda store: store.read(METADATA_NAME))
+        check_directory(local, "read the metadata of")
+        try:
+            return Path(local, METADATA_NAME).read_bytes()
+        except OSError as error:
+            raise from_os_error(error, "read the metadata of", local) from error
+
+    def _write_metadata(self, data: bytes) -> None:
+        local = self._location.local_path
+        if local is None:
+            from holdfast.syncer.download import with_store
+
+            with_store(self._location, lambda store: store.put(METADATA_NAME, data))
+            return
+        check_directory(local, "write the metadata of")
+        try:
+            write_atomic(Path(local, METADATA_NAME), data)
+        except OSError as error:
+            raise from_os_error(error, "write the metadata of", local) from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self._location == other._location
+
+    def __hash__(self) -> int:
+        return hash(self._location.public)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._location.public!r})"
+
+
+def _merge(partial: Path, target: Path) -> None:
+    """Move a complete copy into place; file by file if there is a directory already."""
+    if not target.exists():
+        os.rename(partial, target)
+        return
+    check_directory(target, "write a checkpoint to")
+    for found in walk(partial, "write a checkpoint to"):
+        destination = target / found.name
+        if found.is_dir:
+            destination.mkdir(exist_ok=True)
+        else:
+            os.replace(found.path, destination)

@@ -1,0 +1,128 @@
+"""What can go wrong with storage, as types with facts.
+
+The type says what to do: wait and try again (`StorageUnavailable`), tell the user
+(`StorageRefused`), or go another way (`NotStored`, `AlreadyStored`, `ManifestMismatch`).
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+HIDDEN = "***"
+
+_USERINFO = re.compile(r"(?<=://)[^/@\s?#]*@")
+_SECRET_PARAMETER = re.compile(
+    r"(?i)\b([\w-]*(?:access_key|secret|token|password|passwd|signature|credential|sig|sas)[\w-]*)"
+    r"(\s*[=:]\s*)[^\s&'\",;)}\]]+"
+)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Take credentials out of a text that a library or a server wrote.
+
+    `secrets` are the literal values known to the caller; user info in URIs and parameters whose
+    names speak of secrets are hidden whether known or not.
+    """
+    for secret in secrets:
+        if len(secret) >= 4:  # a shorter one protects nothing, and would riddle every message
+            text = text.replace(secret, HIDDEN)
+    text = _USERINFO.sub(f"{HIDDEN}@", text)
+    return _SECRET_PARAMETER.sub(rf"\1\2{HIDDEN}", text)
+
+
+class StorageError(Exception):
+    """The base of all that this room raises.
+
+    `operation` is what was tried ("put", "list", "stage"), `where` names the object or folder
+    without credentials, `cause` is what answered and `advice` what the user can do about it.
+    """
+
+    def __init__(self, operation: str, where: str, cause: str = "", advice: str = "") -> None:
+        super().__init__(operation, where, cause, advice)
+        self.operation = operation
+        self.where = where
+        self.cause = cause
+        self.advice = advice
+
+    def __str__(self) -> str:
+        told = f"{self.operation} {self.where}"
+        if self.cause:
+            told += f": {self.cause}"
+        return f"{told.rstrip('.')}. {self.advice}" if self.advice else told
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, str, str]]:
+        return type(self), (self.operation, self.where, self.cause, self.advice)
+
+    def during(self, operation: str, where: str) -> Self:
+        """The same failure, told as part of a larger operation."""
+        return type(self)(operation, where, self.cause, self.advice)
+
+
+class StorageUnavailable(StorageError):
+    """Storage did not answer, or answered that it cannot now. Trying again may help."""
+
+
+class StorageRefused(StorageError):
+    """Storage answered no: permissions, credentials, a missing bucket. Trying again is useless."""
+
+
+class NotStored(StorageError):
+    """There is no such object."""
+
+
+class AlreadyStored(StorageError):
+    """A create-only put found the object there: another writer was first."""
+
+
+class InvalidLocation(StorageError, ValueError):
+    """What the user gave as `storage_path` or `storage_filesystem` cannot be understood."""
+
+
+class DirectoryMissing(StorageError, FileNotFoundError):
+    """The directory that a checkpoint was said to be in does not exist."""
+
+    def __init__(self, operation: str, where: str, cause: str = "", advice: str = "") -> None:
+        super().__init__(operation, where, cause, advice)
+        self.errno, self.strerror, self.filename = errno.ENOENT, cause, where
+
+
+class UnusableFile(StorageError, ValueError):
+    """A file that cannot be part of a checkpoint: `where` names it, `cause` says why."""
+
+
+class ManifestMismatch(StorageError):
+    """The files are not those that the manifest names; `problems` has a line for each."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        shown = "; ".join(problems[:5])
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        super().__init__("verify", where, shown + more)
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[str, ...]]]:  # type: ignore[override]
+        return type(self), (self.where, self.problems)
+
+    def during(self, operation: str, where: str) -> Self:
+        """The same problems, found while doing something larger."""
+        mismatch = type(self)(where, self.problems)
+        mismatch.operation = operation
+        return mismatch
+
+
+def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
+    """Translate what the operating system answered, at the border of this room."""
+    cause = error.strerror or str(error)
+    if error.filename is not None and str(error.filename) not in where:
+        cause = f"{cause}: {error.filename}"
+    match error.errno:
+        case errno.ENOENT:
+            return NotStored(operation, where, cause)
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return StorageRefused(operation, where, cause)
+        case errno.ENOSPC | errno.EDQUOT:
+            return StorageUnavailable(operation, where, cause, "Make space and try again")
+        case _:
+            return StorageUnavailable(operation, where, cause)

@@ -1,0 +1,432 @@
+"""The keeper: hashes, syncs, uploads and removes, in a process of its own behind every report.
+
+It is told what to do over a connection and answers when it is done:
+
+    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", folder]
+              ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
+    answers:  ["opened"]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
+              ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
+
+A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
+where storage is elsewhere, confirmed by it. `publish` makes a consistent set visible there: sealed
+journal segments first, small files, then one object, the head, that names the set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import random
+import threading
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.syncer import manifest
+from holdfast.syncer.durable import remove_tree
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    NotStored,
+    StorageError,
+    StorageUnavailable,
+)
+from holdfast.syncer.journal import segment_name
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store
+from holdfast.syncer.tree import MANIFEST_NAME
+
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 30.0
+
+
+class Wire(Protocol):
+    """The connection to whoever gives the orders."""
+
+    def send(self, message: list[Any]) -> None: ...
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What the keeper must know. `storage` is None where the local tree is the storage.
+
+    `is_record(path)` says which small files are persisted always, `artifacts` adds all others.
+    Neither `private` names nor checkpoints (names with `checkpoint_prefix`) are uploaded as files.
+    """
+
+    root: Path
+    storage: Location | None
+    experiment_id: str
+    journal: str
+    head: str
+    is_record: Callable[[str], bool]
+    checkpoint_prefix: str
+    private: tuple[str, ...] = ()
+    artifacts: bool = False
+    parallel: int = 8
+    timeout_s: float = 1800.0
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has reached the storage already."""
+
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    segments: dict[int, dict[str, Any]] = field(default_factory=dict)
+    doomed: list[str] = field(default_factory=list)
+
+
+class Keeper:
+    """Performs orders; each method is one of them."""
+
+    def __init__(self, orders: Orders, tell: Callable[[list[Any]], None]) -> None:
+        self._orders = orders
+        self._tell = tell
+        self._store: Store | None = orders.storage.open_store() if orders.storage else None
+        self._slots = asyncio.Semaphore(orders.parallel)
+        self._progress = _Progress()
+        self._epoch = ""
+        self.unfinished: dict[str, str] = {}
+
+    @property
+    def where(self) -> str:
+        return self._orders.storage.public if self._orders.storage else str(self._orders.root)
+
+    async def open(self) -> None:
+        """Claim the next epoch in storage: the newest incarnation owns it."""
+        if self._store is not None:
+            await self._retried("claim the storage", self._claim)
+
+    async def _claim(self) -> None:
+        assert self._store is not None
+        taken = await self._store.list(_EPOCHS)
+        number = max((int(entry.key.rpartition("/")[2]) for entry in taken), default=0) + 1
+        self._epoch = _epoch_key(number)
+        try:
+            await self._store.put(
+                self._epoch, self._orders.experiment_id.encode(), create_only=True
+            )
+        except AlreadyStored as error:
+            raise Usurped(
+                "claim", self.where, "another restore of this experiment was a moment faster"
+            ) from error
+
+    async def commit(self, trial_id: str, index: int, folder: str) -> None:
+        """Make a staged checkpoint durable here, complete there, and say so."""
+        directory = self._orders.root / folder
+        if not directory.exists():
+            self._tell(["trouble", f"{directory} is gone: it cannot be committed"])
+            return
+        written = await asyncio.to_thread(manifest.write, directory)
+        if self._store is not None:
+            await self._retried(f"upload {folder}", lambda: self._upload(folder, written))
+        self._tell(["committed", trial_id, index])
+
+    async def _upload(self, folder: str, written: manifest.Manifest) -> None:
+        """All files, then the manifest. What another incarnation left there goes first."""
+        store = self._store
+        assert store is not None
+        marker = f"{folder}/{MANIFEST_NAME}"
+        present = {entry.key for entry in await store.list(folder)}
+        if marker in present:
+            if await store.read(marker) == written.to_bytes():
+                return
+            await store.delete([marker])
+        await store.delete(sorted(present - {marker}))
+        async with asyncio.TaskGroup() as tasks:
+            for name in written.files:
+                tasks.create_task(self._put(f"{folder}/{name}"))
+        await store.put(marker, written.to_bytes(), create_only=True)
+
+    async def _put(self, key: str) -> None:
+        assert self._store is not None
+        async with self._slots:
+            await self._store.put(key, self._orders.root / key)
+
+    async def discard(self, folder: str) -> None:
+        """Remove a superseded checkpoint; from storage once a published head names it no more."""
+        await asyncio.to_thread(remove_tree, self._orders.root / folder)
+        self._progress.doomed.append(folder)
+
+    async def fetch(self, folder: str) -> None:
+        """Bring a checkpoint from storage to the local tree, whole.
+
+        Raises StorageError.
+        """
+        store = self._store
+        if store is None:
+            raise NotStored("fetch", folder, "there is no other storage to fetch it from")
+        target = self._orders.root / folder
+        partial = target.with_name(f".fetch-{target.name}")
+        await asyncio.to_thread(remove_tree, partial)
+        keys = [entry.key for entry in await store.list(folder)]
+        if f"{folder}/{MANIFEST_NAME}" not in keys:
+            raise NotStored("fetch", folder, "its manifest is not there: it was never committed")
+        async with asyncio.TaskGroup() as tasks:
+            for key in keys:
+                tasks.create_task(self._get(key, partial / key.removeprefix(f"{folder}/")))
+        await asyncio.to_thread(manifest.verify, partial, deep=True)
+        await asyncio.to_thread(remove_tree, target)
+        partial.rename(target)
+
+    async def _get(self, key: str, target: Path) -> None:
+        assert self._store is not None
+        async with self._slots:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            await self._store.get(key, target)
+
+    async def publish(self, sealed: int, begins: int) -> None:
+        """Make everything up to journal segment `sealed` visible in storage.
+
+        `begins` is the segment in which this experiment begins. Raises StorageError.
+        """
+        if self._store is None:
+            return
+        doomed, self._progress.doomed = self._progress.doomed, []
+        for number in range(begins, sealed + 1):
+            if number not in self._progress.segments:
+                await self._publish_segment(number)
+        await self._publish_files()
+        await self._retried("publish the head", lambda: self._publish_head(begins, sealed))
+        for folder in doomed:
+            await self._retried(f"remove {folder}", lambda gone=folder: self._remove(gone))  # type: ignore[misc]
+        self._tell(["published", sealed])
+
+    async def _publish_segment(self, number: int) -> None:
+        assert self._store is not None
+        key = f"{self._orders.journal}/{segment_name(number)}"
+        data = await asyncio.to_thread((self._orders.root / key).read_bytes)
+        store = self._store
+        await self._retried(f"upload {key}", lambda: store.put(key, data))
+        self._progress.segments[number] = {
+            "name": segment_name(number),
+            "size": len(data),
+            "crc32": zlib.crc32(data),
+        }
+
+    async def _publish_files(self) -> None:
+        found = await asyncio.to_thread(self._changed_files)
+        async with asyncio.TaskGroup() as tasks:
+            for key in found:
+                tasks.create_task(self._publish_file(key))
+
+    async def _publish_file(self, key: str) -> None:
+        path = self._orders.root / key
+        try:
+            stat = path.stat()
+            await self._retried(f"upload {key}", lambda: self._put(key))
+        except (FileNotFoundError, NotStored):
+            # Deleted by the user meanwhile; there is nothing to keep.
+            return
+        self._progress.files[key] = (stat.st_size, stat.st_mtime_ns)
+
+    def _changed_files(self) -> list[str]:
+        orders = self._orders
+        changed = []
+        for path in _walk(orders.root, orders.private, orders.checkpoint_prefix):
+            key = path.relative_to(orders.root).as_posix()
+            if not (orders.artifacts or orders.is_record(key)):
+                continue
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            known = self._progress.files.get(key)
+            if known != (stat.st_size, stat.st_mtime_ns):
+                changed.append(key)
+        return changed
+
+    async def _publish_head(self, begins: int, sealed: int) -> None:
+        store, orders = self._store, self._orders
+        assert store is not None
+        newest = max((entry.key for entry in await store.list(_EPOCHS)), default="")
+        if newest > self._epoch:
+            raise Usurped(
+                "publish", self.where, "a newer restore of this experiment has taken it over"
+            )
+        head = {
+            "format": 1,
+            "experiment_id": orders.experiment_id,
+            "epoch": self._epoch,
+            "segments": [self._progress.segments[n] for n in range(begins, sealed + 1)],
+        }
+        await store.put(orders.head, json.dumps(head, indent=1).encode())
+
+    async def _remove(self, folder: str) -> None:
+        """The manifest goes first, so that no reader takes the rest for a checkpoint."""
+        assert self._store is not None
+        keys = [entry.key for entry in await self._store.list(folder)]
+        marker = f"{folder}/{MANIFEST_NAME}"
+        if marker in keys:
+            await self._store.delete([marker])
+        await self._store.delete([key for key in keys if key != marker])
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+    async def _retried(self, what: str, attempt: Callable[[], Awaitable[object]]) -> None:
+        """Try until it works, waiting longer each time; give up after `timeout_s`."""
+        wait = _FIRST_WAIT_S
+        self.unfinished[what] = "not tried yet"
+        async with asyncio.timeout(self._orders.timeout_s):
+            while not await self._tried(what, attempt):
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                wait = min(2 * wait, _LONGEST_WAIT_S)
+        del self.unfinished[what]
+
+    async def _tried(self, what: str, attempt: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it worked; what may work later is told once, anything else is raised."""
+        first = self.unfinished[what] == "not tried yet"
+        try:
+            await attempt()
+        except* StorageUnavailable as failures:
+            self.unfinished[what] = str(_innermost(failures))
+        else:
+            return True
+        if first:
+            self._tell(["trouble", f"{self.unfinished[what]}; it is tried again"])
+        return False
+
+
+class Usurped(StorageError):
+    """Another incarnation of the experiment owns the storage now."""
+
+
+_EPOCHS = ".epochs"
+
+
+def _epoch_key(epoch: int) -> str:
+    return f"{_EPOCHS}/{epoch:06d}"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _walk(root: Path, private: tuple[str, ...], checkpoint_prefix: str) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in private and not name.startswith((".", checkpoint_prefix))
+        ]
+        for name in names:
+            if name not in private:
+                yield Path(folder, name)
+
+
+class KeeperProcess:
+    """Takes orders from a connection and performs them side by side."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._keeper: Keeper | None = None
+        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._failed: list[str] = []
+
+    async def serve(self) -> None:
+        """Until told to close, or nobody is there any more."""
+        inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
+        while (message := await inbox.get()) is not None:
+            if message[0] == "close":
+                await self._close(message[1])
+                return
+            self._order(message)
+
+    def _read(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any]) -> None:
+        message: list[Any] | None = []
+        while message is not None:
+            message = self._wire.receive()
+            loop.call_soon_threadsafe(inbox.put_nowait, message)
+
+    def _order(self, message: list[Any]) -> None:
+        """One lane for each trial keeps the order of its commits; lanes run side by side."""
+        match message:
+            case ["open", bytes(orders)]:
+                # From the controller that started this process, over a private socket pair.
+                self._keeper = Keeper(pickle.loads(orders), self._wire.send)
+                self._in_lane("open", "open the storage", self._open)
+            case ["commit", str(trial_id), int(index), str(folder)]:
+                keeper = self._opened()
+                self._in_lane(trial_id, folder, lambda: keeper.commit(trial_id, index, folder))
+            case ["discard", str(trial_id), str(folder)]:
+                keeper = self._opened()
+                self._in_lane(trial_id, f"remove {folder}", lambda: keeper.discard(folder))
+            case ["fetch", str(ticket), str(folder)]:
+                self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
+            case ["publish", int(sealed), int(begins)]:
+                keeper = self._opened()
+                self._in_lane(
+                    "publish", "publish the records", lambda: keeper.publish(sealed, begins)
+                )
+            case _:
+                raise ValueError(f"not an order: {message!r:.200}")
+
+    def _opened(self) -> Keeper:
+        assert self._keeper is not None
+        return self._keeper
+
+    async def _open(self) -> None:
+        await self._opened().open()
+        self._wire.send(["opened"])
+
+    async def _fetch(self, ticket: str, folder: str) -> None:
+        try:
+            await self._opened().fetch(folder)
+        except (StorageError, OSError, BaseExceptionGroup) as error:
+            self._wire.send(["fetched", ticket, str(_innermost(error))])
+        else:
+            self._wire.send(["fetched", ticket, ""])
+
+    def _in_lane(self, lane: str, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        before = self._lanes.get(lane) or self._lanes.get("open")
+        task = asyncio.get_running_loop().create_task(self._after(before, what, work))
+        self._lanes[lane] = task
+        task.add_done_callback(lambda done: self._leave_lane(lane, done))
+
+    def _leave_lane(self, lane: str, done: asyncio.Task[None]) -> None:
+        if self._lanes.get(lane) is done:
+            del self._lanes[lane]
+
+    async def _after(
+        self, before: asyncio.Task[None] | None, what: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await work()
+        except Usurped as error:
+            self._wire.send(["refused", str(error)])
+        except (StorageError, OSError, TimeoutError, BaseExceptionGroup) as error:
+            self._failed.append(f"{what}: {_innermost(error)}")
+            self._wire.send(["failed", what, str(_innermost(error))])
+
+    async def _close(self, deadline_s: float) -> None:
+        """Finish what is under way; at the deadline, say what is not done."""
+        while self._lanes:
+            begun = asyncio.get_running_loop().time()
+            _, late = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
+            deadline_s -= asyncio.get_running_loop().time() - begun
+            if late:
+                for task in late:
+                    task.cancel()
+                self._failed += [f"{k}: {v}" for k, v in self._opened().unfinished.items()]
+                break
+        if self._keeper is not None:
+            await self._keeper.close()
+        self._wire.send(["closed", self._failed])
+
+
+def main(wire: Wire) -> None:
+    """Main function of the keeper's process, or thread."""
+    asyncio.run(KeeperProcess(wire).serve())

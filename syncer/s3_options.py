@@ -1,0 +1,107 @@
+"""The options that an S3 URI carries: `s3://key:secret@bucket/prefix?endpoint_override=...`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from holdfast.syncer.errors import InvalidLocation, redact
+
+SECRETS = frozenset({"access_key", "secret_key", "session_token"})
+_FLAGS = frozenset({"allow_bucket_creation", "allow_bucket_deletion", "anonymous"})
+_OPTIONS = SECRETS | _FLAGS | {"endpoint_override", "region", "scheme"}
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+def parse_s3_uri(text: str) -> tuple[str, dict[str, str]]:
+    """Split an S3 URI into `bucket/prefix` and its options, credentials among them.
+
+    Raises InvalidLocation, whose message repeats nothing that may be a secret.
+    """
+    body, _, query = text[text.index("://") + 3 :].partition("?")
+    authority, _, prefix = body.partition("/")
+    userinfo, at, bucket = authority.rpartition("@")
+    if ":" in bucket:
+        raise InvalidLocation(
+            "resolve",
+            "s3://***",
+            "what stands before the first slash is no bucket",
+            "In s3://key:secret@bucket/... the characters / ? and + of the secret must be "
+            "percent-encoded (%2F %3F %2B); an endpoint goes into ?endpoint_override=",
+        )
+    path = f"{unquote(bucket)}/{unquote(prefix)}".strip("/")
+    shown = f"s3://{path}"
+    if not bucket:
+        raise InvalidLocation("resolve", shown, "there is no bucket in it")
+    options = _parse_query(query, shown)
+    if at:
+        key, _, secret = userinfo.partition(":")
+        options["access_key"], options["secret_key"] = unquote(key), unquote(secret)
+    _check(options, shown)
+    return path, options
+
+
+def _parse_query(query: str, shown: str) -> dict[str, str]:
+    options = {}
+    for pair in filter(None, query.split("&")):
+        name, equals, value = pair.partition("=")
+        if name not in _OPTIONS:
+            # A secret with a bare & in it would be shown in part if any name were repeated.
+            said = repr(name) if equals and name.replace("_", "").isalpha() else "a part of it"
+            known = ", ".join(sorted(_OPTIONS))
+            raise InvalidLocation(
+                "resolve",
+                shown,
+                f"{said} is no option of an S3 URI",
+                f"Known are {known}; an & in a value must be written %26",
+            )
+        # A + stays a +: secrets have them, and users paste secrets as they are.
+        options[name] = unquote(value)
+    return options
+
+
+def _check(options: Mapping[str, str], shown: str) -> None:
+    if bool(options.get("access_key")) != bool(options.get("secret_key")):
+        raise InvalidLocation(
+            "resolve", shown, "access_key and secret_key go together, and one is missing"
+        )
+    for name in options.keys() & _FLAGS:
+        if options[name].lower() not in _TRUTH:
+            raise InvalidLocation("resolve", shown, f"{name} must be true or false")
+    if options.get("scheme", "https") not in {"http", "https"}:
+        raise InvalidLocation("resolve", shown, "scheme must be http or https")
+
+
+def public_query(options: Mapping[str, str]) -> str:
+    """The options that may be printed and persisted, as a query with its question mark."""
+    pairs = "&".join(
+        f"{name}={quote(redact(value), safe=':/*')}"
+        for name, value in options.items()
+        if name not in SECRETS
+    )
+    return f"?{pairs}" if pairs else ""
+
+
+def is_set(options: Mapping[str, str], name: str) -> bool:
+    """Whether a true-or-false option is given and true."""
+    return _TRUTH[options.get(name, "false").lower()]
+
+
+def endpoint_url(options: Mapping[str, str]) -> str | None:
+    """The endpoint as a URL with its scheme, or None for the provider's own."""
+    endpoint = options.get("endpoint_override")
+    if not endpoint:
+        return None
+    return endpoint if "://" in endpoint else f"{options.get('scheme', 'https')}://{endpoint}"
+
+
+def arrow_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """The same options as arguments of pyarrow.fs.S3FileSystem."""
+    made: dict[str, Any] = {
+        name: is_set(options, name) if name in _FLAGS else value for name, value in options.items()
+    }
+    # An endpoint of one's own has no regions to look up, and asking AWS for one takes seconds.
+    if "endpoint_override" in options:
+        made.setdefault("region", "us-east-1")
+    return made

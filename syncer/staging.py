@@ -1,0 +1,241 @@
+"""Taking a copy of a user's checkpoint directory, complete or invisible, at the speed of `cp`.
+
+Bytes are copied inside the kernel: blocks are shared where the file system can (btrfs, xfs),
+else `copy_file_range`, else through a buffer. The copy is made under a hidden unique name and
+renamed into place, so the target appears at once and whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.syncer.durable import remove_tree, unique
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    NotStored,
+    StorageError,
+    UnusableFile,
+    from_os_error,
+)
+from holdfast.syncer.tree import MANIFEST_NAME, Found, check_directory, walk
+
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
+_CHUNK_BYTES = 1 << 30
+_BUFFER_BYTES = 1 << 20
+# What these say is "not here, use another way"; anything else (ENOSPC, EIO) is a failure.
+_NOT_HERE = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """How many files were taken and their bytes in all."""
+
+    files: int
+    bytes: int
+
+
+def stage(
+    source_dir: str | os.PathLike[str],
+    target_dir: str | os.PathLike[str],
+    *,
+    staging_root: str | os.PathLike[str],
+) -> Staged:
+    """Take what is in `source_dir` to `target_dir`, which must not exist yet.
+
+    `staging_root` must be on the file system of the target. A source that lies inside it is
+    renamed and not copied. Symlinks are followed; modes and modification times are kept. An
+    empty directory is a valid checkpoint.
+
+    Raises DirectoryMissing, UnusableFile, AlreadyStored, or another StorageError (a full disk is
+    StorageUnavailable); then neither the target nor a half copy is left.
+    """
+    source, target, root = (
+        Path(os.path.abspath(p)) for p in (source_dir, target_dir, staging_root)
+    )
+    check_directory(source, "stage")
+    _check_target(source, target)
+    with _os_errors_named(source):
+        root.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if root in source.parents:
+            staged = _measure(source)
+            if staged is not None:
+                (source / MANIFEST_NAME).unlink(missing_ok=True)
+                _into_place(source, target)
+                return staged
+        return _copy_into_place(source, target, root)
+
+
+def sweep(staging_root: str | os.PathLike[str]) -> None:
+    """Remove what interrupted stagings left. Only for the one who may stage there."""
+    try:
+        with os.scandir(staging_root) as entries:
+            left = [entry.path for entry in entries]
+    except FileNotFoundError:
+        return
+    for path in left:
+        remove_tree(path)
+
+
+def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Staged:
+    """Copy a directory's content into the new directory `target` (it must not exist).
+
+    What is there of the copy when an error is raised is the caller's to remove.
+    """
+    top = os.fspath(target)
+    os.mkdir(top)
+    files = size = 0
+    folders: list[tuple[str, str]] = [(os.fspath(source), top)]
+    for found in walk(source, "stage"):
+        destination = f"{top}/{found.name}"
+        if found.is_dir:
+            os.mkdir(destination)
+            folders.append((found.path, destination))
+        else:
+            size += _copy_file(found, destination)
+            files += 1
+    for original, copy in reversed(folders):
+        _keep_folder_attributes(original, copy)
+    return Staged(files=files, bytes=size)
+
+
+def _check_target(source: Path, target: Path) -> None:
+    # os.rename would silently replace an empty directory.
+    if os.path.lexists(target):
+        raise AlreadyStored("stage", str(target), "there is something of this name already")
+    real_source, real_parent = os.path.realpath(source), os.path.realpath(target.parent)
+    if os.path.commonpath([real_source, real_parent]) == real_source:
+        raise UnusableFile(
+            "stage",
+            str(source),
+            f"the checkpoint would be stored inside itself, at {target}",
+            "Give a directory that holds only the checkpoint's files",
+        )
+
+
+@contextmanager
+def _os_errors_named(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise from_os_error(error, "stage", str(source)) from error
+
+
+def _measure(source: Path) -> Staged | None:
+    """Count what is there; None if a link is in it, for a rename would keep it a link."""
+    files = size = 0
+    for found in walk(source, "stage"):
+        if found.is_link:
+            return None
+        if not found.is_dir:
+            size += os.lstat(found.path).st_size
+            files += 1
+    return Staged(files=files, bytes=size)
+
+
+def _copy_into_place(source: Path, target: Path, root: Path) -> Staged:
+    copy = root / unique()
+    try:
+        staged = copy_tree(source, copy)
+        _into_place(copy, target)
+    except BaseException:
+        remove_tree(copy)
+        raise
+    return staged
+
+
+def _into_place(source: Path, target: Path) -> None:
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            raise AlreadyStored("stage", str(target), "there is something of this name") from error
+        raise
+
+
+def _copy_file(found: Found, destination: str) -> int:
+    try:
+        source = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError as error:
+        raise UnusableFile("stage", found.path, "this file cannot be read") from error
+    except FileNotFoundError as error:
+        gone = "this file was removed while it was being copied"
+        raise NotStored("stage", found.path, gone) from error
+    try:
+        facts = os.fstat(source)
+        # We must be able to read the copy again, whatever the user's mode says.
+        mode = stat.S_IMODE(facts.st_mode) | stat.S_IRUSR
+        copy = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            size = copy_bytes(source, copy, facts.st_size)
+            os.fchmod(copy, mode)
+            os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        finally:
+            os.close(copy)
+    finally:
+        os.close(source)
+    return size
+
+
+def copy_bytes(source: int, copy: int, size: int) -> int:
+    """Copy from descriptor to descriptor in the cheapest way there is; returns the bytes copied.
+
+    `size` is what is expected; what is there is copied. Raises OSError.
+    """
+    if size >= _BUFFER_BYTES and _share_blocks(source, copy):
+        return os.fstat(copy).st_size
+    if size < _BUFFER_BYTES or not hasattr(os, "copy_file_range"):
+        return _copy_through_buffer(source, copy, min(size + 1, _BUFFER_BYTES))
+    copied = 0
+    try:
+        while count := os.copy_file_range(source, copy, _CHUNK_BYTES):
+            copied += count
+    except OSError as error:
+        if copied or error.errno not in _NOT_HERE:
+            raise
+        return _copy_through_buffer(source, copy)
+    # Some pseudo file systems answer 0 at once for a file that has bytes (copy_file_range(2)).
+    return copied or _copy_through_buffer(source, copy)
+
+
+def _share_blocks(source: int, copy: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    try:
+        fcntl.ioctl(copy, _FICLONE, source)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        return False
+    return True
+
+
+def _copy_through_buffer(source: int, copy: int, buffer_bytes: int = _BUFFER_BYTES) -> int:
+    copied = 0
+    while chunk := os.read(source, buffer_bytes):
+        view = memoryview(chunk)
+        while view:
+            written = os.write(copy, view)
+            copied += written
+            view = view[written:]
+        if len(chunk) < buffer_bytes:  # a regular file gives less only at its end
+            break
+    return copied
+
+
+def _keep_folder_attributes(original: str, copy: str) -> None:
+    facts = os.stat(original)
+    # A folder that its owner may not write could neither be renamed nor get its manifest.
+    os.chmod(copy, stat.S_IMODE(facts.st_mode) | stat.S_IRWXU)
+    os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))

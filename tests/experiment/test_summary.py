@@ -1,0 +1,303 @@
+"""What is to be shown of a run, counted from the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.summary import (
+    MAX_FAILURES,
+    RunFacts,
+    Summarizer,
+    Summary,
+    duration,
+    short,
+    size,
+    summarize,
+    user_frame,
+)
+from holdfast.scheduler.events import EndOrdered, ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.errors import Failure
+from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import Ref, format_tag
+
+FACTS = RunFacts(name="exp", path="s3://bucket/exp", local_path="/results/exp", total=10)
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/train.py", line 42, in train
+    fit(config)
+  File "/home/me/.venv/lib/python3.11/site-packages/sklearn/base.py", line 7, in fit
+    raise ValueError("bad")
+ValueError: bad
+"""
+BROKEN = Failure(kind="user", type_name="ValueError", message="bad", traceback=TRACEBACK)
+
+
+def machine(metric: str | None = "acc", mode: str | None = "max", **spec: Any) -> Machine:
+    made = Machine()
+    made.spec = ExperimentSpec(
+        experiment_id="e", run="aaaaa", trainable="t", seed=0, metric=metric, mode=mode, **spec
+    )
+    return made
+
+
+def add(to: Machine, status: Status, row: dict[str, Any] | None = None, **fields: Any) -> Trial:
+    index = len(to.trials)
+    config = fields.pop("config", {"lr": 0.1 * (index + 1)})
+    spec = TrialSpec(
+        trial_id=f"aaaaa_{index:05}",
+        index=index,
+        name=f"t_aaaaa_{index:05}",
+        dirname=f"dir_{index}",
+        config=config,
+        tag=format_tag(index, config),
+    )
+    trial = Trial(spec=spec, status=status, row=row, reported_at=float(index), **fields)
+    to.trials[trial.trial_id] = trial
+    return trial
+
+
+def look(at: Machine, **options: Any) -> Summary:
+    return summarize(at, **{"facts": FACTS, "now": 100.0, **options})
+
+
+def test_trials_are_counted_by_status() -> None:
+    run = machine()
+    for status in (Status.RUNNING, Status.RUNNING, Status.TERMINATED, Status.ERROR):
+        add(run, status)
+    summary = look(run)
+    assert summary.counts == {Status.RUNNING: 2, Status.TERMINATED: 1, Status.ERROR: 1}
+    assert (summary.finished, summary.failed, summary.total) == (2, 1, 10)
+
+
+def test_once_the_search_has_ended_the_total_is_what_there_is() -> None:
+    run = machine()
+    add(run, Status.RUNNING)
+    run.search_ended = True
+    assert look(run).total == 1
+
+
+@pytest.mark.parametrize(("mode", "best"), [("max", 0.9), ("min", 0.2)])
+def test_the_best_trial_is_never_nan_infinite_or_without_a_value(mode: str, best: float) -> None:
+    run = machine(mode=mode)
+    for value in (0.5, float("nan"), 0.9, float("inf"), float("-inf"), 0.2, "high", True, None):
+        add(run, Status.TERMINATED, {"acc": value})
+    add(run, Status.RUNNING)
+    found = look(run).best
+    assert found is not None
+    assert found.value == best
+
+
+def test_nan_alone_gives_no_best_trial() -> None:
+    run = machine()
+    add(run, Status.TERMINATED, {"acc": float("nan")})
+    assert look(run).best is None
+
+
+def test_a_running_trial_may_be_the_best_and_a_nested_metric_the_goal() -> None:
+    run = machine(metric="eval/acc")
+    add(run, Status.TERMINATED, {"eval": {"acc": 0.3}})
+    leader = add(run, Status.RUNNING, {"eval": {"acc": 0.4}})
+    best = look(run).best
+    assert best is not None
+    assert (best.trial_id, best.name) == (leader.trial_id, leader.spec.name)
+    assert best.params == {"lr": 0.2}
+
+
+def test_an_automatic_metric_can_be_the_goal() -> None:
+    run = machine(metric="time_total_s", mode="min")
+    add(run, Status.TERMINATED, {"x": 1}, time_total_s=9.0)
+    add(run, Status.TERMINATED, {"x": 1}, time_total_s=3.0)
+    best = look(run).best
+    assert best is not None
+    assert best.value == 3.0
+
+
+def test_the_table_has_those_at_work_first_then_the_best_then_those_that_wait() -> None:
+    run = machine()
+    add(run, Status.PENDING)
+    low = add(run, Status.TERMINATED, {"acc": 0.1})
+    add(run, Status.ERROR, error=BROKEN, failures=1)
+    high = add(run, Status.TERMINATED, {"acc": 0.8})
+    running = add(run, Status.RUNNING, {"acc": 0.3})
+    paused = add(run, Status.PAUSED, {"acc": 0.3})
+    order = [row.trial_id for row in look(run).rows]
+    assert order == [
+        *(running.trial_id, paused.trial_id, high.trial_id, low.trial_id),
+        *("aaaaa_00002", "aaaaa_00000"),
+    ]
+
+
+def test_rows_are_bounded_and_the_others_are_counted() -> None:
+    run = machine()
+    for at in range(50):
+        add(run, Status.TERMINATED, {"acc": at})
+    for _ in range(5):
+        add(run, Status.RUNNING)
+    summary = look(run, max_rows=8)
+    assert [row.metrics.get("acc") for row in summary.rows] == [None] * 5 + [49, 48, 47]
+    assert summary.hidden == {Status.TERMINATED: 47}
+
+
+def test_columns_are_the_metric_and_numbers_that_were_reported() -> None:
+    run = machine()
+    row = {"note": "x", "ok": True, "loss": 0.5, "acc": 0.1, "net": {"norm": 2}, "late": 1}
+    add(run, Status.RUNNING, row, iteration=4, time_total_s=8.0)
+    summary = look(run)
+    assert summary.metrics == ("acc", "loss", "net/norm")
+    assert summary.rows[0].metrics == {"acc": 0.1, "loss": 0.5, "net/norm": 2}
+    assert (summary.rows[0].iteration, summary.rows[0].time_total_s) == (4, 8.0)
+    assert look(run, infer_limit=0).metrics == ("acc",)
+
+
+def test_a_parameter_that_is_no_plain_value_is_shown_by_its_summary() -> None:
+    run = machine()
+    add(run, Status.RUNNING, config={"opt": Ref(path=("opt",), index=0, summary="Adam"), "b": 1})
+    summary = look(run)
+    assert summary.params == ("opt", "b")
+    assert summary.rows[0].params == {"opt": "Adam", "b": 1}
+
+
+def test_failures_tell_cause_place_log_and_retries() -> None:
+    run = machine()
+    add(run, Status.ERROR, error=BROKEN, failures=3)
+    (failure,) = look(run).failures
+    assert failure.headline == "ValueError: bad"
+    assert failure.where == "train.py:42 in train"
+    assert failure.error_file == "/results/exp/dir_0/error.txt"
+    assert failure.retries == 2
+    assert failure.final
+
+
+def test_a_trial_that_waits_to_be_tried_again_is_told_as_not_final() -> None:
+    run = machine()
+    add(run, Status.PENDING, error=BROKEN, failures=1)
+    summary = look(run)
+    assert [(failure.final, failure.retries) for failure in summary.failures] == [(False, 1)]
+    assert summary.failed == 0
+
+
+def test_failures_are_bounded_and_counted_all() -> None:
+    run = machine()
+    for _ in range(MAX_FAILURES + 5):
+        add(run, Status.ERROR, error=BROKEN, failures=1)
+    summary = look(run)
+    assert len(summary.failures) == MAX_FAILURES
+    assert summary.failed == MAX_FAILURES + 5
+
+
+def test_elapsed_time_is_that_in_which_the_experiment_was_alive() -> None:
+    run = machine()
+    run.active_s, run.now = 30.0, 95.0
+    assert look(run, now=100.0).elapsed_s == 35.0
+    run.finished = True
+    assert look(run, now=500.0).elapsed_s == 30.0
+
+
+def test_nothing_is_estimated_before_a_trial_has_finished_or_without_a_total() -> None:
+    run = machine()
+    add(run, Status.RUNNING, {"acc": 1})
+    assert look(run).left_s is None
+    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
+    unknown = RunFacts(name="exp", path="p", local_path="l")
+    assert look(run, facts=unknown).left_s is None
+
+
+def test_the_time_left_follows_from_the_share_that_is_done() -> None:
+    run = machine()
+    run.active_s = 30.0
+    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
+    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
+    add(run, Status.RUNNING, {"acc": 1}, time_total_s=5.0)
+    assert look(run).left_s == pytest.approx(30.0 * 7.5 / 2.5)
+
+
+def test_the_time_left_is_at_most_the_budget() -> None:
+    run = machine(time_budget_s=40.0)
+    run.active_s = 30.0
+    assert look(run).left_s == 10.0
+    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
+    assert look(run).left_s == 10.0
+
+
+def test_trials_of_no_time_at_all_still_give_an_estimate() -> None:
+    run = machine()
+    run.active_s = 5.0
+    add(run, Status.TERMINATED, {"acc": 1})
+    add(run, Status.RUNNING, {"acc": 1})
+    assert look(run).left_s == pytest.approx(45.0)
+
+
+def test_why_a_run_is_being_stopped_is_told() -> None:
+    run = machine()
+    assert look(run).ending == ""
+    run.ending = EndOrdered(reason="budget")
+    assert look(run).ending == "budget"
+    run.ending = EndOrdered(reason="abort", message="no such metric")
+    assert look(run).ending == "no such metric"
+
+
+def test_looking_again_and_again_gives_what_one_fresh_look_gives() -> None:
+    run = machine()
+    looker = Summarizer(run, max_rows=4)
+    for at in range(12):
+        add(run, Status.RUNNING, {"acc": at % 5})
+        if at % 2:
+            first = next(t for t in run.trials.values() if t.status is Status.RUNNING)
+            status = Status.ERROR if at % 3 == 0 else Status.TERMINATED
+            error = BROKEN if status is Status.ERROR else None
+            run.trials[first.trial_id] = Trial(
+                spec=first.spec, status=status, row=first.row, error=error, time_total_s=at
+            )
+        assert looker.look(facts=FACTS, now=1.0) == look(run, now=1.0, max_rows=4)
+
+
+def test_what_a_restore_reopened_is_no_longer_counted_as_ended() -> None:
+    run = machine()
+    looker = Summarizer(run)
+    ended = add(run, Status.ERROR, error=BROKEN, failures=1)
+    assert looker.look(facts=FACTS, now=1.0).failed == 1
+    run.trials[ended.trial_id] = Trial(spec=ended.spec)
+    run.epoch = 2
+    assert looker.look(facts=FACTS, now=1.0).counts == {Status.PENDING: 1}
+
+
+def test_the_users_frame_is_the_innermost_one_outside_of_libraries() -> None:
+    assert user_frame(BROKEN) == "train.py:42 in train"
+    library = 'File "/usr/lib/python3.11/json/decoder.py", line 3, in decode'
+    assert user_frame(Failure(kind="user", type_name="E", message="", traceback=library)) == (
+        "decoder.py:3 in decode"
+    )
+    assert user_frame(Failure(kind="lost", type_name="WorkerLost", message="SIGKILL")) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((-1, "0.0s"), (0.44, "0.4s"), (9.94, "9.9s"), (9.96, "10s"), (59.6, "1m 00s")),
+        *((80, "1m 20s"), (3599.7, "1h 00m"), (11100, "3h 05m"), (187200, "2d 04h")),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB"), (5e15, "5000.0 TB")],
+)
+def test_sizes_have_three_digits(amount: float, text: str) -> None:
+    assert size(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.123456, "0.1235"), (3, "3"), (10**15, "1e+15"), (True, "True"), ("a\n b", "a b")],
+)
+def test_values_are_short(value: object, text: str) -> None:
+    assert short(value) == text
+
+
+def test_a_long_text_is_cut() -> None:
+    assert short("abcdefghij", 5) == "abcd…"

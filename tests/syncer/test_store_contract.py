@@ -1,0 +1,266 @@
+"""What every store promises, held against each that there is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast.syncer.errors import AlreadyStored, NotStored
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store
+from holdfast.syncer.store_arrow import ArrowStore
+from holdfast.syncer.store_s3 import S3Store
+from holdfast.testing.s3_server import S3Server
+from holdfast.testing.stores import FaultyStore, MemoryStore
+
+pytestmark = pytest.mark.anyio
+_number = itertools.count()
+
+OpenStore = Callable[[], Store]
+
+
+def _fresh(server: S3Server) -> str:
+    return server.uri(f"bucket/contract/{next(_number)}")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> OpenStore:
+    return Location.resolve(tmp_path / "root", None, {}).open_store
+
+
+@pytest.fixture
+def arrow_local(tmp_path: Path) -> OpenStore:
+    import pyarrow.fs
+
+    return lambda: ArrowStore(pyarrow.fs.LocalFileSystem(), str(tmp_path / "root"))
+
+
+@pytest.fixture
+def arrow_fsspec_memory() -> OpenStore:
+    return Location.resolve(f"memory://contract-{next(_number)}/x", None, {}).open_store
+
+
+@pytest.fixture(scope="module")
+def s3fs_of_moto(moto: S3Server) -> Iterator[object]:
+    import s3fs
+
+    yield s3fs.S3FileSystem(
+        key=moto.access_key,
+        secret=moto.secret_key,
+        client_kwargs={"endpoint_url": moto.endpoint, "region_name": "us-east-1"},
+        skip_instance_cache=True,
+    )
+
+
+@pytest.fixture
+def arrow_s3fs(s3fs_of_moto: object) -> OpenStore:
+    """As the seeds show it: an fsspec filesystem wrapped by the user."""
+    import pyarrow.fs
+
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(s3fs_of_moto))
+    return Location.resolve(f"bucket/s3fs/{next(_number)}", wrapped, {}).open_store
+
+
+@pytest.fixture
+def arrow_s3(moto: S3Server) -> OpenStore:
+    filesystem, path = Location.resolve(_fresh(moto), None, {}).arrow()
+    return Location.resolve(path, filesystem, {}).open_store
+
+
+@pytest.fixture
+def s3_moto(moto: S3Server) -> OpenStore:
+    return Location.resolve(_fresh(moto), None, {}).open_store
+
+
+@pytest.fixture
+def s3_rclone(rclone: S3Server) -> OpenStore:
+    return Location.resolve(_fresh(rclone), None, {}).open_store
+
+
+@pytest.fixture
+def memory() -> OpenStore:
+    return MemoryStore
+
+
+@pytest.fixture
+def faulty_without_faults() -> OpenStore:
+    return lambda: FaultyStore(MemoryStore())
+
+
+SERVER = pytest.mark.server
+STORES = [
+    "local",
+    "arrow_local",
+    "arrow_fsspec_memory",
+    pytest.param("arrow_s3fs", marks=SERVER),
+    pytest.param("arrow_s3", marks=SERVER),
+    pytest.param("s3_moto", marks=SERVER),
+    pytest.param("s3_rclone", marks=SERVER),
+    "memory",
+    "faulty_without_faults",
+]
+
+
+@pytest.fixture(params=STORES)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    opened: Store = request.getfixturevalue(request.param)()
+    yield opened
+    await opened.close()
+
+
+async def test_bytes_come_back_as_they_were_put(store: Store) -> None:
+    stored = await store.put("a/b.bin", b"\x00one\xff")
+    assert stored.size == 5
+    assert await store.read("a/b.bin") == b"\x00one\xff"
+
+
+async def test_a_file_comes_back_as_it_was_put(store: Store, tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.write_bytes(bytes(range(256)) * 9000)
+    assert (await store.put("deep/er/file", original)).size == 256 * 9000
+    assert await store.get("deep/er/file", copy) == 256 * 9000
+    assert copy.read_bytes() == original.read_bytes()
+
+
+async def test_get_replaces_the_target_and_leaves_nothing_else(
+    store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "into"
+    folder.mkdir()
+    (folder / "target").write_bytes(b"what was there before")
+    await store.put("x", b"new")
+    await store.get("x", folder / "target")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"target": b"new"}
+
+
+async def test_an_empty_object_is_an_object(store: Store, tmp_path: Path) -> None:
+    assert (await store.put("empty", b"")).size == 0
+    assert [entry.size for entry in await store.list()] == [0]
+    assert await store.get("empty", tmp_path / "empty") == 0
+
+
+async def test_a_second_put_replaces_the_first(store: Store) -> None:
+    await store.put("x", b"first and longer")
+    await store.put("x", b"second")
+    assert await store.read("x") == b"second"
+    assert [entry.size for entry in await store.list()] == [6]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["weights.gz", "table.bz2", "a b+c%20d.txt", "épreuve/模型.bin", "lr=0.1,x=[1]/#1?&.json"],
+)
+async def test_names_and_bytes_are_not_interpreted(store: Store, key: str, tmp_path: Path) -> None:
+    data = b"not compressed " * 50
+    await store.put(key, data)
+    assert [(entry.key, entry.size) for entry in await store.list()] == [(key, len(data))]
+    assert await store.read(key) == data
+    await store.get(key, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == data
+    await store.delete([key])
+    assert await store.list() == []
+
+
+async def test_a_listing_is_of_one_folder_and_all_below_it_sorted(store: Store) -> None:
+    for key in ["a/2", "a/1/deep", "ab/3", "b", "a.txt"]:
+        await store.put(key, key.encode())
+    assert [entry.key for entry in await store.list()] == ["a.txt", "a/1/deep", "a/2", "ab/3", "b"]
+    assert [(e.key, e.size) for e in await store.list("a")] == [("a/1/deep", 8), ("a/2", 3)]
+    assert [entry.key for entry in await store.list("a/1/")] == ["a/1/deep"]
+
+
+async def test_a_folder_that_is_not_there_lists_as_empty(store: Store) -> None:
+    assert await store.list() == []
+    await store.put("a", b"1")
+    assert await store.list("nothing/here") == []
+
+
+async def test_head_tells_size_and_absence(store: Store) -> None:
+    await store.put("folder/x", b"four")
+    entry = await store.head("folder/x")
+    assert entry is not None
+    assert (entry.key, entry.size) == ("folder/x", 4)
+    assert await store.head("folder/y") is None
+    assert await store.head("folder") is None
+
+
+async def test_what_is_not_there_is_not_stored(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(NotStored, match="missing"):
+        await store.read("missing")
+    with pytest.raises(NotStored, match="missing"):
+        await store.get("missing", tmp_path / "into")
+    assert list(tmp_path.glob("into*")) == []
+
+
+async def test_delete_removes_what_is_there_and_forgives_what_is_not(store: Store) -> None:
+    for key in ["a/1", "a/2", "b"]:
+        await store.put(key, b"x")
+    await store.delete(["a/1", "never/was", "b", "neither"])
+    assert [entry.key for entry in await store.list()] == ["a/2"]
+    await store.delete([])
+    await store.delete(["a/2"])
+    assert await store.list() == []
+
+
+async def test_a_pattern_in_a_key_deletes_that_key_only(store: Store) -> None:
+    for key in ["a/*", "a/x", "a/[x]"]:
+        await store.put(key, b"x")
+    await store.delete(["a/*", "a/[x]"])
+    assert [entry.key for entry in await store.list()] == ["a/x"]
+
+
+async def test_create_only_leaves_the_first_object_alone(store: Store) -> None:
+    await store.put("epoch/1", b"first", create_only=True)
+    with pytest.raises(AlreadyStored):
+        await store.put("epoch/1", b"other", create_only=True)
+    assert await store.read("epoch/1") == b"first"
+    assert [entry.key for entry in await store.list()] == ["epoch/1"]
+
+
+async def test_a_race_of_creators_has_one_winner_where_the_store_decides(store: Store) -> None:
+    await store.put("asked", b"", create_only=True)
+    if not store.conditional_puts:
+        assert isinstance(store, ArrowStore | S3Store), "these are known to decide"
+        return
+    won: list[bytes] = []
+
+    async def create(writer: bytes) -> None:
+        try:
+            await store.put("lock", writer, create_only=True)
+            won.append(writer)
+        except AlreadyStored:
+            return
+
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(create, f"writer {number}".encode())
+    assert won == [await store.read("lock")]
+
+
+@pytest.mark.parametrize("key", ["", "/absolute", "a//b", "../up", "a/../b", "folder/"])
+async def test_a_key_must_be_relative_and_plain(store: Store, key: str) -> None:
+    with pytest.raises(ValueError, match="is not a key"):
+        await store.put(key, b"x")
+
+
+async def test_many_at_once_do_not_disturb_each_other(store: Store) -> None:
+    async def put(number: int) -> None:
+        await store.put(f"many/{number:02}", bytes([number]) * number)
+
+    async with anyio.create_task_group() as group:
+        for number in range(40):
+            group.start_soon(put, number)
+    assert [entry.size for entry in await store.list("many")] == list(range(40))
+
+
+async def test_a_store_of_a_subfolder_sees_its_part(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = Location.resolve(tmp_path, None, {})
+    whole, part = place.open_store(), place.child("trial/one").open_store()
+    await part.put("x", b"1")
+    assert [entry.key for entry in await whole.list()] == ["trial/one/x"]

@@ -1,0 +1,31 @@
+"""What the records know of a checkpoint: where it is, how far it had come, how good it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def checkpoint_dirname(index: int) -> str:
+    return f"checkpoint_{index:06d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """One reported checkpoint of one trial.
+
+    `index` names its folder and grows by one with each checkpoint of the trial, over all attempts.
+    `score` is the value of the configured attribute, None where it was missing or NaN.
+    `committed` says that its manifest is written and, where storage is remote, confirmed.
+    """
+
+    index: int
+    iteration: int
+    attempt: int
+    files: int
+    size_bytes: int
+    score: float | None = None
+    committed: bool = False
+
+    @property
+    def dirname(self) -> str:
+        return checkpoint_dirname(self.index)

@@ -1,0 +1,283 @@
+"""What a user says about a run, checked when it is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import Stopper
+
+StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidConfig(message)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=False)
+class CheckpointConfig:
+    """Which checkpoints are kept, and how often a class trainable makes one.
+
+    `num_to_keep`: the best so many by `checkpoint_score_attribute` (by age where that is None)
+    and always the newest; None keeps all. `checkpoint_frequency`: iterations between two
+    checkpoints of a class trainable, 0 for never; `checkpoint_at_end`: one more at its end.
+    A function trainable decides itself by what it reports.
+
+    Raises InvalidConfig.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str | None = "max"
+    checkpoint_frequency: int | None = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        keep = self.num_to_keep
+        _require(
+            keep is None or (_is_count(keep) and keep > 0),
+            f"num_to_keep must be a positive whole number, or None to keep every checkpoint; "
+            f"not {keep!r}. A trial without any checkpoint cannot be resumed",
+        )
+        _require(
+            self.checkpoint_score_order in ("max", "min"),
+            f"checkpoint_score_order must be 'max' or 'min', not {self.checkpoint_score_order!r}",
+        )
+        frequency = self.checkpoint_frequency
+        _require(
+            frequency is None or (_is_count(frequency) and frequency >= 0),
+            f"checkpoint_frequency must be a number of iterations, 0 for never; not {frequency!r}",
+        )
+
+
+@dataclass(frozen=True)
+class FailureConfig:
+    """How often a failed trial is tried again, and whether the first failure ends the run.
+
+    `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials at the
+    first one that errors for good; "raise" does so and raises its error from `fit()`.
+
+    Raises InvalidConfig.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | str = False
+
+    def __post_init__(self) -> None:
+        _require(
+            _is_count(self.max_failures) and self.max_failures >= -1,
+            f"max_failures must be 0 or more, or -1 for no limit; not {self.max_failures!r}",
+        )
+        _require(
+            isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
+            f"fail_fast must be True, False or 'raise', not {self.fail_fast!r}",
+        )
+        _require(
+            not (self.fail_fast and self.max_failures),
+            f"fail_fast={self.fail_fast!r} ends the run at the first failure, so "
+            f"max_failures={self.max_failures} could never be used: give one of them",
+        )
+
+
+@dataclass(frozen=True)
+class SyncConfig:
+    """How the local directory reaches storage.
+
+    `sync_period`: seconds between two uploads of what is not a checkpoint; `sync_timeout`: seconds
+    after which one upload counts as failed; `sync_artifacts`: whether the files that a trial
+    writes to its working directory are persisted, and `sync_artifacts_on_checkpoint` whether that
+    is done with each checkpoint too.
+
+    Raises InvalidConfig.
+    """
+
+    sync_period: float = 300
+    sync_timeout: float = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("sync_period", "sync_timeout"):
+            seconds = getattr(self, name)
+            _require(
+                isinstance(seconds, (int, float)) and seconds > 0,
+                f"{name} must be a number of seconds above 0, not {seconds!r}",
+            )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Where a run keeps its results, when it stops, and what it does about failures.
+
+    Raises InvalidConfig.
+    """
+
+    name: str | None = None
+    storage_path: Any = None
+    storage_filesystem: Any = None
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    sync_config: SyncConfig = field(default_factory=SyncConfig)
+    verbose: int | None = None
+    stop: StopCriteria = None
+    callbacks: Sequence[Any] | None = None
+    progress_reporter: Any = None
+    log_to_file: bool | str | tuple[str, str] = False
+
+    def __post_init__(self) -> None:
+        for name, kind in _PARTS.items():
+            part = getattr(self, name)
+            if part is None:
+                object.__setattr__(self, name, kind())
+            else:
+                _require(
+                    isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}"
+                )
+        name = self.name
+        _require(
+            name is None or (isinstance(name, str) and name not in ("", ".", "..")),
+            f"name must be a non-empty string, not {name!r}",
+        )
+        _require(
+            name is None or not any(sign in name for sign in "/\\\0"),
+            f"name is one folder of the storage path and cannot hold a slash: {name!r}. "
+            f"Put the folders above it into storage_path",
+        )
+        _require(
+            self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
+        )
+        self._check_stop()
+        self._check_log_to_file()
+        if self.callbacks is not None:
+            _require(
+                isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
+                f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
+            )
+
+    def _check_stop(self) -> None:
+        stop = self.stop
+        _require(
+            stop is None or isinstance(stop, (Mapping, Stopper)) or callable(stop),
+            f"stop must be a dict of metric to bound, a function of (trial_id, result) or a "
+            f"Stopper, not {stop!r}",
+        )
+        if isinstance(stop, Mapping):
+            for key, bound in stop.items():
+                _require(
+                    isinstance(bound, (int, float)) and not math.isnan(bound),
+                    f"stop[{key!r}] must be a number (or a bool), not {bound!r}",
+                )
+
+    def _check_log_to_file(self) -> None:
+        value = self.log_to_file
+        _require(
+            isinstance(value, (bool, str))
+            or (
+                isinstance(value, (tuple, list))
+                and len(value) == 2
+                and all(isinstance(part, str) for part in value)
+            ),
+            f"log_to_file must be True, a file name, or a pair of file names, not {value!r}",
+        )
+
+
+_PARTS: dict[str, type] = {
+    "failure_config": FailureConfig,
+    "checkpoint_config": CheckpointConfig,
+    "sync_config": SyncConfig,
+}
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """What is optimized, and how trials are chosen and scheduled.
+
+    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: repeats of the grid, -1 for
+    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most so
+    many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
+    timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
+    process that already exists.
+
+    Raises InvalidConfig.
+    """
+
+    mode: Literal["max", "min"] | None = None
+    metric: str | None = None
+    search_alg: Any = None
+    scheduler: Any = None
+    num_samples: int = 1
+    max_concurrent_trials: int | None = None
+    time_budget_s: Any = None
+    reuse_actors: bool = False
+    trial_name_creator: Callable[[Any], str] | None = None
+    trial_dirname_creator: Callable[[Any], str] | None = None
+
+    def __post_init__(self) -> None:
+        _require(
+            self.mode in (None, "max", "min"), f"mode must be 'max' or 'min', not {self.mode!r}"
+        )
+        _require(
+            self.metric is None or (isinstance(self.metric, str) and self.metric != ""),
+            f"metric must be the name of a reported value, not {self.metric!r}",
+        )
+        _require(
+            _is_count(self.num_samples) and (self.num_samples > 0 or self.num_samples == -1),
+            f"num_samples must be 1 or more, or -1 for without end; not {self.num_samples!r}",
+        )
+        most = self.max_concurrent_trials
+        _require(
+            most is None or (_is_count(most) and most >= 0),
+            f"max_concurrent_trials must be a positive whole number or None, not {most!r}",
+        )
+        budget = self.budget_seconds
+        _require(
+            budget is None or budget > 0,
+            f"time_budget_s must be above 0 seconds, not {self.time_budget_s!r}",
+        )
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """`time_budget_s` as seconds, whether it was given as a number or a timedelta."""
+        budget = self.time_budget_s
+        if budget is None:
+            return None
+        if hasattr(budget, "total_seconds"):
+            return float(budget.total_seconds())
+        _require(
+            isinstance(budget, (int, float)) and not math.isnan(budget),
+            f"time_budget_s must be seconds or a timedelta, not {budget!r}",
+        )
+        return float(budget)
+
+
+RESUME_TYPES = ("skip", "resume", "restart")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeConfig:
+    """What a restore does with the trials that it finds.
+
+    Each of `finished`, `unfinished` and `errored` is "skip" (leave as it is), "resume" (go on from
+    the newest checkpoint) or "restart" (begin again).
+
+    Raises InvalidConfig.
+    """
+
+    finished: str = "skip"
+    unfinished: str = "resume"
+    errored: str = "skip"
+
+    def __post_init__(self) -> None:
+        for name in ("finished", "unfinished", "errored"):
+            value = getattr(self, name)
+            _require(
+                value in RESUME_TYPES, f"{name} must be one of {RESUME_TYPES}, not {value!r}"
+            )

@@ -1,0 +1,102 @@
+"""What can be wrong with an experiment, said in facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class TuneError(Exception):
+    """Base of every error that holdfast raises to its user."""
+
+
+class InvalidConfig(TuneError, ValueError):
+    """A setting cannot mean anything: the message names it, its value and what is allowed."""
+
+
+class InvalidSearchSpace(TuneError, ValueError):
+    """A part of `param_space` cannot be sampled; the message names the key."""
+
+
+class InvalidMetrics(TuneError, ValueError):
+    """A reported value cannot be stored; the message names its key and type."""
+
+
+class InvalidTransition(TuneError):
+    """An event reached a trial in a state that has no row for it: a fault of holdfast.
+
+    `story` is the trial as it was, `event` what arrived.
+    """
+
+    def __init__(self, story: str, event: object) -> None:
+        super().__init__(f"{type(event).__name__} is impossible for {story}: {event!r}")
+        self.story = story
+        self.event = event
+
+
+class ImpossibleResources(TuneError, ValueError):
+    """A request that this machine can never satisfy; `requested` and `available` say why."""
+
+    def __init__(
+        self, message: str, requested: dict[str, float], available: dict[str, float]
+    ) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.available = available
+
+
+class ExperimentExists(TuneError):
+    """`fit()` under the name of an experiment that is not finished; `path` says where."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class ExperimentInUse(TuneError):
+    """Another process or thread holds the experiment; `path` and `holder` say which."""
+
+    def __init__(self, message: str, path: str, holder: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.holder = holder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt at a trial ended without success, as plain data.
+
+    `kind` is one of `user` (the trainable raised), `setup` (it could not be started), `lost`
+    (its process died), `hang`, `stopper` (the user's stop function raised). `traceback` is text,
+    empty where there is none.
+    """
+
+    kind: str
+    type_name: str
+    message: str
+    traceback: str = ""
+    pid: int | None = None
+    hostname: str = ""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+class TrialError(TuneError):
+    """The error that ended a trial: `Result.error`, and the cause of `fit()` failing.
+
+    Carries `trial_id`, `failure` (plain data: kind, type_name, message, traceback, pid, hostname)
+    and `log`, the trial's directory. The user's own exception class is not rebuilt: its
+    name is `failure.type_name`.
+    """
+
+    def __init__(self, trial_id: str, failure: Failure, log: str = "") -> None:
+        where = f" (logs: {log})" if log else ""
+        text = f"trial {trial_id} failed: {failure.headline}{where}"
+        super().__init__(f"{text}\n\n{failure.traceback}" if failure.traceback else text)
+        self.trial_id = trial_id
+        self.failure = failure
+        self.log = log
+
+    def __reduce__(self) -> tuple[type[TrialError], tuple[str, Failure, str]]:
+        return TrialError, (self.trial_id, self.failure, self.log)

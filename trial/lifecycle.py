@@ -1,0 +1,298 @@
+"""How a trial moves: a table of (status, event), and the function that reads it.
+
+Events are facts about one trial. Those with `attempt` come from a worker; one of an older attempt
+never reaches this table (the machine drops it). A pair that is not in the table is impossible and
+raises InvalidTransition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure, InvalidTransition
+from holdfast.trial.trial import Place, Status, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """The machine gave the trial its resources and asked for a worker."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The worker is up, in the trial's directory, about to call the user's code."""
+
+    trial_id: str
+    attempt: int
+    pid: int
+    hostname: str
+    node_ip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """User code reported. `iteration` counts from 1 over the trial's life.
+
+    `metrics` are the user's, made plain; times are seconds measured in the worker, `timestamp` is
+    its wall clock. `checkpoint` is staged: complete and renamed into place.
+    """
+
+    trial_id: str
+    attempt: int
+    iteration: int
+    metrics: Mapping[str, Any]
+    timestamp: float
+    time_this_iter_s: float
+    time_total_s: float
+    checkpoint: CheckpointRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint without a report: made at the end of a class trainable, or when it pauses."""
+
+    trial_id: str
+    attempt: int
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopOrdered:
+    """A bound, a stopper, the scheduler or the budget ended the trial; its worker is told."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseOrdered:
+    """The scheduler wants the trial to give up its worker and wait."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpaused:
+    """A paused trial may run again, from its newest checkpoint."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The user's function returned, or unwound after it was told to stop."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """The attempt failed and the budget allows another."""
+
+    trial_id: str
+    failure: Failure
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errored:
+    """The attempt failed and there will be no other."""
+
+    trial_id: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """The experiment stopped under the trial: Ctrl-C, or a restore found it unfinished."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A restore takes up a trial that had ended; `from_scratch` forgets its checkpoints."""
+
+    trial_id: str
+    from_scratch: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A checkpoint's manifest is written and, where storage is remote, confirmed."""
+
+    trial_id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A checkpoint is superseded or was found broken: no record names it any more."""
+
+    trial_id: str
+    index: int
+
+
+TrialEvent = (
+    Launched
+    | Started
+    | Reported
+    | Saved
+    | StopOrdered
+    | PauseOrdered
+    | Unpaused
+    | Returned
+    | Retried
+    | Errored
+    | Interrupted
+    | Reopened
+    | Committed
+    | Dropped
+)
+
+
+def _launched(trial: Trial, event: Launched) -> Trial:
+    newest = trial.newest_checkpoint
+    iteration = newest.iteration if newest else 0
+    time_s = trial.time_at_checkpoint_s if newest else 0.0
+    return replace(
+        trial,
+        status=Status.STARTING,
+        attempt=trial.attempt + 1,
+        iteration=iteration,
+        resumed_from=iteration,
+        time_total_s=time_s,
+        time_at_start_s=time_s,
+        time_at_checkpoint_s=time_s,
+        error=None,
+        place=Place(),
+    )
+
+
+def _started(trial: Trial, event: Started) -> Trial:
+    place = Place(pid=event.pid, hostname=event.hostname, node_ip=event.node_ip)
+    return replace(trial, status=Status.RUNNING, place=place)
+
+
+def _started_late(trial: Trial, event: Started) -> Trial:
+    return replace(_started(trial, event), status=Status.STOPPING)
+
+
+def _reported(trial: Trial, event: Reported) -> Trial:
+    checkpoint = event.checkpoint
+    if checkpoint is None:
+        return replace(
+            trial,
+            iteration=event.iteration,
+            time_this_iter_s=event.time_this_iter_s,
+            time_total_s=event.time_total_s,
+            row=event.metrics,
+            reported_at=event.timestamp,
+        )
+    return replace(
+        trial,
+        iteration=event.iteration,
+        time_this_iter_s=event.time_this_iter_s,
+        time_total_s=event.time_total_s,
+        time_at_checkpoint_s=event.time_total_s,
+        row=event.metrics,
+        reported_at=event.timestamp,
+        checkpoints=(*trial.checkpoints, checkpoint),
+        next_checkpoint=checkpoint.index + 1,
+    )
+
+
+def _saved(trial: Trial, event: Saved) -> Trial:
+    return replace(
+        trial,
+        time_at_checkpoint_s=trial.time_total_s,
+        checkpoints=(*trial.checkpoints, event.checkpoint),
+        next_checkpoint=event.checkpoint.index + 1,
+    )
+
+
+def _to(status: Status) -> Callable[[Trial, Any], Trial]:
+    return lambda trial, event: replace(trial, status=status)
+
+
+def _retried(trial: Trial, event: Retried) -> Trial:
+    failures = trial.failures + event.counted
+    return replace(trial, status=Status.PENDING, failures=failures, error=event.failure)
+
+
+def _errored(trial: Trial, event: Errored) -> Trial:
+    return replace(trial, status=Status.ERROR, failures=trial.failures + 1, error=event.failure)
+
+
+def _reopened(trial: Trial, event: Reopened) -> Trial:
+    fresh = replace(trial, status=Status.PENDING, failures=0, error=None)
+    if not event.from_scratch:
+        return fresh
+    return replace(
+        fresh, checkpoints=(), iteration=0, time_total_s=0.0, time_at_checkpoint_s=0.0, row=None
+    )
+
+
+def _committed(trial: Trial, event: Committed) -> Trial:
+    return replace(
+        trial,
+        checkpoints=tuple(
+            replace(known, committed=True) if known.index == event.index else known
+            for known in trial.checkpoints
+        ),
+    )
+
+
+def _dropped(trial: Trial, event: Dropped) -> Trial:
+    kept = tuple(known for known in trial.checkpoints if known.index != event.index)
+    return replace(trial, checkpoints=kept)
+
+
+_RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
+
+TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
+    (Status.PENDING, Launched): _launched,
+    (_START, Started): _started,
+    (_STOP, Started): _started_late,
+    (_RUN, Reported): _reported,
+    (_STOP, Reported): _reported,
+    (_RUN, Saved): _saved,
+    (_STOP, Saved): _saved,
+    (Status.PAUSED, Saved): _saved,
+    (_START, StopOrdered): _to(_STOP),
+    (_RUN, StopOrdered): _to(_STOP),
+    (Status.PENDING, StopOrdered): _to(Status.TERMINATED),
+    (Status.PAUSED, StopOrdered): _to(Status.TERMINATED),
+    (_RUN, PauseOrdered): _to(Status.PAUSED),
+    (Status.PAUSED, Unpaused): _to(Status.PENDING),
+    (_RUN, Returned): _to(Status.TERMINATED),
+    (_STOP, Returned): _to(Status.TERMINATED),
+    (_START, Retried): _retried,
+    (_RUN, Retried): _retried,
+    (_START, Errored): _errored,
+    (_RUN, Errored): _errored,
+    (_START, Interrupted): _to(Status.PENDING),
+    (_RUN, Interrupted): _to(Status.PENDING),
+    (_STOP, Interrupted): _to(Status.PENDING),
+    (Status.TERMINATED, Reopened): _reopened,
+    (Status.ERROR, Reopened): _reopened,
+    (Status.PENDING, Reopened): _reopened,
+    **{(status, Committed): _committed for status in Status},
+    **{(status, Dropped): _dropped for status in Status},
+}
+
+
+def advance(trial: Trial, event: TrialEvent) -> Trial:
+    """The trial after `event`.
+
+    Raises InvalidTransition, with the trial's story, where the table has no row.
+    """
+    row = TABLE.get((trial.status, type(event)))
+    if row is None:
+        raise InvalidTransition(trial.story(), event)
+    return row(trial, event)

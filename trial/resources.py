@@ -1,0 +1,102 @@
+"""What a trial asks for and what a machine has, in units that add up exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.trial.errors import InvalidConfig
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_ALIASES = {"cpu": "CPU", "gpu": "GPU"}
+
+
+def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]:
+    """`resources` with `cpu`/`gpu` spelled as Ray users may spell them.
+
+    Raises InvalidConfig, naming `where` and the key, for a negative, NaN or non-number amount.
+    """
+    amounts: dict[str, float] = {}
+    for key, amount in resources.items():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+            raise InvalidConfig(f"{where}: {key!r} must be a number, not {amount!r}")
+        if not math.isfinite(amount) or amount < 0:
+            raise InvalidConfig(f"{where}: {key!r} must be zero or more, not {amount!r}")
+        amounts[_ALIASES.get(key, key)] = amount
+    return amounts
+
+
+class PlacementGroupFactory:
+    """The resources of one trial as a list of bundles; the first is the trainable's own.
+
+    On one machine the bundles are added up. `strategy` is kept for engines with several machines.
+
+    Raises InvalidConfig for an empty list, a bundle that is no mapping, or a bad amount.
+    """
+
+    __slots__ = ("bundles", "strategy")
+
+    def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
+        if not bundles or not all(isinstance(bundle, Mapping) for bundle in bundles):
+            raise InvalidConfig(
+                f"PlacementGroupFactory takes a list of dicts such as [{{'CPU': 1}}], "
+                f"not {bundles!r}"
+            )
+        if strategy not in STRATEGIES:
+            raise InvalidConfig(f"strategy must be one of {STRATEGIES}, not {strategy!r}")
+        self.bundles = tuple(
+            validated(bundle, where=f"bundle {at}") for at, bundle in enumerate(bundles)
+        )
+        self.strategy = strategy
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The sum of all bundles."""
+        total: dict[str, float] = {}
+        for bundle in self.bundles:
+            for key, amount in bundle.items():
+                total[key] = round(total.get(key, 0) + amount, 4)
+        return total
+
+    @property
+    def head_cpus(self) -> float:
+        return self.bundles[0].get("CPU", 0)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PlacementGroupFactory)
+            and self.bundles == other.bundles
+            and self.strategy == other.strategy
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(tuple(sorted(b.items())) for b in self.bundles), self.strategy))
+
+    def __repr__(self) -> str:
+        return f"PlacementGroupFactory({list(self.bundles)!r}, strategy={self.strategy!r})"
+
+
+ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
+
+
+def request(resources: object) -> PlacementGroupFactory:
+    """What a user wrote for one trial, as bundles: a dict, a PlacementGroupFactory or None.
+
+    Raises InvalidConfig for anything else.
+    """
+    if resources is None:
+        return ONE_CPU
+    if isinstance(resources, PlacementGroupFactory):
+        return resources
+    if isinstance(resources, Mapping):
+        return PlacementGroupFactory([resources or {"CPU": 0}])
+    raise InvalidConfig(f"resources must be a dict or PlacementGroupFactory, not {resources!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What one running trial holds: amounts, and the indices of the GPUs it may see."""
+
+    amounts: Mapping[str, float]
+    gpus: tuple[int, ...] = ()

@@ -1,0 +1,108 @@
+"""A trial: what it was asked to be, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure
+from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+
+
+class Status(StrEnum):
+    """Where a trial is. The lifecycle table in `holdfast.trial.lifecycle` says how it moves."""
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+    @property
+    def is_final(self) -> bool:
+        return self in _FINAL
+
+    @property
+    def has_worker(self) -> bool:
+        return self in _WITH_WORKER
+
+
+_FINAL = frozenset({Status.TERMINATED, Status.ERROR})
+_WITH_WORKER = frozenset({Status.STARTING, Status.RUNNING, Status.STOPPING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """What never changes in a trial's life.
+
+    `config` holds plain values, and `Ref` or `Opaque` where the user's value is neither number,
+    text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`. `dirname` is
+    its folder inside the experiment's.
+    """
+
+    trial_id: str
+    index: int
+    name: str
+    dirname: str
+    config: Mapping[str, Any]
+    tag: str = ""
+    resources: PlacementGroupFactory = ONE_CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the current attempt runs."""
+
+    pid: int = 0
+    hostname: str = ""
+    node_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One trial at one moment; `lifecycle.advance` gives the next one.
+
+    `attempt` counts starts from 1. `iteration` is that of the newest accepted report of this
+    attempt, `resumed_from` the iteration of the checkpoint that it began with (0: none).
+    `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was when
+    the attempt began, `time_at_checkpoint_s` at the newest checkpoint. `row` are the metrics that
+    were reported last.
+    `failures` counts against `FailureConfig.max_failures`.
+    """
+
+    spec: TrialSpec
+    status: Status = Status.PENDING
+    attempt: int = 0
+    iteration: int = 0
+    resumed_from: int = 0
+    time_this_iter_s: float = 0.0
+    time_total_s: float = 0.0
+    time_at_start_s: float = 0.0
+    time_at_checkpoint_s: float = 0.0
+    row: Mapping[str, Any] | None = None
+    reported_at: float = 0.0
+    failures: int = 0
+    error: Failure | None = None
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    next_checkpoint: int = 0
+    place: Place = Place()
+
+    @property
+    def trial_id(self) -> str:
+        return self.spec.trial_id
+
+    @property
+    def newest_checkpoint(self) -> CheckpointRecord | None:
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    def story(self) -> str:
+        """The trial in a sentence, for errors."""
+        return (
+            f"trial {self.trial_id} ({self.status}, attempt {self.attempt}, "
+            f"iteration {self.iteration}, {self.failures} failures)"
+        )
