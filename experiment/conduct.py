@@ -28,7 +28,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.recovery import lost_checkpoints
-from holdfast.experiment.rows import result_metrics
+from holdfast.experiment.rows import result_metrics, result_row
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts, StorageAge, Summarizer, Summary
 from holdfast.experiment.trial_view import Surroundings, Views
@@ -43,11 +43,12 @@ from holdfast.syncer.keeper import Orders
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
+from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import fold_values
 
 ENTRY = "holdfast.experiment.host:HOST"
-SCRIBE = "holdfast.experiment.scribe:main"
+SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper:main"
 
 
@@ -222,7 +223,8 @@ class Run:
         return {**os.environ, **self.plan.machinery.env_vars}
 
     def _open_ledger(self, journal: Journal) -> Ledger:
-        plan, ledgers = self.plan, []
+        plan = self.plan
+        ledgers: list[Ledger] = []
 
         def on_scribe(message: list[Any]) -> None:
             text = ledgers[0].on_scribe(message)
@@ -271,7 +273,7 @@ class Run:
         thread = CallbackThread(
             plan.callbacks,
             Views(self._surroundings()),
-            row=lambda event, trial: _newest_row(trial),
+            row=lambda trial, event, *, resumed_at_s: _newest_row(trial),
             tell=self.tell,
             setup=plan.callback_setup,
         )
@@ -279,7 +281,8 @@ class Run:
         return thread
 
     def _open_archive(self, controller: Controller) -> Archive:
-        plan, archives = self.plan, []
+        plan = self.plan
+        archives: list[Archive] = []
         keeper = Service(
             KEEPER,
             lambda message: archives[0].on_keeper(message),
@@ -359,7 +362,16 @@ class Run:
 
 
 def _newest_row(trial: Trial) -> dict[str, Any]:
-    return result_metrics(trial, None)
+    event = Reported(
+        trial_id=trial.trial_id,
+        attempt=trial.attempt,
+        iteration=trial.iteration,
+        metrics=trial.row or {},
+        timestamp=trial.reported_at,
+        time_this_iter_s=trial.time_this_iter_s,
+        time_total_s=trial.time_total_s,
+    )
+    return result_metrics(trial, result_row(trial, event, resumed_at_s=trial.time_at_start_s))
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:

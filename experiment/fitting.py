@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment import wrap
-from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.analysis import ExperimentAnalysis, ReadExperiment
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Plan, Run
 from holdfast.experiment.debug import InlineLauncher
@@ -89,10 +89,7 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     _check_outcome(request, run.outcome, plan)
     return ResultGrid(
         ExperimentAnalysis.of(
-            plan.machine.trials,
-            plan.location,
-            plan.layout,
-            spec=plan.spec,
+            ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
             resolve_config=lambda config: fold_values(config, request.param_space),
         )
     )

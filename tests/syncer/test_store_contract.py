@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -45,10 +46,10 @@ def arrow_fsspec_memory() -> OpenStore:
 
 
 @pytest.fixture(scope="module")
-def s3fs_of_moto(moto: S3Server) -> Iterator[object]:
+def s3fs_of_moto(moto: S3Server) -> object:
     import s3fs
 
-    yield s3fs.S3FileSystem(
+    return s3fs.S3FileSystem(
         key=moto.access_key,
         secret=moto.secret_key,
         client_kwargs={"endpoint_url": moto.endpoint, "region_name": "us-east-1"},
@@ -193,7 +194,7 @@ async def test_what_is_not_there_is_not_stored(store: Store, tmp_path: Path) -> 
         await store.read("missing")
     with pytest.raises(NotStored, match="missing"):
         await store.get("missing", tmp_path / "into")
-    assert list(tmp_path.glob("into*")) == []
+    assert os.listdir(tmp_path) == []
 
 
 async def test_delete_removes_what_is_there_and_forgives_what_is_not(store: Store) -> None:
@@ -257,9 +258,7 @@ async def test_many_at_once_do_not_disturb_each_other(store: Store) -> None:
     assert [entry.size for entry in await store.list("many")] == list(range(40))
 
 
-async def test_a_store_of_a_subfolder_sees_its_part(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_a_store_of_a_subfolder_sees_its_part(tmp_path: Path) -> None:
     place = Location.resolve(tmp_path, None, {})
     whole, part = place.open_store(), place.child("trial/one").open_store()
     await part.put("x", b"1")

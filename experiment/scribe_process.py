@@ -1,0 +1,48 @@
+"""The scribe as a process: what it is started with, and when it begins to read."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment import scribe
+from holdfast.experiment.layout import Layout
+from holdfast.runtime.transport import Channel
+from holdfast.scheduler.policy import TrialScheduler
+
+
+class _Begun:
+    """A connection whose first message was looked at already."""
+
+    def __init__(self, channel: Channel, first: list[Any] | None) -> None:
+        self._channel = channel
+        self._first = [first]
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+        return self._first.pop() if self._first else self._channel.receive(timeout_s)
+
+    def send(self, message: list[Any]) -> None:
+        self._channel.send(message)
+
+
+def main(channel: Channel) -> None:
+    """Main function of the scribe's process."""
+    opening = channel.receive()
+    # Nothing is read before the controller has said how far the journal goes: an experiment that
+    # follows another in the same directory would else be taken for the other.
+    first = channel.receive()
+    if opening is None:
+        return
+    _, root, settings, policy = opening
+    scribe.main(
+        _Begun(channel, first),
+        Layout(Path(root)),
+        scribe.ScribeSettings(**settings, policy=_load(policy)),
+    )
+
+
+def _load(policy: bytes | None) -> TrialScheduler | None:
+    """The user's scheduler, as the controller that started this process pickled it."""
+    loaded: TrialScheduler | None = None if policy is None else pickle.loads(policy)
+    return loaded

@@ -1,0 +1,164 @@
+"""A storage that cannot be used is told before trial 1: what was tried, what answered, what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer.location import Location
+from holdfast.syncer.preflight import preflight
+from holdfast.syncer.store import Store
+from holdfast.testing.s3_server import S3Server
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def failure(location: Location, deadline_s: float = 10.0) -> StorageError:
+    store = location.open_store()
+    try:
+        with pytest.raises(StorageError) as caught:
+            await preflight(store, location.public, deadline_s=deadline_s)
+    finally:
+        await store.close()
+    assert caught.value.where == location.public
+    assert "secret/with" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.server
+async def test_a_good_place_passes_and_nothing_stays(
+    moto: S3Server, rclone: S3Server, tmp_path: Path
+) -> None:
+    places = [moto.uri("bucket/preflight"), rclone.uri("bucket/preflight"), tmp_path / "new"]
+    for place in places:
+        location = Location.resolve(place, None, {})
+        store = location.open_store()
+        await preflight(store, location.public)
+        assert await store.list() == []
+        await store.close()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("through_pyarrow", [False, True])
+async def test_a_missing_bucket_is_told(moto: S3Server, through_pyarrow: bool) -> None:
+    location = Location.resolve(moto.uri("no-such-bucket/x"), None, {})
+    if through_pyarrow:
+        filesystem, path = location.arrow()
+        location = Location.resolve(path, filesystem, {})
+    error = await failure(location)
+    assert isinstance(error, StorageRefused)
+    assert error.operation == "write to"
+    assert "bucket" in error.cause
+    assert "Create the bucket" in error.advice
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("through_pyarrow", [False, True])
+async def test_a_wrong_secret_is_told(rclone: S3Server, through_pyarrow: bool) -> None:
+    location = Location.resolve(rclone.uri("bucket/x", secret_key="wrong"), None, {})
+    if through_pyarrow:
+        filesystem, path = location.arrow()
+        location = Location.resolve(path, filesystem, {})
+    error = await failure(location)
+    assert isinstance(error, StorageRefused)
+    assert "Check" in error.advice
+    assert "credentials" in error.advice or "secret_key" in error.advice
+
+
+@pytest.mark.server
+async def test_a_bucket_may_be_created_on_demand(moto: S3Server) -> None:
+    location = Location.resolve(moto.uri("made-now/x") + "&allow_bucket_creation=true", None, {})
+    store = location.open_store()
+    await preflight(store, location.public)
+    await store.close()
+
+
+async def test_missing_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    location = Location.resolve("s3://bucket/x?endpoint_override=http://127.0.0.1:1", None, {})
+    error = await failure(location)
+    assert isinstance(error, StorageRefused)
+    assert "AWS_ACCESS_KEY_ID" in error.advice
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_an_endpoint_where_nobody_listens_is_told() -> None:
+    uri = "s3://bucket/x?access_key=key1&secret_key=secret/with&endpoint_override="
+    error = await failure(Location.resolve(f"{uri}http://127.0.0.1:{unused_port()}", None, {}))
+    assert isinstance(error, StorageUnavailable)
+    assert "Could not connect" in error.cause
+    assert "endpoint_override" in error.advice
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+async def test_a_server_that_never_answers_is_given_up(silent_port: int) -> None:
+    uri = "s3://bucket/x?access_key=key1&secret_key=secret/with&endpoint_override="
+    location = Location.resolve(f"{uri}http://127.0.0.1:{silent_port}", None, {})
+    error = await failure(location, deadline_s=0.3)
+    assert isinstance(error, StorageUnavailable)
+    assert error.cause == "no answer within 0.3 s"
+
+
+async def test_a_local_path_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    error = await failure(Location.resolve(tmp_path / "file" / "results", None, {}))
+    assert error.operation == "write to"
+    assert "Not a directory" in error.cause
+    assert "storage_path" in error.advice
+
+
+@pytest.mark.parametrize(
+    ("at", "operation"), [(1, "write to"), (2, "read from"), (3, "list"), (4, "delete from")]
+)
+async def test_the_operation_that_failed_is_named_and_nothing_stays(
+    at: int, operation: str
+) -> None:
+    inner = MemoryStore()
+    refusal = StorageRefused("x", "y", "AccessDenied")
+    with pytest.raises(StorageRefused, match="AccessDenied") as caught:
+        await preflight(FaultyStore(inner, at=at, error=refusal), "here")
+    assert caught.value.operation == operation
+    assert inner.objects == {}
+
+
+async def test_a_store_that_forgets_or_garbles_is_found_out() -> None:
+    class Forgetful(MemoryStore):
+        async def list(self, prefix: str = "") -> list:  # type: ignore[type-arg]
+            return []
+
+    class Garbling(MemoryStore):
+        async def read(self, key: str) -> bytes:
+            return b"something else"
+
+    stores: list[tuple[Store, str]] = [(Forgetful(), "listing"), (Garbling(), "different")]
+    for store, told in stores:
+        with pytest.raises(StorageUnavailable, match=told):
+            await preflight(store, "here")
+
+
+async def test_a_stalled_store_is_given_up() -> None:
+    store = FaultyStore(MemoryStore(), at=2, fault=Fault.STALL)
+    with pytest.raises(StorageUnavailable, match=r"read from here: no answer within 0\.05 s"):
+        await preflight(store, "here", deadline_s=0.05)
