@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from holdfast.experiment.job import Assignment
 from holdfast.runtime.launcher import Launcher, Worker
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.effects import Verdict
 from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Reported, Returned, Saved, Started

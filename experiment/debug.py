@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.experiment.host import TrialHost
 from holdfast.runtime.launcher import Listener
-from holdfast.runtime.transport import Channel, Link
+from holdfast.runtime.link import Link
+from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -256,7 +257,10 @@ def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int)
 
 
 class UnfailingView:
-    """Passes everything on; when a view raises, the user is told once and the run goes on."""
+    """Passes everything on; a view that raises is replaced by a simpler one, and the run goes on.
+
+    Give it a ReporterView, too: a user's reporter may raise anything.
+    """
 
     def __init__(self, view: ProgressView, stream: TextIO) -> None:
         self.view = view
@@ -275,21 +279,28 @@ class UnfailingView:
         self._try(lambda view: view.message(text, level))
 
     def finish(self, summary: Summary) -> None:
-        self._try(lambda view: view.finish(summary))
+        if not self._try(lambda view: view.finish(summary)):
+            self._try(lambda view: view.finish(summary))
 
     def abandon(self) -> None:
         self._try(lambda view: view.abandon())
 
-    def _try(self, show: Callable[[ProgressView], None]) -> None:
+    def _try(self, show: Callable[[ProgressView], None]) -> bool:
         try:
             show(self.view)
         except Exception as error:  # told below, where the stream still takes anything
-            failed, self.view = self.view, SilentView(self._stream)
-            with contextlib.suppress(Exception):
-                failed.abandon()
-            with contextlib.suppress(Exception):
-                text = f"the progress display failed, the run goes on: {error!r}"
-                self.view.message(text, "error")
+            self._replace(f"the progress display failed, the run goes on: {error!r}", error)
+            return False
+        return True
+
+    def _replace(self, text: str, error: Exception) -> None:
+        failed = self.view
+        with contextlib.suppress(Exception):  # it has failed already, and the user is told so
+            failed.abandon()
+        simple = isinstance(failed, (PlainView, SilentView))
+        self.view = SilentView(self._stream) if simple else PlainView(self._stream)
+        with contextlib.suppress(Exception):  # a stream that is gone takes no message either
+            self.view.message("\n".join([text, *traceback.format_exception(error)]), "error")
 
 
 class SilentView:
@@ -362,7 +373,7 @@ class PlainView:
                 _write(self._stream, f"{failure_text(failure)}, see {failure.error_file}")
 
     def log(self, prefix: str, text: str) -> None:
-        for line in text.splitlines():
+        for line in _printed(text):
             _write(self._stream, f"({prefix}) {line}")
 
     def message(self, text: str, level: str) -> None:
@@ -388,6 +399,12 @@ def closing_lines(summary: Summary) -> list[str]:
         storage_text(summary),
         f"{closing_text(summary)}. Results: {summary.path}",
     ]
+
+
+def _printed(text: str) -> list[str]:
+    """The lines as they look once printed: a progress bar goes back and overwrites itself."""
+    lines = text.removesuffix("\n").split("\n")
+    return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -460,8 +477,7 @@ class LiveView:
 
     def log(self, prefix: str, text: str) -> None:
         """Shown with the next update: each print above the table draws the whole table again."""
-        for line in text.splitlines():
-            self._lines.append((f"({prefix}) ", line.rpartition("\r")[2], ""))
+        self._lines += [(f"({prefix}) ", line, "") for line in _printed(text)]
 
     def message(self, text: str, level: str) -> None:
         self._lines.append(("", text, _LEVEL_STYLES.get(level, "")))
@@ -703,15 +719,15 @@ class ResultLines(Callback):
         **info: Any,
     ) -> None:
         if self._verbose >= 3:
-            self._tell(_result_text(trial, result), "info")
+            self._tell(f"{trial} {_result_text(trial, result)}", "info")
 
     def on_trial_complete(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        self._tell(f"{trial} finished: {_result_text(trial, trial.last_result)}", "info")
+        self._tell(f"{trial} finished at {_result_text(trial, trial.last_result)}", "info")
 
 
 def _result_text(trial: TrialView, row: Mapping[str, Any]) -> str:
     values = " ".join(f"{k}={short(v)}" for k, v in row.items() if is_telling(k, v))
     elapsed = duration(row.get("time_total_s", 0.0))
-    return f"{trial} iteration {trial.iteration} after {elapsed} {values}".rstrip()
+    return f"iteration {trial.iteration} after {elapsed} {values}".rstrip()

@@ -173,7 +173,7 @@ class TableReporter(ProgressReporter):
             shown = shown[: self._max_progress_rows]
         metrics = self._shown_metrics(shown)
         params = self._shown_parameters(shown)
-        headers = ["Trial name", "status", *params.values(), *metrics.values()]
+        columns = map(self._header, (*params.values(), *metrics.values()))
         rows = [
             [
                 str(trial),
@@ -183,7 +183,7 @@ class TableReporter(ProgressReporter):
             ]
             for trial in shown
         ]
-        return [self._header(text) for text in headers], rows
+        return ["Trial name", "status", *columns], rows
 
     def _shown_metrics(self, shown: Sequence[TrialView]) -> dict[str, str]:
         if not self._infers_metrics:

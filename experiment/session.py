@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics
 from holdfast.runtime.transport import Transport
-from holdfast.scheduler.codec import to_fields
-from holdfast.scheduler.effects import Verdict
+from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
@@ -84,7 +83,7 @@ class Session:
                 time.time(),
                 elapsed,
                 self._clock.total_s,
-                None if record is None else to_fields(record),
+                None if record is None else asdict(record),
             ]
         )
         if self._answer() is not Verdict.CONTINUE:
@@ -94,7 +93,7 @@ class Session:
     def save(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint of the iteration that was reported last."""
         record = self.stage(checkpoint, self.iteration)
-        self._transport.send(["saved", self.assignment.attempt, to_fields(record)])
+        self._transport.send(["saved", self.assignment.attempt, asdict(record)])
 
     def stage(self, checkpoint: Checkpoint, iteration: int) -> CheckpointRecord:
         """Copy or rename the checkpoint's directory into the trial's.

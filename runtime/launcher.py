@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holdfast.runtime import guard
 from holdfast.runtime.errors import LaunchFailed, WireError
-from holdfast.runtime.transport import Link
+from holdfast.runtime.link import Link
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import guard
 from holdfast.runtime.launcher import reaped
-from holdfast.runtime.transport import Channel, Link
+from holdfast.runtime.link import Link
+from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
-
-
-class Verdict(StrEnum):
-    """What `report()` answers."""
-
-    CONTINUE = "continue"
-    STOP = "stop"
-    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

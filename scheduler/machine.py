@@ -24,7 +24,6 @@ from holdfast.scheduler.effects import (
     Release,
     Reply,
     Suggest,
-    Verdict,
 )
 from holdfast.scheduler.events import (
     Begun,
@@ -50,6 +49,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
 )
 from holdfast.scheduler.retention import score_of, superseded
+from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import (

@@ -1,7 +1,25 @@
 """holdfast: training runs that are not lost."""
 
-from holdfast.experiment.cluster import init, is_initialized, shutdown
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.experiment.cluster import (
+        init as init,
+        is_initialized as is_initialized,
+        shutdown as shutdown,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "init", "is_initialized", "shutdown"]
+_HOMES = {
+    "init": "holdfast.experiment.cluster",
+    "is_initialized": "holdfast.experiment.cluster",
+    "shutdown": "holdfast.experiment.cluster",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

@@ -118,8 +118,8 @@ def test_columns_are_those_that_the_user_names(report: Callable[..., list[str]])
         metric_columns={"eval/acc": "accuracy"},
         parameter_columns=["fixed"],
     )
-    assert lines[3].split() == ["Trial", "name", "status", "fixed", "accuracy"]
-    assert lines[5].split() == ["t_aaaaa_00000", "RUNNING", "same", "0.5"]
+    assert lines[4].split() == ["Trial", "name", "status", "fixed", "accuracy"]
+    assert lines[6].split() == ["t_aaaaa_00000", "RUNNING", "same", "0.5"]
 
 
 def test_inferred_metrics_are_limited_and_the_goal_is_among_them(
@@ -127,7 +127,7 @@ def test_inferred_metrics_are_limited_and_the_goal_is_among_them(
 ) -> None:
     row = {"a": 1, "b": 2, "note": "x", "c": 3, "acc": 4}
     lines = report(trial(0, Status.RUNNING, row), metric="acc", mode="max", infer_limit=3)
-    assert lines[4].split()[-4:] == ["(s)", "acc", "a", "b"]
+    assert lines[5].split()[-4:] == ["(s)", "acc", "a", "b"]
 
 
 def test_columns_can_be_added_later_but_not_twice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_rows_can_be_sorted_by_the_metric_with_nan_last(
     lines = report(*trials, metric="acc", mode=mode, sort_by_metric=True)
     names = [line.split()[0] for line in lines if line.startswith("t_aaaaa")]
     assert names == [f"t_aaaaa_{at:05}" for at in order]
-    assert lines[3].startswith(f"Best so far: acc={0.9 if mode == 'max' else 0.1} ")
+    assert lines[4].startswith(f"Best so far: acc={0.9 if mode == 'max' else 0.1} ")
 
 
 def test_long_headers_keep_their_end_and_long_values_their_beginning(
@@ -189,8 +189,8 @@ def test_long_headers_keep_their_end_and_long_values_their_beginning(
         metric_columns=["a/very/long/name"],
         max_column_length=8,
     )
-    assert lines[3].split()[-1] == "…ng/name"
-    assert lines[5].split()[-1] == "abcdefg…"
+    assert lines[4].split()[-1] == "…ng/name"
+    assert lines[6].split()[-1] == "abcdefg…"
 
 
 def test_it_reports_every_so_many_seconds_and_at_the_end() -> None:
@@ -230,7 +230,7 @@ class Notebook:
     def __init__(self) -> None:
         self.shown: list[str] = []
 
-    def HTML(self, text: str) -> str:  # noqa: N802  the name is IPython's
+    def HTML(self, text: str) -> str:
         return text
 
     def display(self, picture: str) -> None:
@@ -245,7 +245,7 @@ def test_a_notebook_shows_tables_of_html_and_overwrites_if_asked(
     monkeypatch: pytest.MonkeyPatch, overwrite: bool, left: int
 ) -> None:
     notebook = Notebook()
-    monkeypatch.setitem(sys.modules, "IPython.display", notebook)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
     reporter = JupyterNotebookReporter(overwrite=overwrite, metric_columns=["note"])
     failed = trial(0, Status.ERROR, {"note": "<b>"})
     reporter.report(views(failed), False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,64 @@ def memory_location() -> Iterator[Location]:
     MemoryFileSystem.store.clear()
     yield Location.resolve("memory://experiment/checkpoint", None, {})
     MemoryFileSystem.store.clear()
+
+
+Answer = tuple[int, dict[str, str], bytes] | None
+Responder = Callable[[str, str, bytes], Answer]
+
+
+class ScriptedS3:
+    """A server on loopback whose answers a test writes; it keeps the requests.
+
+    The responder gets method, path with query, and body; None breaks the connection off.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.port = 0
+        self._respond: Responder = lambda *_: (500, {}, b"")
+
+    def location(self, respond: Responder) -> Location:
+        self._respond = respond
+        return Location.resolve(
+            "s3://bucket/x?access_key=key1&secret_key=secret"
+            f"&endpoint_override=http://127.0.0.1:{self.port}",
+            None,
+            {},
+        )
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                method, path, _ = head.split("\r\n")[0].split(" ")
+                length = re.search(r"(?i)content-length: (\d+)", head)
+                if "100-continue" in head.lower():
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                body = await reader.readexactly(int(length[1])) if length else b""
+                self.requests.append((method, path))
+                answer = self._respond(method, path, body)
+                if answer is None:
+                    return
+                writer.write(_response(method, *answer))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+def _response(method: str, status: int, headers: dict[str, str], body: bytes) -> bytes:
+    sent = {"Content-Length": str(len(body)), **headers}
+    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in sent.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else body)
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[ScriptedS3]:
+    script = ScriptedS3()
+    server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
+    script.port = server.sockets[0].getsockname()[1]
+    yield script
+    server.close()
+    await server.wait_closed()

@@ -1,4 +1,4 @@
-"""A storage that cannot be used is told before trial 1: what was tried, what answered, what to do."""
+"""A storage that cannot be used is told before trial 1: what was tried, and what answered."""
 
 from __future__ import annotations
 

@@ -1,0 +1,39 @@
+"""`from holdfast import train`: the names of `ray.train` that a single worker needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.experiment.result import Result as Result
+    from holdfast.experiment.session import (
+        get_checkpoint as get_checkpoint,
+        get_context as get_context,
+        report as report,
+        staging_directory as staging_directory,
+    )
+    from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
+    from holdfast.trial.config import (
+        CheckpointConfig as CheckpointConfig,
+        FailureConfig as FailureConfig,
+        RunConfig as RunConfig,
+        SyncConfig as SyncConfig,
+    )
+
+_HOMES = {
+    "Result": "holdfast.experiment.result",
+    "get_checkpoint": "holdfast.experiment.session",
+    "get_context": "holdfast.experiment.session",
+    "report": "holdfast.experiment.session",
+    "staging_directory": "holdfast.experiment.session",
+    "Checkpoint": "holdfast.syncer.checkpoint",
+    "CheckpointConfig": "holdfast.trial.config",
+    "FailureConfig": "holdfast.trial.config",
+    "RunConfig": "holdfast.trial.config",
+    "SyncConfig": "holdfast.trial.config",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

@@ -1,37 +1,110 @@
 """`from holdfast import tune`: the names of `ray.tune`."""
 
-from holdfast.experiment.session import (
-    get_checkpoint,
-    get_context,
-    report,
-    staging_directory,
-)
-from holdfast.experiment.tuner import Tuner
-from holdfast.experiment.wrap import register_trainable, with_parameters, with_resources
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.trial.config import (
-    CheckpointConfig,
-    FailureConfig,
-    ResumeConfig,
-    RunConfig,
-    SyncConfig,
-    TuneConfig,
-)
-from holdfast.trial.errors import TrialError, TuneError
-from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.space import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
-from holdfast.trial.stopper import Stopper
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.experiment.analysis import ExperimentAnalysis as ExperimentAnalysis
+    from holdfast.experiment.callbacks import (
+        Callback as Callback,
+        LoggerCallback as LoggerCallback,
+    )
+    from holdfast.experiment.reporters import (
+        CLIReporter as CLIReporter,
+        JupyterNotebookReporter as JupyterNotebookReporter,
+        ProgressReporter as ProgressReporter,
+    )
+    from holdfast.experiment.result import Result as Result
+    from holdfast.experiment.result_grid import ResultGrid as ResultGrid
+    from holdfast.experiment.session import (
+        TuneContext as TuneContext,
+        get_checkpoint as get_checkpoint,
+        get_context as get_context,
+        report as report,
+        staging_directory as staging_directory,
+    )
+    from holdfast.experiment.trainable import Trainable as Trainable
+    from holdfast.experiment.tuner import Tuner as Tuner
+    from holdfast.experiment.wrap import (
+        register_trainable as register_trainable,
+        with_parameters as with_parameters,
+        with_resources as with_resources,
+    )
+    from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
+    from holdfast.trial.config import (
+        CheckpointConfig as CheckpointConfig,
+        FailureConfig as FailureConfig,
+        ResumeConfig as ResumeConfig,
+        RunConfig as RunConfig,
+        SyncConfig as SyncConfig,
+        TuneConfig as TuneConfig,
+    )
+    from holdfast.trial.errors import TrialError as TrialError, TuneError as TuneError
+    from holdfast.trial.resources import PlacementGroupFactory as PlacementGroupFactory
+    from holdfast.trial.space import (
+        choice as choice,
+        grid_search as grid_search,
+        lograndint as lograndint,
+        loguniform as loguniform,
+        qlograndint as qlograndint,
+        qloguniform as qloguniform,
+        qrandint as qrandint,
+        qrandn as qrandn,
+        quniform as quniform,
+        randint as randint,
+        randn as randn,
+        sample_from as sample_from,
+        uniform as uniform,
+    )
+    from holdfast.trial.stopper import Stopper as Stopper
+
+_HOMES = {
+    "ExperimentAnalysis": "holdfast.experiment.analysis",
+    "Callback": "holdfast.experiment.callbacks",
+    "LoggerCallback": "holdfast.experiment.callbacks",
+    "CLIReporter": "holdfast.experiment.reporters",
+    "JupyterNotebookReporter": "holdfast.experiment.reporters",
+    "ProgressReporter": "holdfast.experiment.reporters",
+    "Result": "holdfast.experiment.result",
+    "ResultGrid": "holdfast.experiment.result_grid",
+    "TuneContext": "holdfast.experiment.session",
+    "get_checkpoint": "holdfast.experiment.session",
+    "get_context": "holdfast.experiment.session",
+    "report": "holdfast.experiment.session",
+    "staging_directory": "holdfast.experiment.session",
+    "Trainable": "holdfast.experiment.trainable",
+    "Tuner": "holdfast.experiment.tuner",
+    "register_trainable": "holdfast.experiment.wrap",
+    "with_parameters": "holdfast.experiment.wrap",
+    "with_resources": "holdfast.experiment.wrap",
+    "Checkpoint": "holdfast.syncer.checkpoint",
+    "CheckpointConfig": "holdfast.trial.config",
+    "FailureConfig": "holdfast.trial.config",
+    "ResumeConfig": "holdfast.trial.config",
+    "RunConfig": "holdfast.trial.config",
+    "SyncConfig": "holdfast.trial.config",
+    "TuneConfig": "holdfast.trial.config",
+    "TrialError": "holdfast.trial.errors",
+    "TuneError": "holdfast.trial.errors",
+    "PlacementGroupFactory": "holdfast.trial.resources",
+    "choice": "holdfast.trial.space",
+    "grid_search": "holdfast.trial.space",
+    "lograndint": "holdfast.trial.space",
+    "loguniform": "holdfast.trial.space",
+    "qlograndint": "holdfast.trial.space",
+    "qloguniform": "holdfast.trial.space",
+    "qrandint": "holdfast.trial.space",
+    "qrandn": "holdfast.trial.space",
+    "quniform": "holdfast.trial.space",
+    "randint": "holdfast.trial.space",
+    "randn": "holdfast.trial.space",
+    "sample_from": "holdfast.trial.space",
+    "uniform": "holdfast.trial.space",
+    "Stopper": "holdfast.trial.stopper",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

@@ -1,0 +1,21 @@
+"""`holdfast.tune.schedulers`: what decides who runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.scheduler.policy import (
+        FIFOScheduler as FIFOScheduler,
+        TrialScheduler as TrialScheduler,
+    )
+
+_HOMES = {
+    "FIFOScheduler": "holdfast.scheduler.policy",
+    "TrialScheduler": "holdfast.scheduler.policy",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

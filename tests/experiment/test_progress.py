@@ -1,0 +1,618 @@
+"""What a terminal, a log file and a notebook show of a run."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.progress import (
+    LiveView,
+    NotebookView,
+    PlainView,
+    ProgressView,
+    ResultLines,
+    SilentView,
+    UnfailingView,
+    choose_view,
+    closing_text,
+    counts_text,
+    in_notebook,
+)
+from holdfast.experiment.summary import (
+    BestTrial,
+    FailedTrial,
+    StorageAge,
+    Summary,
+    TrialRow,
+    Upload,
+)
+from holdfast.experiment.trial_view import Surroundings, Views
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.trial import Status, Trial, TrialSpec
+
+FAILURE = FailedTrial(
+    trial_id="aaaaa_00004",
+    name="train_aaaaa_00004",
+    headline="ValueError: loss is nan",
+    where="train.py:42 in train",
+    error_file="/results/exp/dir_4/error.txt",
+    retries=0,
+    final=True,
+)
+
+
+def row(index: int, status: Status, acc: float = 0.5) -> TrialRow:
+    return TrialRow(
+        trial_id=f"aaaaa_{index:05}",
+        name=f"train_aaaaa_{index:05}",
+        status=status,
+        params={"lr": 0.01, "net/width": 8},
+        iteration=3,
+        time_total_s=80.0,
+        metrics={"acc": acc, "loss": 0.25},
+    )
+
+
+SUMMARY = Summary(
+    name="digits",
+    path="s3://bucket/digits",
+    counts={Status.RUNNING: 1, Status.TERMINATED: 1, Status.ERROR: 1},
+    total=6,
+    rows=(row(1, Status.RUNNING), row(0, Status.TERMINATED, 0.9)),
+    hidden={Status.ERROR: 1},
+    metrics=("acc", "loss"),
+    params=("lr", "net/width"),
+    metric="acc",
+    mode="max",
+    best=BestTrial(
+        trial_id="aaaaa_00000",
+        name="train_aaaaa_00000",
+        metric="acc",
+        value=0.9,
+        params={"lr": 0.01},
+    ),
+    failures=(FAILURE,),
+    elapsed_s=80.0,
+    left_s=130.0,
+    storage=StorageAge(
+        oldest_s=12.0,
+        pending_bytes=12_300_000,
+        uploads=(Upload(name="checkpoint_000003", done_bytes=3_400_000, total_bytes=50_000_000),),
+    ),
+)
+DONE = replace(
+    SUMMARY, counts={Status.TERMINATED: 23, Status.ERROR: 1}, done=True, storage=StorageAge()
+)
+
+
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal; `screen` is what its reader would see of it."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines after all cursor movements and erasures that rich uses."""
+        lines, at = [""], 0
+        for sign in re.findall(r"\x1b\[\d*[A-Za-z]|\x1b\[[\d;?]*[a-z]|.|\n|\r", self.getvalue()):
+            if sign == "\x1b[2K" or sign == "\r":
+                lines[at] = "" if sign == "\x1b[2K" else lines[at]
+            elif sign == "\n":
+                at += 1
+                lines += [""] * (at == len(lines))
+            elif re.fullmatch(r"\x1b\[\d*A", sign):
+                at -= int(sign[2:-1] or 1)
+            elif not sign.startswith("\x1b"):
+                lines[at] += sign
+        return [line.rstrip() for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def terminal_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def live(terminal: Terminal) -> LiveView:
+    view = LiveView(terminal, clock=Clock())
+    view.start()
+    return view
+
+
+# -- wording ----------------------------------------------------------------------------------
+
+
+def test_trials_that_do_not_exist_yet_are_pending() -> None:
+    assert counts_text(SUMMARY) == "2/6 done, 1 running, 3 pending, 1 failed"
+
+
+def test_without_a_total_only_what_is_there_is_counted() -> None:
+    assert counts_text(replace(SUMMARY, total=None)) == "2 done, 1 running, 1 failed"
+
+
+def test_the_last_line_counts_trials_time_and_failures() -> None:
+    assert closing_text(DONE) == "24 trials in 1m 20s: 23 finished, 1 failed"
+    one = replace(DONE, counts={Status.PENDING: 1})
+    assert closing_text(one) == "1 trial in 1m 20s: 1 pending"
+    assert closing_text(replace(DONE, counts={})) == "0 trials in 1m 20s"
+
+
+# -- a log file -------------------------------------------------------------------------------
+
+
+def plain_lines(stream: io.StringIO) -> list[str]:
+    return stream.getvalue().splitlines()
+
+
+def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = PlainView(stream, every_s=10, clock=clock)
+    first = replace(SUMMARY, failures=(), storage=None)
+    further = replace(first, rows=(replace(row(1, Status.RUNNING), iteration=4),))
+    for now, summary in ((0, first), (5, further), (11, further), (60, further), (70, first)):
+        clock.now = now
+        view.update(summary)
+    name, *states = plain_lines(stream)
+    assert name == "digits: results in s3://bucket/digits"
+    assert len(states) == 3
+    assert states[0] == (
+        "[1m 20s, about 2m 10s left] 2/6 done, 1 running, 3 pending, 1 failed; "
+        "best acc=0.9 train_aaaaa_00000 lr=0.01"
+    )
+
+
+def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = PlainView(stream, clock=clock)
+    view.update(replace(SUMMARY, failures=()))
+    clock.now += 0.25
+    again = replace(FAILURE, final=False, retries=1)
+    for failures in ((again,), (again,), (FAILURE,), (FAILURE,)):
+        view.update(replace(SUMMARY, failures=failures))
+    assert plain_lines(stream)[2:] == [
+        "train_aaaaa_00004 will be tried again, it failed at train.py:42 in train: "
+        "ValueError: loss is nan, see /results/exp/dir_4/error.txt",
+        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan, "
+        "see /results/exp/dir_4/error.txt",
+    ]
+
+
+def test_lines_of_workers_are_prefixed_each() -> None:
+    stream = io.StringIO()
+    PlainView(stream).log("train pid=7", "one\ntwo\n")
+    assert plain_lines(stream) == ["(train pid=7) one", "(train pid=7) two"]
+
+
+def test_messages_have_their_level_before_them() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream)
+    view.message("restored 3 trials", "info")
+    view.message("storage is slow", "warning")
+    assert plain_lines(stream) == ["restored 3 trials", "warning: storage is slow"]
+
+
+def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -> None:
+    stream = io.StringIO()
+    PlainView(stream).finish(DONE)
+    lines = plain_lines(stream)
+    assert lines[0].split() == ["trial", "status", "iter", "time", "acc", "lr", "width", "loss"]
+    assert lines[2].split() == [
+        *("train_aaaaa_00001", "RUNNING", "3", "1m", "20s", "0.5", "0.01", "8", "0.25"),
+    ]
+    assert lines[4:] == [
+        "1 more: 1 failed",
+        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
+        "  see /results/exp/dir_4/error.txt",
+        "best acc=0.9 train_aaaaa_00000 lr=0.01",
+        "24 trials in 1m 20s: 23 finished, 1 failed. Results: s3://bucket/digits",
+    ]
+
+
+def test_many_failures_of_one_cause_are_told_once() -> None:
+    others = tuple(replace(FAILURE, name=f"train_{n}", trial_id=f"{n}") for n in range(5))
+    causes = tuple(replace(FAILURE, headline=f"KeyError: {n}") for n in range(4))
+    stream = io.StringIO()
+    SilentView(stream).finish(replace(DONE, failures=(FAILURE, *others, *causes)))
+    lines = plain_lines(stream)
+    assert lines[0].endswith("ValueError: loss is nan (and 5 trials alike)")
+    assert len(lines) == 7
+    assert lines[-1] == "  and 2 other causes"
+
+
+def test_a_stream_that_knows_only_ascii_is_written_to() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    PlainView(stream).message("naïve", "info")
+    assert raw.getvalue() == b"na?ve\n"
+
+
+# -- silence ----------------------------------------------------------------------------------
+
+
+def test_silence_is_broken_by_errors_only() -> None:
+    stream = io.StringIO()
+    view = choose_view(0, stream, {}, notebook=True)
+    view.start()
+    view.update(SUMMARY)
+    view.log("train pid=7", "hello")
+    view.message("slow", "warning")
+    assert stream.getvalue() == ""
+    view.message("no more space", "error")
+    view.finish(DONE)
+    assert plain_lines(stream) == [
+        "no more space",
+        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
+        "  see /results/exp/dir_4/error.txt",
+    ]
+
+
+# -- a terminal -------------------------------------------------------------------------------
+
+
+def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    screen = terminal.screen
+    assert screen[0] == "digits  1m 20s, about 2m 10s left"
+    assert re.fullmatch(r"[━╸╺]+ +2/6 done, 1 running, 3 pending, 1 failed", screen[1])
+    assert screen[2].split()[:6] == ["trial", "status", "iter", "time", "acc", "lr"]
+    assert screen[3].split()[:2] == ["aaaaa_00001", "RUNNING"]
+    assert screen[4].split()[:2] == ["aaaaa_00000", "TERMINATED"]
+    assert screen[5:10] == [
+        "… 1 more: 1 failed",
+        "best  acc=0.9 train_aaaaa_00000 lr=0.01",
+        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
+        "  see /results/exp/dir_4/error.txt",
+        "12.3 MB not in storage yet, oldest 12s; checkpoint_000003 3.4 MB of 50.0 MB",
+    ]
+    view.abandon()
+
+
+def test_the_table_is_drawn_over_itself_below_lines_that_stay() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    for at in range(3):
+        view.log("train pid=7", f"epoch {at}")
+        view.update(replace(SUMMARY, elapsed_s=100.0 + at, left_s=None))
+    screen = terminal.screen
+    assert screen[:4] == [
+        *("(train pid=7) epoch 0", "(train pid=7) epoch 1", "(train pid=7) epoch 2"),
+        "digits  1m 42s",
+    ]
+    assert sum(line.startswith("digits") for line in screen) == 1
+    view.abandon()
+
+
+def test_colours_of_a_worker_stay_and_its_progress_bars_become_one_line() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.log("train pid=7", " 10%\r 50%\r100% \x1b[31mred\x1b[0m")
+    view.message("look out", "warning")
+    view.update(SUMMARY)
+    assert terminal.screen[:2] == ["(train pid=7) 100% red", "look out"]
+    assert "\x1b[31mred" in terminal.getvalue()
+    view.abandon()
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(40, 12), (80, 24), (200, 50)])
+def test_the_live_table_fits_into_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int, lines: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(lines))
+    terminal = Terminal()
+    view = live(terminal)
+    many = replace(
+        SUMMARY,
+        name="a name that is rather long for any terminal, and on it goes " * 2,
+        rows=tuple(row(at, Status.RUNNING) for at in range(60)),
+        params=tuple(f"group/parameter_{at}" for at in range(30)),
+    )
+    view.update(many)
+    screen = terminal.screen
+    assert len(screen) <= lines
+    assert max(map(len, screen)) <= columns
+    shown = sum("RUNNING" in line for line in screen)
+    assert 3 <= shown <= lines // 2
+    assert any(f"{60 - shown} running" in line for line in screen)
+    view.abandon()
+
+
+def test_drawing_takes_a_bounded_share_of_the_time() -> None:
+    terminal = Terminal()
+    times = iter([10.0, 10.1, 11.9, 12.2, 12.3])  # a drawing of 0.1 s, then none before 12.0 s
+    view = LiveView(terminal, share=0.05, clock=lambda: next(times))
+    view.start()
+    sizes = []
+    for _ in range(3):
+        view.update(replace(SUMMARY, left_s=None))
+        sizes.append(len(terminal.getvalue()))
+    assert sizes[0] == sizes[1] < sizes[2]
+    view.abandon()
+
+
+def test_in_the_end_the_table_stays_and_what_was_logged_is_not_lost() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    view.log("train pid=7", "the last words")
+    view.finish(DONE)
+    screen = [line for line in terminal.screen if line]
+    assert screen[0] == "(train pid=7) the last words"
+    assert screen[1].split()[0] == "trial"
+    assert screen[-2:] == [
+        "best acc=0.9 train_aaaaa_00000 lr=0.01",
+        "24 trials in 1m 20s: 23 finished, 1 failed. Results: s3://bucket/digits",
+    ]
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
+
+
+def test_an_abandoned_terminal_has_its_cursor_back() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    view.abandon()
+    view.abandon()
+    assert terminal.getvalue().count("\x1b[?25h") == 1
+    assert not any(terminal.screen)
+
+
+def test_before_the_first_trial_there_is_no_table() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    empty = Summary(name="digits", path="p", counts={}, total=None)
+    view.update(empty)
+    assert terminal.screen[0] == "digits  0.0s"
+    view.finish(replace(empty, done=True))
+    assert "0 trials in 0.0s. Results: p" in terminal.screen
+
+
+# -- a notebook -------------------------------------------------------------------------------
+
+
+class Notebook:
+    """Stands for IPython.display: one output, and how often it was brought up to date."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def HTML(self, text: str) -> str:
+        return text
+
+    def display(self, picture: str, display_id: bool) -> Notebook:
+        self.shown.append(picture)
+        return self
+
+    def update(self, picture: str) -> None:
+        self.shown[-1] = picture
+
+
+def test_a_notebook_has_one_output_that_is_brought_up_to_date(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notebook, clock, stream = Notebook(), Clock(), io.StringIO()
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    view = NotebookView(stream, clock=clock)
+    view.start()
+    view.update(SUMMARY)
+    early = notebook.shown[0]
+    clock.now += 0.5
+    view.update(replace(SUMMARY, name="later"))
+    assert notebook.shown == [early]
+    view.finish(replace(DONE, name="<done>"))
+    assert len(notebook.shown) == 1
+    assert "<b>&lt;done&gt;</b>" in notebook.shown[0]
+    assert '<progress value="2" max="6">' in early
+    assert "<td>train_aaaaa_00001</td>" in early
+    assert "Results: s3://bucket/digits" in notebook.shown[0]
+    view.log("train pid=7", "hello")
+    assert stream.getvalue() == "(train pid=7) hello\n"
+
+
+def test_this_is_no_notebook() -> None:
+    assert not in_notebook()
+
+
+# -- choosing ---------------------------------------------------------------------------------
+
+XTERM = {"TERM": "xterm"}
+
+
+@pytest.mark.parametrize(
+    ("verbose", "stream", "environ", "notebook", "kind"),
+    [
+        (0, Terminal(), XTERM, False, SilentView),
+        (None, Terminal(), XTERM, False, LiveView),
+        (1, Terminal(), XTERM, False, LiveView),
+        (1, Terminal(), XTERM, True, NotebookView),
+        (3, io.StringIO(), XTERM, False, PlainView),
+        (1, Terminal(), {"TERM": "dumb"}, False, PlainView),
+        (1, Terminal(), {}, False, PlainView),
+        (1, Terminal(), {**XTERM, "CI": "true"}, False, PlainView),
+    ],
+)
+def test_the_view_suits_the_stream(
+    verbose: int | None, stream: io.StringIO, environ: dict[str, str], notebook: bool, kind: type
+) -> None:
+    chosen = choose_view(verbose, stream, environ, notebook)
+    assert isinstance(chosen, UnfailingView)
+    assert type(chosen.view) is kind
+
+
+def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:
+    class Latin(Terminal):
+        encoding = "latin-1"
+
+    chosen = choose_view(1, Latin(), XTERM, notebook=False)
+    assert isinstance(chosen, UnfailingView)
+    assert type(chosen.view) is PlainView
+
+
+def test_rich_is_imported_for_a_live_view_only() -> None:
+    code = (
+        "import io, sys, holdfast.experiment.progress as p\n"
+        "p.choose_view(1, io.StringIO(), {}, False).start()\n"
+        "assert 'rich' not in sys.modules, 'rich was imported'\n"
+        "assert 'IPython' not in sys.modules, 'IPython was imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- faults -----------------------------------------------------------------------------------
+
+
+class Broken(SilentView):
+    """Raises in each method named in `where`."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(io.StringIO())
+        self.where = where
+        self.abandoned = False
+
+    def _raise(self, where: str) -> None:
+        if where == self.where:
+            raise OSError("the terminal is gone")
+
+    def start(self) -> None:
+        self._raise("start")
+
+    def update(self, summary: Summary) -> None:
+        self._raise("update")
+
+    def log(self, prefix: str, text: str) -> None:
+        self._raise("log")
+
+    def message(self, text: str, level: str) -> None:
+        self._raise("message")
+
+    def finish(self, summary: Summary) -> None:
+        self._raise("finish")
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+def use(view: ProgressView) -> None:
+    view.start()
+    view.update(SUMMARY)
+    view.log("p", "text")
+    view.message("text", "info")
+    view.update(SUMMARY)
+    view.finish(SUMMARY)
+    view.abandon()
+
+
+@pytest.mark.parametrize("where", ["start", "update", "log", "message", "finish"])
+def test_a_view_that_raises_is_told_once_and_ends_nothing(where: str) -> None:
+    stream, broken = io.StringIO(), Broken(where)
+    use(UnfailingView(broken, stream))
+    lines = plain_lines(stream)
+    told = [line for line in lines if "the progress display failed" in line]
+    assert told == [
+        "the progress display failed, the run goes on: OSError('the terminal is gone')"
+    ]
+    assert any("test_progress.py" in line for line in lines)
+    assert broken.abandoned
+
+
+@pytest.mark.parametrize("where", ["update", "finish"])
+def test_when_the_table_cannot_be_drawn_lines_take_its_place(where: str) -> None:
+    class BrokenTable(LiveView):
+        def update(self, summary: Summary) -> None:
+            super().update(summary)
+            if where == "update":
+                raise ValueError("no such colour")
+
+        def finish(self, summary: Summary) -> None:
+            raise ValueError("no such colour")
+
+    terminal = Terminal()
+    view = UnfailingView(BrokenTable(terminal, clock=Clock()), terminal)
+    view.start()
+    view.update(SUMMARY)
+    view.finish(DONE)
+    screen = [line for line in terminal.screen if line]
+    assert screen[0].startswith("error: the progress display failed")
+    assert screen[-1].endswith("Results: s3://bucket/digits")
+    assert not any(line.startswith("digits  ") for line in screen)
+
+
+def test_a_stream_that_was_closed_ends_nothing() -> None:
+    stream = io.StringIO()
+    stream.close()
+    use(UnfailingView(PlainView(stream), stream))
+
+
+def test_ctrl_c_while_drawing_is_not_swallowed() -> None:
+    class Interrupted(SilentView):
+        def update(self, summary: Summary) -> None:
+            raise KeyboardInterrupt
+
+    view = UnfailingView(Interrupted(io.StringIO()), io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        view.update(SUMMARY)
+
+
+# -- lines for results ------------------------------------------------------------------------
+
+
+def result_lines(verbose: int) -> list[str]:
+    told: list[str] = []
+    registry = Views(
+        Surroundings(
+            trainable_name="train",
+            experiment_path="p",
+            local_experiment_path="l",
+            config_of=lambda spec: spec.config,
+            row_of=lambda trial: {**(trial.row or {}), "time_total_s": trial.time_total_s},
+            checkpoint_of=lambda spec, record: Checkpoint("/c"),
+        )
+    )
+    spec = TrialSpec(
+        trial_id="aaaaa_00000",
+        index=0,
+        name="train_aaaaa_00000",
+        dirname="d",
+        config={"lr": 0.5},
+        tag="0_lr=0.5",
+    )
+    view = registry.show(
+        Trial(spec=spec, row={"acc": 0.25, "note": "x"}, iteration=2, time_total_s=80.0)
+    )
+    about: dict[str, Any] = {"iteration": 2, "trials": registry.trials, "trial": view}
+    lines = ResultLines(verbose, lambda text, level: told.append(f"{level} {text}"))
+    lines.on_trial_start(**about)
+    lines.on_trial_result(**about, result=view.last_result)
+    lines.on_trial_complete(**about)
+    return told
+
+
+def test_verbose_2_tells_of_starts_and_ends_and_3_of_each_result_too() -> None:
+    start = "info train_aaaaa_00000 started lr=0.5"
+    result = "info train_aaaaa_00000 iteration 2 after 1m 20s acc=0.25"
+    end = "info train_aaaaa_00000 finished at iteration 2 after 1m 20s acc=0.25"
+    assert result_lines(2) == [start, end]
+    assert result_lines(3) == [start, result, end]

@@ -1,0 +1,379 @@
+"""The results of all trials: which is best, and a table of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.ranking import NoBestResult
+from holdfast.experiment.reading import ReadExperiment
+from holdfast.experiment.result import Result
+from holdfast.experiment.result_grid import ResultGrid
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.location import Location
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import Ref
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    recorded = RecordedExperiment(tmp_path / "exp")
+    yield recorded
+    recorded.close()
+
+
+@pytest.fixture
+def goal_run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    recorded = RecordedExperiment(tmp_path / "exp", metric="loss", mode="min")
+    yield recorded
+    recorded.close()
+
+
+def grid_of(run: RecordedExperiment, **given: Any) -> ResultGrid:
+    read = ReadExperiment(machine=run.machine, location=run.location, layout=run.layout)
+    return ResultGrid(ExperimentAnalysis.of(read, **given))
+
+
+def curve(run: RecordedExperiment, values: Sequence[float], **config: Any) -> str:
+    """A finished trial that reported these losses."""
+    trial_id = run.begin(config)
+    for value in values:
+        run.report(trial_id, {"loss": value, "nested": {"acc": -value}})
+    run.finish(trial_id)
+    return trial_id
+
+
+def best(run: RecordedExperiment, **asked: Any) -> str:
+    """The id of the best trial."""
+    run.write_files()
+    metrics = grid_of(run).get_best_result(**asked).metrics
+    assert metrics is not None
+    return str(metrics["trial_id"])
+
+
+def test_a_grid_is_a_sequence_of_results_in_the_order_of_the_trials(
+    run: RecordedExperiment,
+) -> None:
+    for value in (3.0, 1.0, 2.0):
+        curve(run, [value], lr=value)
+    run.write_files()
+    grid = grid_of(run)
+    assert len(grid) == 3
+    assert [result.config for result in grid] == [{"lr": 3.0}, {"lr": 1.0}, {"lr": 2.0}]
+    assert grid[-1].config == {"lr": 2.0}
+    assert [result.config for result in grid[1:]] == [{"lr": 1.0}, {"lr": 2.0}]
+    assert isinstance(grid[0], Result)
+    with pytest.raises(IndexError, match="there are 3 results, none has index 3"):
+        grid[3]
+
+
+def test_a_result_is_the_same_object_each_time(run: RecordedExperiment) -> None:
+    curve(run, [1.0])
+    grid = grid_of(run)
+    assert grid[0] is grid[0] is next(iter(grid))
+
+
+@pytest.mark.parametrize(
+    ("scope", "mode", "curves", "winner"),
+    [
+        ("last", "min", [[1.0, 5.0], [4.0, 3.0]], 1),
+        ("last", "max", [[1.0, 5.0], [4.0, 3.0]], 0),
+        ("all", "min", [[1.0, 5.0], [4.0, 3.0]], 0),
+        ("all", "max", [[1.0, 5.0], [9.0, 3.0]], 1),
+        ("avg", "min", [[1.0, 5.0, 6.0], [4.0, 3.0, 2.0]], 1),
+        ("avg", "max", [[0.0, 0.0, 9.0], [4.0, 4.0, 4.0]], 1),
+        ("last-5-avg", "min", [[99.0, 1, 1, 1, 1, 1], [1.0, 2, 2, 2, 2, 2]], 0),
+        ("last-10-avg", "min", [[99.0, 1, 1, 1, 1, 1], [1.0, 2, 2, 2, 2, 2]], 1),
+        ("last-5-avg", "min", [[2.0, 4.0], [3.5]], 0),
+    ],
+)
+def test_each_scope_counts_what_it_says(
+    run: RecordedExperiment, scope: str, mode: str, curves: list[list[float]], winner: int
+) -> None:
+    ids = [curve(run, values) for values in curves]
+    assert best(run, metric="loss", mode=mode, scope=scope) == ids[winner]
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize(
+    ("scope", "bad"),
+    [
+        ("last", [1.0, NAN]),
+        ("last", [1.0, INF]),
+        ("last", [1.0, -INF]),
+        ("all", [NAN, NAN]),
+        ("avg", [0.0, NAN]),
+        ("avg", [0.0, INF, -INF]),
+        ("last-5-avg", [NAN, 0.0]),
+    ],
+)
+def test_nan_and_infinite_values_never_win(
+    run: RecordedExperiment, mode: str, scope: str, bad: list[float]
+) -> None:
+    curve(run, bad)
+    fine = curve(run, [2.0, 2.0])
+    curve(run, bad)
+    assert best(run, metric="loss", mode=mode, scope=scope) == fine
+
+
+def test_scope_all_passes_over_what_is_not_finite(run: RecordedExperiment) -> None:
+    spiked = curve(run, [NAN, 1.0, -INF])
+    curve(run, [2.0])
+    assert best(run, metric="loss", mode="min", scope="all") == spiked
+
+
+def test_without_the_filter_infinity_wins_and_nan_still_does_not(run: RecordedExperiment) -> None:
+    curve(run, [NAN])
+    curve(run, [5.0])
+    infinite = curve(run, [-INF])
+    assert (
+        best(run, metric="loss", mode="min", filter_nan_and_inf=False)
+        == best(run, metric="loss", mode="min", scope="all", filter_nan_and_inf=False)
+        == infinite
+    )
+
+
+def test_metric_and_mode_default_to_those_of_the_experiment(goal_run: RecordedExperiment) -> None:
+    curve(goal_run, [2.0])
+    low = curve(goal_run, [1.0])
+    high = curve(goal_run, [3.0])
+    assert best(goal_run) == low
+    assert best(goal_run, mode="max") == high
+    assert best(goal_run, metric="nested/acc", mode="max") == low
+
+
+def test_automatic_metrics_can_be_the_goal(run: RecordedExperiment) -> None:
+    longest = curve(run, [1.0, 1.0, 1.0])
+    curve(run, [1.0])
+    assert best(run, metric="training_iteration", mode="max") == longest
+
+
+def test_a_trial_that_failed_can_be_best(run: RecordedExperiment) -> None:
+    curve(run, [2.0])
+    trial_id = run.begin()
+    run.report(trial_id, {"loss": 1.0})
+    run.fail(trial_id)
+    assert best(run, metric="loss", mode="min") == trial_id
+
+
+def test_a_metric_that_is_not_in_every_report_counts_by_the_last_that_has_it(
+    run: RecordedExperiment,
+) -> None:
+    rare = run.begin()
+    run.report(rare, {"loss": 1.0, "eval": 0.9})
+    run.report(rare, {"loss": 0.9})
+    common = run.begin()
+    run.report(common, {"loss": 1.0, "eval": 0.5})
+    assert best(run, metric="eval", mode="max") == rare
+
+
+def test_a_row_that_was_rolled_back_does_not_count(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=1))
+    rolled = run.begin()
+    run.report(rolled, {"loss": 5.0}, checkpoint="committed")
+    run.report(rolled, {"loss": 0.1})
+    run.fail(rolled)
+    run.start(rolled)
+    steady = curve(run, [1.0])
+    assert best(run, metric="loss", mode="min") == steady
+    run.close()
+
+
+def test_the_last_scope_reads_no_file(run: RecordedExperiment) -> None:
+    low = curve(run, [1.0])
+    curve(run, [2.0])
+    grid = grid_of(run)
+    assert not (run.folder(low) / RESULTS).exists()
+    found = grid.get_best_result("loss", "min")
+    assert found.path == str(run.folder(low))
+
+
+def test_without_a_metric_the_error_lists_what_was_reported(run: RecordedExperiment) -> None:
+    curve(run, [1.0])
+    curve(run, [2.0])
+    with pytest.raises(InvalidConfig, match=r"TuneConfig\(metric=.*Reported were: loss, nested/a"):
+        grid_of(run).get_best_result()
+
+
+def test_without_a_mode_the_error_says_so(run: RecordedExperiment) -> None:
+    curve(run, [1.0])
+    with pytest.raises(InvalidConfig, match="no mode is given for the metric 'loss'"):
+        grid_of(run).get_best_result("loss")
+
+
+def test_a_single_trial_is_the_best_without_a_metric(run: RecordedExperiment) -> None:
+    trial_id = curve(run, [1.0])
+    assert best(run) == trial_id
+
+
+@pytest.mark.parametrize("scope", ["last", "all", "avg"])
+def test_a_metric_that_no_trial_reported_is_told_with_those_there_are(
+    run: RecordedExperiment, scope: str
+) -> None:
+    curve(run, [1.0])
+    curve(run, [1.0])
+    with pytest.raises(
+        NoBestResult, match=r"no trial reported a number 'los' \(2 TERMINATED\).*Reported were: lo"
+    ) as caught:
+        best(run, metric="los", mode="min", scope=scope)
+    assert isinstance(caught.value, RuntimeError)
+    assert "nested/acc" in caught.value.reported
+
+
+def test_a_metric_that_is_nan_in_all_trials_is_told(run: RecordedExperiment) -> None:
+    curve(run, [NAN])
+    curve(run, [INF])
+    with pytest.raises(NoBestResult, match="'loss' is NaN or infinite in all 2 trials"):
+        best(run, metric="loss", mode="min")
+
+
+def test_no_report_at_all_is_told_with_the_first_error(run: RecordedExperiment) -> None:
+    run.fail(run.begin(), "ImportError", "no module named torch")
+    run.begin()
+    with pytest.raises(
+        NoBestResult, match=r"1 ERROR, 1 RUNNING.*ImportError: no module named torch"
+    ):
+        best(run, metric="loss", mode="min")
+
+
+def test_an_unknown_scope_or_mode_is_refused(run: RecordedExperiment) -> None:
+    curve(run, [1.0])
+    with pytest.raises(InvalidConfig, match=r"scope must be one of .*'last-10-avg'.*not 'first'"):
+        grid_of(run).get_best_result("loss", "min", scope="first")
+    with pytest.raises(InvalidConfig, match="mode must be 'max' or 'min', not 'best'"):
+        grid_of(run).get_best_result("loss", "best")
+
+
+def test_the_dataframe_has_metrics_config_and_logdir(run: RecordedExperiment) -> None:
+    first = curve(run, [3.0, 2.0], lr=0.1, net={"width": 8, "layers": [4, 2]})
+    curve(run, [1.0], lr=0.2, net={"width": 16, "layers": [4]})
+    run.write_files()
+    frame = grid_of(run).get_dataframe()
+    assert list(frame["loss"]) == [2.0, 1.0]
+    assert list(frame["nested/acc"]) == [-2.0, -1.0]
+    assert list(frame["config/lr"]) == [0.1, 0.2]
+    assert list(frame["config/net/width"]) == [8, 16]
+    assert list(frame["config/net/layers"]) == [[4, 2], [4]]
+    assert frame["logdir"][0] == str(run.folder(first))
+    assert {"training_iteration", "trial_id", "done", "time_this_iter_s"} <= set(frame.columns)
+    assert not any(name == "config" for name in frame.columns)
+
+
+def test_a_filtered_dataframe_has_the_best_row_of_each_trial(goal_run: RecordedExperiment) -> None:
+    run = goal_run
+    curve(run, [3.0, 1.0, NAN, 2.0], lr=1)
+    curve(run, [5.0, 6.0], lr=2)
+    run.suggest({"lr": 3})
+    run.write_files()
+    grid = grid_of(run)
+    frame = grid.get_dataframe(filter_metric="loss", filter_mode="min")
+    assert list(frame["loss"]) == [1.0, 5.0]
+    assert list(frame["training_iteration"]) == [2, 1]
+    assert list(frame["config/lr"]) == [1, 2]
+    assert list(grid.get_dataframe("loss", "max")["loss"]) == [3.0, 6.0]
+    assert list(grid.get_dataframe("loss")["loss"]) == [1.0, 5.0]
+    assert list(grid.get_dataframe()["config/lr"]) == [1, 2, 3]
+
+
+def test_a_dataframe_filtered_by_what_nobody_reported_is_refused(run: RecordedExperiment) -> None:
+    curve(run, [3.0])
+    run.write_files()
+    with pytest.raises(NoBestResult, match="no trial reported a number 'los'"):
+        grid_of(run).get_dataframe("los", "min")
+    with pytest.raises(InvalidConfig, match="mode='min' says nothing without a metric"):
+        grid_of(run).get_dataframe(filter_mode="min")
+    with pytest.raises(InvalidConfig, match="no mode is given"):
+        grid_of(run).get_dataframe("loss")
+
+
+def test_errors_are_counted_and_listed(run: RecordedExperiment) -> None:
+    curve(run, [1.0])
+    run.fail(run.begin(), message="first")
+    run.fail(run.begin(), message="second")
+    run.begin()
+    grid = grid_of(run)
+    assert (grid.num_errors, grid.num_terminated) == (2, 1)
+    assert [error.failure.message for error in grid.errors] == ["first", "second"]
+    assert [result.error is not None for result in grid] == [False, True, True, False]
+
+
+def test_a_failure_that_is_tried_again_is_no_error_of_the_trial(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=1))
+    run.fail(run.begin())
+    grid = grid_of(run)
+    assert grid.errors == []
+    assert grid[0].error is None
+    run.close()
+
+
+def test_the_grid_knows_where_it_lies(run: RecordedExperiment) -> None:
+    grid = grid_of(run)
+    assert grid.experiment_path == str(run.layout.root)
+    assert isinstance(grid.filesystem, LocalFileSystem)
+
+
+def test_configs_have_the_users_objects_where_fit_resolves_them(run: RecordedExperiment) -> None:
+    encoder = object()
+    run.begin({"encoder": Ref(path=("encoder",), index=None, summary="object")})
+    grid = grid_of(run, resolve_config=lambda config: {**config, "encoder": encoder})
+    assert grid[0].config == {"encoder": encoder}
+    assert grid.get_dataframe()["config/encoder"][0] is encoder
+
+
+def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:
+    for value in range(30):
+        curve(run, [value / 3])
+    lines = repr(grid_of(run)).splitlines()
+    assert len(lines) == 23
+    assert lines[0].startswith("ResultGrid: 30 trials (30 TERMINATED) in ")
+    assert lines[1].split() == ["trial", "status", "iteration", "loss", "nested/acc"]
+    assert lines[3].split() == ["d2a66_00001", "TERMINATED", "1", "0.33333", "-0.33333"]
+    assert lines[-1] == "... and 10 more"
+
+
+def test_the_repr_of_nothing_says_so(run: RecordedExperiment) -> None:
+    grid = grid_of(run)
+    assert repr(grid).startswith("ResultGrid: 0 trials (empty)")
+    assert list(grid) == []
+
+
+def test_ten_thousand_trials_make_no_results_until_one_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    of_trial = Result.of_trial
+
+    def counted(trial: Trial, *rest: Any) -> Result:
+        made.append(trial.trial_id)
+        return of_trial(trial, *rest)
+
+    monkeypatch.setattr(Result, "of_trial", counted)
+    machine = Machine()
+    for index in range(10_000):
+        name = f"d2a66_{index:05d}"
+        spec = TrialSpec(trial_id=name, index=index, name=name, dirname=name, config={})
+        machine.trials[name] = Trial(
+            spec=spec,
+            status=Status.TERMINATED,
+            iteration=1,
+            row={"loss": float(-index)},
+            reported_at=1.0,
+        )
+    location = Location.resolve(tmp_path, None, {})
+    read = ReadExperiment(machine=machine, location=location, layout=Layout(tmp_path))
+    grid = ResultGrid(ExperimentAnalysis.of(read))
+    assert len(grid) == 10_000
+    assert grid.get_best_result("loss", "min") is grid[9_999]
+    assert made == ["d2a66_09999"]

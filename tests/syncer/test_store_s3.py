@@ -1,0 +1,402 @@
+"""What is particular to S3: parts, pages, batches, conditions, and answers that lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+import pytest
+
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    NotStored,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+)
+from holdfast.syncer.location import Location
+from holdfast.syncer.s3_client import Budget
+from holdfast.syncer.s3_multipart import Multipart
+from holdfast.syncer.store import Store, allowance_s
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+
+
+class Scripted(Protocol):
+    requests: list[tuple[str, str]]
+
+    def location(self, respond: Callable[[str, str, bytes], Any]) -> Location: ...
+
+
+def xml_error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(20 * MIB + 17))
+    return path
+
+
+async def unfinished_uploads(server: S3Server) -> list[Any]:
+    from holdfast.syncer.s3_client import open_client
+
+    options = Location.resolve(server.uri("bucket"), None, {}).base.options
+    async with open_client(options) as client:
+        return list((await client.list_multipart_uploads(Bucket="bucket")).get("Uploads", []))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server_name", ["moto", "rclone"])
+async def test_a_large_file_goes_in_parts_and_comes_back(
+    server_name: str, big: Path, request: pytest.FixtureRequest
+) -> None:
+    server: S3Server = request.getfixturevalue(server_name)
+    store = Location.resolve(server.uri("bucket/large"), None, {}).open_store()
+    stored = await store.put("big", big)
+    assert stored.size == 20 * MIB + 17
+    assert server_name == "rclone" or str(stored.etag).endswith("-3")
+    assert await store.get("big", big.with_name("copy")) == stored.size
+    assert big.with_name("copy").read_bytes() == big.read_bytes()
+    await store.close()
+
+
+@pytest.mark.server
+async def test_large_bytes_go_in_parts_too(moto: S3Server, big: Path) -> None:
+    store = Location.resolve(moto.uri("bucket/bytes"), None, {}).open_store()
+    data = big.read_bytes()
+    await store.put("big", data)
+    assert await store.read("big") == data
+    await store.close()
+
+
+@pytest.mark.server
+async def test_an_upload_that_fails_is_aborted_and_invisible(
+    moto: S3Server, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Location.resolve(moto.uri("bucket/aborted"), None, {}).open_store()
+    size = big.stat().st_size
+    monkeypatch.setattr("holdfast.syncer.store_s3.source_size", lambda _: size + 8 * MIB)
+    with pytest.raises(StorageUnavailable, match="became shorter"):
+        await store.put("big", big)
+    assert await store.list() == []
+    assert await unfinished_uploads(moto) == []
+    await store.close()
+
+
+@pytest.mark.server
+async def test_a_cancelled_upload_is_aborted_and_invisible(
+    moto: S3Server, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Location.resolve(moto.uri("bucket/cancelled"), None, {}).open_store()
+    begun = anyio.Event()
+    complete = Multipart._complete
+
+    async def stall(*args: Any) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+        await complete(*args)
+
+    monkeypatch.setattr(Multipart, "_complete", stall)
+    async with anyio.create_task_group() as group:
+        group.start_soon(store.put, "big", big)
+        await begun.wait()
+        group.cancel_scope.cancel()
+    assert await store.list() == []
+    assert await unfinished_uploads(moto) == []
+    await store.close()
+
+
+@pytest.mark.server
+async def test_create_only_holds_for_large_files(moto: S3Server, big: Path) -> None:
+    store = Location.resolve(moto.uri("bucket/large-once"), None, {}).open_store()
+    await store.put("big", b"first", create_only=True)
+    with pytest.raises(AlreadyStored):
+        await store.put("big", big, create_only=True)
+    assert await store.read("big") == b"first"
+    assert await unfinished_uploads(moto) == []
+    await store.close()
+
+
+@pytest.mark.server
+async def test_a_server_that_ignores_conditions_is_found_out(rclone: S3Server) -> None:
+    store = Location.resolve(rclone.uri("bucket/conditions"), None, {}).open_store()
+    await store.put("x", b"1", create_only=True)
+    assert store.conditional_puts is False
+    assert [entry.key for entry in await store.list()] == ["x"]
+    await store.close()
+
+
+@pytest.mark.server
+async def test_a_bad_secret_is_refused_in_every_operation(
+    rclone: S3Server, tmp_path: Path
+) -> None:
+    uri = rclone.uri("bucket/x", secret_key="not the secret")
+    store = Location.resolve(uri, None, {}).open_store()
+    operations = [
+        store.put("a", b"1"),
+        store.read("a"),
+        store.get("a", tmp_path / "a"),
+        store.list(),
+        store.head("a"),
+        store.delete(["a"]),
+    ]
+    for operation in operations:
+        with pytest.raises(StorageRefused) as caught:
+            await operation
+        assert "secret_key" in caught.value.advice
+        assert "not the secret" not in str(caught.value)
+    await store.close()
+
+
+@pytest.mark.server
+async def test_thousands_of_objects_are_listed_and_deleted(
+    rclone: S3Server, rclone_folder: Path
+) -> None:
+    folder = rclone_folder / "bucket" / "many"
+    folder.mkdir()
+    for number in range(2100):
+        (folder / f"{number:04}").write_bytes(b"x")
+    store = Location.resolve(rclone.uri("bucket/many"), None, {}).open_store()
+    keys = [entry.key for entry in await store.list()]
+    assert keys == [f"{number:04}" for number in range(2100)]
+    await store.delete(keys)
+    assert await store.list() == []
+    await store.close()
+
+
+@pytest.mark.server
+async def test_objects_named_like_folders_are_not_listed(moto: S3Server) -> None:
+    from holdfast.syncer.s3_client import open_client
+
+    location = Location.resolve(moto.uri("bucket/console"), None, {})
+    async with open_client(location.base.options) as client:
+        await client.put_object(Bucket="bucket", Key="console/folder/", Body=b"")
+    store = location.open_store()
+    assert await store.list() == []
+    await store.close()
+
+
+async def closing(store: Store, operation: Any) -> Any:
+    try:
+        return await operation
+    finally:
+        await store.close()
+
+
+async def test_success_for_an_object_that_is_not_there_is_not_believed(
+    scripted: Scripted,
+) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        return (404, {}, b"") if method == "HEAD" else (200, {"ETag": '"made up"'}, b"")
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(NotStored):
+        await closing(store, store.put("key", b"bytes"))
+
+
+async def test_another_size_in_the_store_is_not_believed(scripted: Scripted) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        return (
+            (200, {"ETag": '"other"', "Content-Length": "3"}, b"")
+            if method == "HEAD"
+            else (
+                200,
+                {},
+                b"",
+            )
+        )
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(StorageUnavailable, match="5 bytes were sent and the store has 3"):
+        await closing(store, store.put("key", b"bytes"))
+
+
+async def test_an_etag_of_the_stores_own_making_is_fine_if_the_size_is_right(
+    scripted: Scripted,
+) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        head = {"ETag": '"encrypted"', "Content-Length": "5"}
+        return (200, head, b"") if method == "HEAD" else (200, {"ETag": '"encrypted"'}, b"")
+
+    store = scripted.location(respond).open_store()
+    assert (await closing(store, store.put("key", b"bytes"))).etag == "encrypted"
+
+
+async def test_our_own_lock_is_recognised_when_its_first_answer_was_lost(
+    scripted: Scripted,
+) -> None:
+    import hashlib
+
+    etag = hashlib.md5(b"owner", usedforsecurity=False).hexdigest()
+    seen: dict[str, int] = {}
+
+    def respond(method: str, path: str, body: bytes) -> Any:
+        count = seen[method + path] = seen.get(method + path, 0) + 1
+        if method == "POST":
+            return 200, {}, b"<DeleteResult/>"
+        if method == "HEAD":
+            return 200, {"ETag": f'"{etag}"', "Content-Length": "5"}, b""
+        if "/lock" in path:
+            return None if count == 1 else (412, {}, xml_error("PreconditionFailed"))
+        return (200, {}, b"") if count == 1 else (412, {}, xml_error("PreconditionFailed"))
+
+    # The probe's own put finds its size confirmed by the same HEAD.
+    store = scripted.location(respond).open_store()
+    stored = await closing(store, store.put("lock", b"owner", create_only=True))
+    assert stored.etag == etag
+    assert store.conditional_puts
+
+
+async def test_a_server_without_conditions_falls_back_to_looking(scripted: Scripted) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        match method:
+            case "PUT":
+                return 501, {}, xml_error("NotImplemented")
+            case "HEAD":
+                return 200, {"ETag": '"x"', "Content-Length": "1"}, b""
+            case _:
+                return 200, {}, b"<DeleteResult/>"
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(AlreadyStored):
+        await closing(store, store.put("key", b"bytes", create_only=True))
+    assert not store.conditional_puts
+
+
+async def test_keys_that_could_not_be_deleted_are_named(scripted: Scripted) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        told = b"<Error><Key>x/kept</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+        return 200, {}, b"<DeleteResult>" + told + b"</DeleteResult>"
+
+    store = scripted.location(respond).open_store()
+    with pytest.raises(StorageRefused, match="1 objects: kept: AccessDenied no"):
+        await closing(store, store.delete(["gone", "kept"]))
+
+
+async def test_a_server_without_batches_gets_single_deletions(scripted: Scripted) -> None:
+    def respond(method: str, path: str, body: bytes) -> Any:
+        return (501, {}, xml_error("NotImplemented")) if method == "POST" else (204, {}, b"")
+
+    store = scripted.location(respond).open_store()
+    await closing(store, store.delete(["a", "b"]))
+    deleted = {path for method, path in scripted.requests if method == "DELETE"}
+    assert deleted == {"/bucket/x/a", "/bucket/x/b"}
+
+
+async def test_a_name_that_xml_cannot_hold_is_deleted_alone(scripted: Scripted) -> None:
+    store = scripted.location(lambda *_: (204, {}, b"")).open_store()
+    await closing(store, store.delete(["odd\x01name"]))
+    assert scripted.requests == [("DELETE", "/bucket/x/odd%01name")]
+
+
+async def test_a_body_that_breaks_off_is_fetched_again(scripted: Scripted, tmp_path: Path) -> None:
+    bodies = iter([(b"whole", "9"), (b"the whole", "9")])
+
+    def respond(method: str, path: str, body: bytes) -> Any:
+        data, length = next(bodies)
+        headers = {"Content-Length": length, "Connection": "close"}
+        return 200, headers, data
+
+    store = scripted.location(respond).open_store()
+    assert await closing(store, get_then_cut(store, scripted, tmp_path / "target")) == 9
+    assert (tmp_path / "target").read_bytes() == b"the whole"
+    assert os.listdir(tmp_path) == ["target"]
+
+
+async def get_then_cut(store: Store, scripted: Scripted, target: Path) -> int:
+    return await store.get("key", target)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (503, "SlowDown", StorageUnavailable),
+        (500, "InternalError", StorageUnavailable),
+        (400, "RequestTimeout", StorageUnavailable),
+        (400, "BadDigest", StorageUnavailable),
+        (409, "ConditionalRequestConflict", StorageUnavailable),
+        (403, "AccessDenied", StorageRefused),
+        (400, "ExpiredToken", StorageRefused),
+        (400, "AuthorizationHeaderMalformed", StorageRefused),
+        (404, "NoSuchBucket", StorageRefused),
+        (400, "InvalidArgument", StorageRefused),
+        (404, "NoSuchKey", NotStored),
+    ],
+)
+async def test_each_answer_has_its_error(
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    code: str,
+    kind: type[StorageError],
+) -> None:
+    async def at_once(_: float) -> None:
+        return None
+
+    monkeypatch.setattr("aiobotocore.endpoint.asyncio.sleep", at_once)
+    store = scripted.location(lambda *_: (status, {}, xml_error(code))).open_store()
+    with pytest.raises(kind, match=code) as caught:
+        await closing(store, store.read("key"))
+    assert type(caught.value) is kind
+
+
+async def test_the_budget_bounds_what_is_under_way_and_gives_back_what_was_cancelled() -> None:
+    budget = Budget(8 * MIB)
+    most = current = 0
+    reached = anyio.Event()
+
+    async def use(hold: bool) -> None:
+        nonlocal most, current
+        async with budget.take(1):
+            current += 1
+            most = max(most, current)
+            try:
+                if hold:
+                    reached.set()
+                    await anyio.sleep_forever()
+                await anyio.lowlevel.checkpoint()
+            finally:
+                current -= 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(use, True)
+        await reached.wait()
+        group.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(use, False)
+    assert most == 4
+
+
+async def test_a_request_larger_than_the_budget_goes_alone() -> None:
+    budget = Budget(4 * MIB)
+    async with budget.take(100 * MIB):
+        pass
+    async with budget.take(4 * MIB):
+        pass
+
+
+def test_parts_grow_so_that_ten_thousand_suffice() -> None:
+    def part_bytes(size: int) -> int:
+        nothing: Any = None
+        return Multipart(
+            call=nothing, read=nothing, budget=nothing, place={}, condition={}, size=size
+        ).part_bytes
+
+    assert part_bytes(20 * MIB) == 8 * MIB
+    assert part_bytes(80_000 * MIB) == 8 * MIB
+    assert part_bytes(80_000 * MIB + 1) == 9 * MIB
+    assert part_bytes(5 << 40) * 10_000 >= 5 << 40
+
+
+def test_a_transfer_is_allowed_time_by_its_size() -> None:
+    assert allowance_s(0) == 60
+    assert allowance_s(256 * MIB) == 60 + 1024
