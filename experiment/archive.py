@@ -13,9 +13,9 @@ from holdfast.experiment.summary import StorageAge
 from holdfast.runtime.service import Service
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.lifecycle import Committed
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import Trial, TrialSpec
 
 # Reports with checkpoints beyond so many that wait for storage are answered when one is done.
 BACKLOG = 64
@@ -101,6 +101,14 @@ class Archive:
         """Only when the journal on the disk names it no more: a power cut must not revive it."""
         order = ["discard", spec.trial_id, f"{spec.dirname}/{record.dirname}"]
         self._ledger.when_durable(lambda: self._keeper.send(order))
+
+    def sweep(self, trial: Trial) -> None:
+        """Remove what an earlier incarnation superseded and had no time to remove."""
+        kept = {record.index for record in trial.checkpoints}
+        gone = [n for n in range(trial.next_checkpoint) if n not in kept]
+        if gone:
+            names = [checkpoint_dirname(number) for number in gone]
+            self._keeper.send(["sweep", trial.trial_id, trial.spec.dirname, names])
 
     async def opened(self) -> None:
         """Wait until the storage is ours."""

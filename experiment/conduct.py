@@ -98,7 +98,6 @@ class Run:
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
         self._summarizer = Summarizer(plan.machine)
-        self._views = Views(self._surroundings())
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -126,12 +125,6 @@ class Run:
 
     def summary(self, facts: RunFacts) -> Summary:
         return self._summarizer.look(facts=facts, now=time.time(), storage=self._storage_age())
-
-    def report_to(self, reporter: Any, done: bool) -> None:
-        """Let the user's progress reporter speak; called from the thread of `fit()`."""
-        trials = [self._views.show(trial) for trial in list(self.machine.trials.values())]
-        if reporter.should_report(trials, done):
-            reporter.report(trials, done)
 
     def _storage_age(self) -> StorageAge | None:
         archive = self._controller.archive if self._controller else None
@@ -255,7 +248,7 @@ class Run:
         ledgers.append(ledger)
         return ledger
 
-    def _surroundings(self) -> Surroundings:
+    def surroundings(self) -> Surroundings:
         plan = self.plan
         return Surroundings(
             trainable_name=plan.spec.trainable,
@@ -272,7 +265,7 @@ class Run:
         plan = self.plan
         thread = CallbackThread(
             plan.callbacks,
-            Views(self._surroundings()),
+            Views(self.surroundings()),
             row=lambda trial, event, *, resumed_at_s: _newest_row(trial),
             tell=self.tell,
             setup=plan.callback_setup,

@@ -41,6 +41,7 @@ from holdfast.scheduler.events import (
     Event,
     Exited,
     Raised,
+    Resumed,
     SearchEnded,
     StopperAnswered,
 )
@@ -108,12 +109,20 @@ class Controller:
         """Start with these events, and watch the time budget."""
         for event in events:
             self.post(event)
+            if isinstance(event, Resumed):
+                self._sweep()
         self._turn()
         budget_s = self.machine.spec.time_budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
             order = EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is spent")
             self._budget = self._loop.call_later(left_s, self.post, order)
+
+    def _sweep(self) -> None:
+        """Have files removed that the incarnation before had no time to remove."""
+        for trial in self.machine.trials.values():
+            if len(trial.checkpoints) < trial.next_checkpoint:
+                self._archive().sweep(trial)
 
     def _turn(self) -> None:
         self._scheduled = False

@@ -7,11 +7,11 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from holdfast.experiment import wrap
 from holdfast.experiment.analysis import ExperimentAnalysis, ReadExperiment
+from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Plan, Run
 from holdfast.experiment.debug import InlineLauncher
@@ -19,13 +19,22 @@ from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
-from holdfast.experiment.progress import ProgressView, choose_view, in_notebook
+from holdfast.experiment.progress import (
+    ProgressView,
+    ReporterView,
+    ResultLines,
+    UnfailingView,
+    choose_view,
+    in_notebook,
+)
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.recovery import recover
+from holdfast.experiment.reporters import ProgressReporter
 from holdfast.experiment.request import Request
 from holdfast.experiment.result_grid import ResultGrid
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts
+from holdfast.experiment.trial_view import Views
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
 from holdfast.runtime.errors import LaunchFailed
@@ -79,8 +88,10 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
         total=plan.proposer.total,
     )
     run = Run(plan)
+    if request.run.progress_reporter is not None:
+        view = _reporter_view(request, run, view)
     inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
-    watch(run, view, facts, also=_reporting(request, run), inline=inline)
+    watch(run, view, facts, inline=inline)
     if run.fault is not None:
         raise _explained(run.fault, plan) from run.fault
     if run.unsaved:
@@ -158,7 +169,7 @@ def _plan(
         lock=lock,
         sync=request.run.sync_config,
         stopper=request.stopper,
-        callbacks=tuple(request.run.callbacks or ()),
+        callbacks=_callbacks(request, view),
         callback_setup={
             "stop": request.run.stop,
             "num_samples": request.tune.num_samples,
@@ -239,6 +250,15 @@ def _policy(request: Request) -> TrialScheduler:
     return policy
 
 
+def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
+    given = tuple(request.run.callbacks or ())
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise InvalidConfig(f"callbacks must be tune.Callback objects, not {callback!r:.100}")
+    verbose = request.run.verbose or 0
+    return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
+
+
 def _check_resources(resources: object, machinery: Machinery) -> None:
     """What no trial could ever get is an error now, not a wait for ever."""
     if not isinstance(resources, PlacementGroupFactory):
@@ -253,9 +273,24 @@ def _check_resources(resources: object, machinery: Machinery) -> None:
         )
 
 
-def _reporting(request: Request, run: Run) -> Callable[[bool], None] | None:
+def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:
+    """The user's own progress reporter instead of ours."""
     reporter = request.run.progress_reporter
-    return None if reporter is None else partial(run.report_to, reporter)
+    if not isinstance(reporter, ProgressReporter):
+        raise InvalidConfig(
+            f"progress_reporter must be a tune.ProgressReporter, not {reporter!r:.100}"
+        )
+    reporter.setup(
+        start_time=time.time(),
+        total_samples=run.plan.proposer.total,
+        metric=request.tune.metric,
+        mode=request.tune.mode,
+    )
+    trials = run.machine.trials
+    view = ReporterView(
+        reporter, Views(run.surroundings()), lambda: list(trials.values()), lines
+    )
+    return UnfailingView(view, sys.stderr)
 
 
 def _explained(fault: BaseException, plan: Plan) -> BaseException:

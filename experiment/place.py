@@ -220,7 +220,8 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
 def _fetch_state(place: Place) -> bool:
     """Download journal and tuner.pkl; False where there is no experiment."""
     assert place.remote is not None
-    return with_store(place.remote, lambda store: _download(store, place.layout))
+    found: bool = with_store(place.remote, lambda store: _download(store, place.layout))
+    return found
 
 
 async def _read_head(store: Store) -> dict[str, Any] | None:

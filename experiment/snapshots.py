@@ -147,7 +147,7 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
     name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
     write_atomic(layout.root / name, _encode(taken))
     variants = json.dumps(_variants(taken.machine), indent=2).encode()
-    replace_file(layout.root / f"{VARIANTS_PREFIX}{stamp}{_SUFFIX}", variants)
+    replace_file(f"{layout.root}/{VARIANTS_PREFIX}{stamp}{_SUFFIX}", variants)
     _prune(layout.root, taken.machine.spec.experiment_id, name)
     return name
 

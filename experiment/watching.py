@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.progress import ProgressView
@@ -17,14 +15,12 @@ def watch(
     view: ProgressView,
     facts: RunFacts,
     *,
-    also: Callable[[bool], None] | None = None,
     inline: InlineLauncher | None = None,
 ) -> None:
     """Show the run until it has ended.
 
-    The first Ctrl-C stops the trials so that they can be resumed, the second kills. `also` is
-    called at each refresh, with True the last time: the user's own progress reporter. `inline` gives
-    this thread the trials to run itself.
+    The first Ctrl-C stops the trials so that they can be resumed, the second kills. `inline`
+    gives this thread the trials to run itself.
 
     Raises KeyboardInterrupt after a Ctrl-C, when everything has ended.
     """
@@ -35,16 +31,12 @@ def watch(
         try:
             while not (inline.work(run) if inline else run.wait(REFRESH_S)):
                 _refresh(run, view, facts)
-                if also is not None:
-                    also(False)
             break
         except KeyboardInterrupt:
             interrupts += 1
             _on_interrupt(run, view, interrupts)
     run.join()
     _refresh(run, view, facts)
-    if also is not None:
-        also(True)
     _finish(run, view, facts)
     if interrupts:
         view.message(f"To go on: {resume_command(facts)}", "info")

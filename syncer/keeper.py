@@ -2,8 +2,8 @@
 
 It is told what to do over a connection and answers when it is done:
 
-    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", folder]
-              ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
+    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", trial, folder]
+              ["sweep", trial, folder, [gone, ...]]  ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
     answers:  ["opened"]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
               ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
 
@@ -152,6 +152,12 @@ class Keeper:
         """Remove a superseded checkpoint; from storage once a published head names it no more."""
         await asyncio.to_thread(remove_tree, self._orders.root / folder)
         self._progress.doomed.append(folder)
+
+    async def sweep(self, folder: str, gone: list[str]) -> None:
+        """Remove those of the superseded checkpoints that a crash left."""
+        for name in gone:
+            if (self._orders.root / folder / name).exists():
+                await self.discard(f"{folder}/{name}")
 
     async def fetch(self, folder: str) -> None:
         """Bring a checkpoint from storage to the local tree, whole.
@@ -362,6 +368,9 @@ class KeeperProcess:
             case ["discard", str(trial_id), str(folder)]:
                 keeper = self._opened()
                 self._in_lane(trial_id, f"remove {folder}", lambda: keeper.discard(folder))
+            case ["sweep", str(trial_id), str(folder), list(gone)]:
+                keeper = self._opened()
+                self._in_lane(trial_id, f"sweep {folder}", lambda: keeper.sweep(folder, gone))
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:

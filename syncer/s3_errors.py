@@ -63,12 +63,6 @@ def code_and_status(error: Exception) -> tuple[str, int]:
     return code, int(status or (code if code.isdigit() else 0))
 
 
-def was_retried(error: Exception) -> bool:
-    """Whether botocore sent the request more than once before it got this answer."""
-    response: Mapping[str, Any] = getattr(error, "response", None) or {}
-    return bool(response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
-
-
 def translated(
     error: Exception, operation: str, where: str, secrets: Iterable[str] = ()
 ) -> StorageError:

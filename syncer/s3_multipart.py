@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.s3_client import Body, Budget
 from holdfast.syncer.s3_errors import code_and_status
@@ -20,6 +20,7 @@ _MAX_PARTS = 10_000
 _PARTS_AT_ONCE = 4
 _REQUEST_S = 60.0
 _ABORT_S = 10.0
+_MARK = "holdfast-put"
 
 
 class Call(Protocol):
@@ -50,18 +51,21 @@ class Multipart:
 
     async def upload(self) -> Stored:
         """Send all parts and complete; on any failure, abort. Raises StorageError."""
-        started = await self.call(lambda s3: s3.create_multipart_upload(**self.place), _REQUEST_S)
+        mark = put_mark({"IfNoneMatch": "*"})
+        started = await self.call(
+            lambda s3: s3.create_multipart_upload(**self.place, **mark), _REQUEST_S
+        )
         upload = {**self.place, "UploadId": started["UploadId"]}
         try:
-            digests = await self._send_parts(upload)
-            await self._complete(upload, digests)
+            etags = await self._send_parts(upload)
+            await self._complete(upload, etags, mark)
         except BaseException:
             await self._abort(upload)
             raise
         return await self._confirmed()
 
-    async def _send_parts(self, upload: Mapping[str, str]) -> dict[int, tuple[str, bytes]]:
-        sent: dict[int, tuple[str, bytes]] = {}
+    async def _send_parts(self, upload: Mapping[str, str]) -> dict[int, str]:
+        sent: dict[int, str] = {}
 
         async def send(number: int) -> None:
             start = (number - 1) * self.part_bytes
@@ -77,34 +81,31 @@ class Multipart:
                     ),
                     allowance_s(size),
                 )
-            sent[number] = answer["ETag"], body.digest
+            sent[number] = answer["ETag"]
 
         parts = -(-self.size // self.part_bytes)
         await for_each(send, range(1, parts + 1), at_once=_PARTS_AT_ONCE)
         return sent
 
     async def _complete(
-        self, upload: Mapping[str, str], sent: Mapping[int, tuple[str, bytes]]
+        self, upload: Mapping[str, str], etags: Mapping[int, str], mark: Mapping[str, Any]
     ) -> None:
-        parts = [{"PartNumber": number, "ETag": sent[number][0]} for number in sorted(sent)]
-        try:
-            await self.call(
-                lambda s3: s3.complete_multipart_upload(
-                    **upload, MultipartUpload={"Parts": parts}, **self.condition
-                ),
-                _REQUEST_S,
-            )
-        except StorageError as error:
-            # A retried completion whose first answer was lost finds no upload any more.
-            cause = error.__cause__
-            gone = isinstance(cause, Exception) and code_and_status(cause)[0] == "NoSuchUpload"
-            if not (gone and await self._is_ours([sent[number][1] for number in sorted(sent)])):
-                raise
+        parts = [{"PartNumber": number, "ETag": etags[number]} for number in sorted(etags)]
 
-    async def _is_ours(self, digests: list[bytes]) -> bool:
-        found = await self.call(lambda s3: s3.head_object(**self.place), _REQUEST_S)
-        digest = hashlib.md5(b"".join(digests), usedforsecurity=False).hexdigest()
-        return bool(found["ETag"].strip('"') == f"{digest}-{len(digests)}")
+        async def complete(s3: Any) -> None:
+            try:
+                await s3.complete_multipart_upload(
+                    **upload, MultipartUpload={"Parts": parts}, **self.condition
+                )
+            except Exception as error:
+                # A completion that was sent again after its answer was lost finds the object
+                # there, and no upload any more.
+                code, status = code_and_status(error)
+                again = status == 412 or code == "NoSuchUpload"
+                if not (again and await is_ours(s3, self.place, mark)):
+                    raise
+
+        await self.call(complete, _REQUEST_S)
 
     async def _confirmed(self) -> Stored:
         found = await self.call(lambda s3: s3.head_object(**self.place), _REQUEST_S)
@@ -123,3 +124,20 @@ class Multipart:
                 # The failure that led here is what the caller is told; parts that stay behind
                 # are invisible, and buckets have rules that expire them.
                 return
+
+
+def put_mark(condition: Mapping[str, str]) -> dict[str, Any]:
+    """Metadata by which a conditional put is recognised, also when its answer was lost.
+
+    botocore and aiohttp send a request again when a connection breaks off (aiohttp without
+    telling), and the second finds the object of the first.
+    """
+    return {"Metadata": {_MARK: unique()}} if condition else {}
+
+
+async def is_ours(s3: Any, place: Mapping[str, str], mark: Mapping[str, Any]) -> bool:
+    """Whether the object that is there was put with this mark. Raises what botocore raises."""
+    if not mark:
+        return False
+    found = await s3.head_object(**place)
+    return bool(found.get("Metadata", {}).get(_MARK) == mark["Metadata"][_MARK])

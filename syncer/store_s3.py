@@ -24,8 +24,8 @@ from holdfast.syncer.errors import (
     from_os_error,
 )
 from holdfast.syncer.s3_client import CONNECTIONS, Body, Budget, open_client, read_body
-from holdfast.syncer.s3_errors import code_and_status, refused_object, translated, was_retried
-from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Multipart
+from holdfast.syncer.s3_errors import code_and_status, refused_object, translated
+from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Multipart, is_ours, put_mark
 from holdfast.syncer.s3_options import SECRETS, is_set
 from holdfast.syncer.store import (
     Entry,
@@ -275,17 +275,13 @@ def _cause(error: StorageError) -> Exception:
 async def _put_whole(
     s3: Any, place: Mapping[str, str], body: Body, condition: Mapping[str, str]
 ) -> Stored:
-    size, etag = len(body.data), body.digest.hex()
+    size, etag, mark = len(body.data), body.digest.hex(), put_mark(condition)
     try:
         answer = await s3.put_object(
-            **place, Body=body.data, ContentMD5=body.content_md5, **condition
+            **place, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
         )
     except Exception as error:
-        if not (condition and code_and_status(error)[1] == 412 and was_retried(error)):
-            raise
-        # The first attempt may have been stored and its answer lost: then it is ours.
-        found = await s3.head_object(**place)
-        if found["ETag"].strip('"') != etag:
+        if code_and_status(error)[1] != 412 or not await is_ours(s3, place, mark):
             raise
         return Stored(size=size, etag=etag)
     given = str(answer.get("ETag", "")).strip('"')

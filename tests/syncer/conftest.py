@@ -63,13 +63,14 @@ def memory_location() -> Iterator[Location]:
 
 
 Answer = tuple[int, dict[str, str], bytes] | None
-Responder = Callable[[str, str, bytes], Answer]
+Responder = Callable[[str, str, str, bytes], Answer]
 
 
 class ScriptedS3:
     """A server on loopback whose answers a test writes; it keeps the requests.
 
-    The responder gets method, path with query, and body; None breaks the connection off.
+    The responder gets method, path with query, head and body; None breaks the connection off, and
+    so does an answer with `Connection: close`.
     """
 
     def __init__(self) -> None:
@@ -96,11 +97,13 @@ class ScriptedS3:
                     writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 body = await reader.readexactly(int(length[1])) if length else b""
                 self.requests.append((method, path))
-                answer = self._respond(method, path, body)
+                answer = self._respond(method, path, head, body)
                 if answer is None:
                     return
                 writer.write(_response(method, *answer))
                 await writer.drain()
+                if answer[1].get("Connection") == "close":
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:

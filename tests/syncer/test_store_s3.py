@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,10 +29,14 @@ pytestmark = pytest.mark.anyio
 MIB = 1 << 20
 
 
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 class Scripted(Protocol):
     requests: list[tuple[str, str]]
 
-    def location(self, respond: Callable[[str, str, bytes], Any]) -> Location: ...
+    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
 
 
 def xml_error(code: str) -> bytes:
@@ -64,14 +69,14 @@ async def test_a_large_file_goes_in_parts_and_comes_back(
     assert stored.size == 20 * MIB + 17
     assert server_name == "rclone" or str(stored.etag).endswith("-3")
     assert await store.get("big", big.with_name("copy")) == stored.size
-    assert big.with_name("copy").read_bytes() == big.read_bytes()
+    assert content(big.with_name("copy")) == content(big)
     await store.close()
 
 
 @pytest.mark.server
 async def test_large_bytes_go_in_parts_too(moto: S3Server, big: Path) -> None:
     store = Location.resolve(moto.uri("bucket/bytes"), None, {}).open_store()
-    data = big.read_bytes()
+    data = content(big)
     await store.put("big", data)
     assert await store.read("big") == data
     await store.close()
@@ -82,7 +87,7 @@ async def test_an_upload_that_fails_is_aborted_and_invisible(
     moto: S3Server, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Location.resolve(moto.uri("bucket/aborted"), None, {}).open_store()
-    size = big.stat().st_size
+    size = len(content(big))
     monkeypatch.setattr("holdfast.syncer.store_s3.source_size", lambda _: size + 8 * MIB)
     with pytest.raises(StorageUnavailable, match="became shorter"):
         await store.put("big", big)
@@ -194,7 +199,7 @@ async def closing(store: Store, operation: Any) -> Any:
 async def test_success_for_an_object_that_is_not_there_is_not_believed(
     scripted: Scripted,
 ) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         return (404, {}, b"") if method == "HEAD" else (200, {"ETag": '"made up"'}, b"")
 
     store = scripted.location(respond).open_store()
@@ -203,7 +208,7 @@ async def test_success_for_an_object_that_is_not_there_is_not_believed(
 
 
 async def test_another_size_in_the_store_is_not_believed(scripted: Scripted) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         return (
             (200, {"ETag": '"other"', "Content-Length": "3"}, b"")
             if method == "HEAD"
@@ -222,7 +227,7 @@ async def test_another_size_in_the_store_is_not_believed(scripted: Scripted) -> 
 async def test_an_etag_of_the_stores_own_making_is_fine_if_the_size_is_right(
     scripted: Scripted,
 ) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         head = {"ETag": '"encrypted"', "Content-Length": "5"}
         return (200, head, b"") if method == "HEAD" else (200, {"ETag": '"encrypted"'}, b"")
 
@@ -230,33 +235,48 @@ async def test_an_etag_of_the_stores_own_making_is_fine_if_the_size_is_right(
     assert (await closing(store, store.put("key", b"bytes"))).etag == "encrypted"
 
 
-async def test_our_own_lock_is_recognised_when_its_first_answer_was_lost(
-    scripted: Scripted,
-) -> None:
-    import hashlib
+def losing_the_first_answer(
+    mark_of: Callable[[str], str],
+) -> Callable[[str, str, str, bytes], Any]:
+    """Puts on condition, where the object of the first put is there and its answer is lost."""
+    stored: dict[str, str] = {}
 
-    etag = hashlib.md5(b"owner", usedforsecurity=False).hexdigest()
-    seen: dict[str, int] = {}
-
-    def respond(method: str, path: str, body: bytes) -> Any:
-        count = seen[method + path] = seen.get(method + path, 0) + 1
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         if method == "POST":
             return 200, {}, b"<DeleteResult/>"
         if method == "HEAD":
-            return 200, {"ETag": f'"{etag}"', "Content-Length": "5"}, b""
-        if "/lock" in path:
-            return None if count == 1 else (412, {}, xml_error("PreconditionFailed"))
-        return (200, {}, b"") if count == 1 else (412, {}, xml_error("PreconditionFailed"))
+            told = {"x-amz-meta-holdfast-put": stored[path], "Content-Length": "5"}
+            return 200, {**told, "ETag": '"x"'}, b""
+        if path in stored:
+            return 412, {}, xml_error("PreconditionFailed")
+        stored[path] = mark_of(head)
+        return None if "/lock" in path else (200, {}, b"")
 
-    # The probe's own put finds its size confirmed by the same HEAD.
-    store = scripted.location(respond).open_store()
-    stored = await closing(store, store.put("lock", b"owner", create_only=True))
-    assert stored.etag == etag
+    return respond
+
+
+def mark_in(head: str) -> str:
+    found = re.search(r"(?i)x-amz-meta-holdfast-put: (\w+)", head)
+    assert found, "a conditional put carries a mark"
+    return found[1]
+
+
+async def test_our_own_lock_is_recognised_when_its_first_answer_was_lost(
+    scripted: Scripted,
+) -> None:
+    store = scripted.location(losing_the_first_answer(mark_in)).open_store()
+    await closing(store, store.put("lock", b"owner", create_only=True))
     assert store.conditional_puts
 
 
+async def test_the_same_bytes_of_another_are_not_taken_for_ours(scripted: Scripted) -> None:
+    store = scripted.location(losing_the_first_answer(lambda _: "other")).open_store()
+    with pytest.raises(AlreadyStored):
+        await closing(store, store.put("lock", b"owner", create_only=True))
+
+
 async def test_a_server_without_conditions_falls_back_to_looking(scripted: Scripted) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         match method:
             case "PUT":
                 return 501, {}, xml_error("NotImplemented")
@@ -272,7 +292,7 @@ async def test_a_server_without_conditions_falls_back_to_looking(scripted: Scrip
 
 
 async def test_keys_that_could_not_be_deleted_are_named(scripted: Scripted) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         told = b"<Error><Key>x/kept</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
         return 200, {}, b"<DeleteResult>" + told + b"</DeleteResult>"
 
@@ -282,7 +302,7 @@ async def test_keys_that_could_not_be_deleted_are_named(scripted: Scripted) -> N
 
 
 async def test_a_server_without_batches_gets_single_deletions(scripted: Scripted) -> None:
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         return (501, {}, xml_error("NotImplemented")) if method == "POST" else (204, {}, b"")
 
     store = scripted.location(respond).open_store()
@@ -300,19 +320,15 @@ async def test_a_name_that_xml_cannot_hold_is_deleted_alone(scripted: Scripted) 
 async def test_a_body_that_breaks_off_is_fetched_again(scripted: Scripted, tmp_path: Path) -> None:
     bodies = iter([(b"whole", "9"), (b"the whole", "9")])
 
-    def respond(method: str, path: str, body: bytes) -> Any:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
         data, length = next(bodies)
         headers = {"Content-Length": length, "Connection": "close"}
         return 200, headers, data
 
     store = scripted.location(respond).open_store()
-    assert await closing(store, get_then_cut(store, scripted, tmp_path / "target")) == 9
-    assert (tmp_path / "target").read_bytes() == b"the whole"
+    assert await closing(store, store.get("key", tmp_path / "target")) == 9
+    assert content(tmp_path / "target") == b"the whole"
     assert os.listdir(tmp_path) == ["target"]
-
-
-async def get_then_cut(store: Store, scripted: Scripted, target: Path) -> int:
-    return await store.get("key", target)
 
 
 @pytest.mark.parametrize(

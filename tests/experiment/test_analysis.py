@@ -1,0 +1,338 @@
+"""Reading a whole experiment without its code: live, broken, moved, far away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.layout import HEAD, JOURNAL
+from holdfast.experiment.placeholders import StoredObject
+from holdfast.experiment.reading import ExperimentNotFound, load_experiment
+from holdfast.experiment.result_grid import ResultGrid
+from holdfast.scheduler.codec import snapshot
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import segment_name
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status
+from holdfast.trial.values import Opaque
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    """Two finished trials with checkpoints, one that failed, one that runs."""
+    recorded = RecordedExperiment(tmp_path / "exp", metric="loss", mode="min")
+    for lr, losses in ((0.1, (3.0, 1.0, 2.0)), (0.2, (5.0, 4.0))):
+        trial_id = recorded.begin({"lr": lr, "net": {"width": 8}}, f"0_lr={lr}")
+        for loss in losses:
+            recorded.report(trial_id, {"loss": loss}, checkpoint="committed")
+        recorded.finish(trial_id)
+    recorded.fail(recorded.begin({"lr": 0.3}))
+    recorded.report(recorded.begin({"lr": 0.4}), {"loss": 9.0})
+    recorded.write_files(snapshot=True)
+    yield recorded
+    recorded.close()
+
+
+FIRST, SECOND, FAILED, LIVE = (f"d2a66_{index:05d}" for index in range(4))
+
+
+def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def state_of(machine: Machine) -> str:
+    return json.dumps(snapshot(machine))
+
+
+def elsewhere(tmp_path: Path) -> SubTreeFileSystem:
+    """What is on this disk, as a filesystem that is not this machine's own."""
+    return SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+
+
+def test_an_experiment_is_folded_as_the_run_had_it(run: RecordedExperiment) -> None:
+    read = load_experiment(run.layout.root)
+    assert state_of(read.machine) == state_of(run.machine)
+    assert read.layout == run.layout
+
+
+def test_events_after_the_snapshot_count(run: RecordedExperiment) -> None:
+    run.finish(LIVE)
+    assert load_experiment(run.layout.root).machine.trials[LIVE].status is Status.TERMINATED
+
+
+def test_without_any_snapshot_the_journal_tells_all(run: RecordedExperiment) -> None:
+    for path in run.layout.root.glob("experiment_state-*.json"):
+        path.unlink()
+    assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
+
+
+def test_a_broken_snapshot_is_passed_over_and_told(
+    run: RecordedExperiment, caplog: pytest.LogCaptureFixture
+) -> None:
+    (newest,) = run.layout.root.glob("experiment_state-*.json")
+    newest.write_bytes(newest.read_bytes()[:200])
+    with caplog.at_level(logging.INFO):
+        machine = load_experiment(run.layout.root).machine
+    assert state_of(machine) == state_of(run.machine)
+    assert f"{newest.name} is not used" in caplog.text
+
+
+def test_a_torn_tail_is_what_a_live_journal_has_and_stays(run: RecordedExperiment) -> None:
+    segment = run.layout.journal / segment_name(0)
+    with open(segment, "ab") as file:
+        file.write(b"\x40\x00\x00\x00torn")
+    before = segment.read_bytes()
+    assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
+    assert segment.read_bytes() == before
+
+
+def test_reading_neither_writes_nor_locks(run: RecordedExperiment) -> None:
+    before = files_of(run.layout.root)
+    lock = ExperimentLock(run.layout.lock)
+    try:
+        held = run.layout.lock.read_bytes()
+        analysis = ExperimentAnalysis(run.layout.root)
+        assert analysis.best_config is not None
+        assert len(analysis.dataframe()) == 4
+        assert run.layout.lock.read_bytes() == held
+    finally:
+        lock.release()
+    after = files_of(run.layout.root)
+    assert {n: v for n, v in after.items() if n != ".lock"} == {
+        n: v for n, v in before.items() if n != ".lock"
+    }
+
+
+def test_the_newest_experiment_of_a_directory_counts(run: RecordedExperiment) -> None:
+    again = RecordedExperiment(run.layout.root, run="beef0")
+    trial_id = again.begin()
+    again.report(trial_id, {"loss": 7.0})
+    again.close()
+    machine = load_experiment(run.layout.root).machine
+    assert list(machine.trials) == ["beef0_00000"]
+    assert machine.spec.run == "beef0"
+
+
+def test_a_moved_experiment_is_read_where_it_is(run: RecordedExperiment, tmp_path: Path) -> None:
+    moved = tmp_path / "other place"
+    shutil.move(run.layout.root, moved)
+    analysis = ExperimentAnalysis(moved)
+    best = analysis.best_trial
+    assert best is not None
+    assert best.path == str(moved / run.trial(FIRST).spec.dirname)
+    assert analysis.best_dataframe is not None
+    assert len(analysis.best_dataframe) == 3
+
+
+def test_no_experiment_is_told_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentNotFound, match=r"no folder 'journal'.*<storage_path>/<name>"):
+        ExperimentAnalysis(tmp_path)
+    with pytest.raises(ExperimentNotFound) as caught:
+        ExperimentAnalysis(tmp_path / "nothing")
+    assert caught.value.path == str(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_journal_without_a_readable_beginning_is_told(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).mkdir()
+    (tmp_path / JOURNAL / segment_name(0)).write_bytes(b"nonsense")
+    with pytest.raises(ExperimentNotFound, match="has no readable beginning"):
+        load_experiment(tmp_path)
+
+
+def test_a_remote_experiment_is_read_with_nothing_but_its_filesystem(
+    run: RecordedExperiment, tmp_path: Path
+) -> None:
+    analysis = ExperimentAnalysis("exp", storage_filesystem=elsewhere(tmp_path))
+    assert analysis.experiment_path == "exp"
+    assert analysis.outcome.layout is None
+    best = analysis.get_best_trial("loss", "min", scope="all")
+    assert best is not None
+    assert best.trial_id == FIRST
+    assert best.last_result["loss"] == 2.0
+    assert list(analysis.dataframe("loss", "min")["loss"]) == [1.0, 4.0, 9.0]
+    checkpoint = analysis.get_best_checkpoint(best)
+    assert checkpoint is not None
+    assert checkpoint.path == f"exp/{run.trial(FIRST).spec.dirname}/checkpoint_000001"
+
+
+def test_nothing_is_left_of_what_was_fetched(
+    run: RecordedExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    load_experiment("exp", elsewhere(tmp_path))
+    assert list(temporary.iterdir()) == []
+
+
+def test_of_a_remote_journal_the_segments_count_that_the_head_names(
+    run: RecordedExperiment, tmp_path: Path
+) -> None:
+    for path in run.layout.root.glob("experiment_state-*.json"):
+        path.unlink()
+    head = {"format": 1, "segments": [{"name": segment_name(0), "size": 1, "crc32": 1}]}
+    (run.layout.root / HEAD).write_text(json.dumps(head))
+    later = RecordedExperiment(run.layout.root, run="beef0")
+    later.close()
+    assert (run.layout.journal / segment_name(1)).exists()
+    assert load_experiment("exp", elsewhere(tmp_path)).machine.spec.run == "d2a66"
+    (run.layout.root / HEAD).unlink()
+    assert load_experiment("exp", elsewhere(tmp_path)).machine.spec.run == "beef0"
+
+
+def test_a_snapshot_file_may_be_given_for_its_directory(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (newest,) = run.layout.root.glob("experiment_state-*.json")
+    assert len(ExperimentAnalysis(newest).trials) == 4
+    monkeypatch.chdir(run.layout.root)
+    assert len(ExperimentAnalysis(newest.name).trials) == 4
+
+
+def test_trials_have_what_scripts_read(run: RecordedExperiment) -> None:
+    first, _, failed, live = ExperimentAnalysis(run.layout.root).trials
+    assert first.config == {"lr": 0.1, "net": {"width": 8}}
+    assert first.last_result["loss"] == 2.0
+    assert first.status == "TERMINATED"
+    assert first.local_path == first.path == str(run.folder(FIRST))
+    assert str(first) == "train_d2a66_00000"
+    assert first.checkpoint is not None
+    assert first.checkpoint.path.endswith("checkpoint_000002")
+    assert failed.status == "ERROR"
+    assert failed.error_file == os.path.join(failed.path, "error.txt")
+    assert failed.last_result == {}
+    assert live.status == "RUNNING"
+    assert live.checkpoint is None
+
+
+def test_a_checkpoint_that_never_reached_storage_is_not_shown_from_afar(
+    run: RecordedExperiment, tmp_path: Path
+) -> None:
+    run.report(LIVE, {"loss": 8.0}, checkpoint="staged")
+    here = ExperimentAnalysis(run.layout.root)
+    far = ExperimentAnalysis("exp", storage_filesystem=elsewhere(tmp_path))
+    assert here.trials[-1].checkpoint is not None
+    assert far.trials[-1].checkpoint is None
+    assert here.get_last_checkpoint(LIVE) is not None
+    assert far.get_last_checkpoint(LIVE) is None
+
+
+def test_what_is_best_follows_the_goal_of_the_experiment(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    assert (analysis.default_metric, analysis.default_mode) == ("loss", "min")
+    assert analysis.best_trial is not None
+    assert analysis.best_trial.trial_id == FIRST
+    assert analysis.best_config == {"lr": 0.1, "net": {"width": 8}}
+    assert analysis.best_result is not None
+    assert analysis.best_result["loss"] == 2.0
+    assert analysis.best_checkpoint is not None
+    assert analysis.best_checkpoint.path.endswith("checkpoint_000001")
+    assert analysis.best_dataframe is not None
+    assert list(analysis.best_dataframe["loss"]) == [3.0, 1.0, 2.0]
+    assert analysis.best_result_df is not None
+    assert analysis.best_result_df.loc[FIRST, "config/net/width"] == 8
+
+
+def test_given_defaults_win_over_the_goal_of_the_experiment(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root, default_metric="loss", default_mode="max")
+    assert analysis.best_trial is not None
+    assert analysis.best_trial.trial_id == LIVE
+    with pytest.raises(InvalidConfig, match="mode must be"):
+        ExperimentAnalysis(run.layout.root, default_mode="best")
+
+
+def test_a_goal_that_nobody_gave_is_asked_for(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp")
+    run.report(run.begin(), {"loss": 1.0})
+    with pytest.raises(InvalidConfig, match="no metric is given"):
+        ExperimentAnalysis(run.layout.root).best_trial  # noqa: B018
+    run.close()
+
+
+def test_where_nothing_can_be_best_there_is_none_and_a_warning(
+    run: RecordedExperiment, caplog: pytest.LogCaptureFixture
+) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    assert analysis.get_best_trial("los", "min") is None
+    assert analysis.get_best_config("los", "min") is None
+    assert analysis.get_best_checkpoint(LIVE) is None
+    assert re.search("no best trial: no trial reported a number 'los'", caplog.text)
+    assert re.search("no best checkpoint: .* has no checkpoint", caplog.text)
+
+
+def test_best_and_last_checkpoint_of_a_trial(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    (first, *_) = analysis.trials
+    best = analysis.get_best_checkpoint(first, "loss", "max")
+    last = analysis.get_last_checkpoint(first)
+    longest = analysis.get_last_checkpoint()
+    assert best is not None
+    assert last is not None
+    assert longest is not None
+    assert best.path.endswith("checkpoint_000000")
+    assert last.path == longest.path == f"{run.folder(FIRST)}/checkpoint_000002"
+
+
+def test_tables_by_trial_id(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    assert list(analysis.results) == [FIRST, SECOND, FAILED, LIVE]
+    assert analysis.results[SECOND]["loss"] == 4.0
+    assert analysis.results_df.loc[SECOND, "config/lr"] == 0.2
+    frames = analysis.trial_dataframes
+    assert [len(frames[trial_id]) for trial_id in (FIRST, SECOND, FAILED, LIVE)] == [3, 2, 0, 1]
+    assert analysis.get_all_configs()[FIRST] == {"lr": 0.1, "net": {"width": 8}}
+    assert analysis.get_all_configs(prefix=True)[FIRST] == {
+        "config/lr": 0.1,
+        "config/net/width": 8,
+    }
+
+
+def test_an_analysis_can_be_narrowed_to_some_trials(run: RecordedExperiment) -> None:
+    (_, second, *_) = ExperimentAnalysis(run.layout.root).trials
+    analysis = ExperimentAnalysis(run.layout.root, trials=[second, LIVE])
+    assert [trial.trial_id for trial in analysis.trials] == [SECOND, LIVE]
+    assert analysis.best_trial == second
+    with pytest.raises(InvalidConfig, match="there is no trial 'x' here, there are d2a66_00000"):
+        ExperimentAnalysis(run.layout.root, trials=["x"])
+
+
+def test_a_grid_and_an_analysis_agree(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    grid = ResultGrid(analysis)
+    assert grid.get_dataframe().equals(analysis.dataframe())
+    best = analysis.best_trial
+    assert best is not None
+    assert grid.get_best_result().path == best.path
+
+
+def test_an_object_in_a_config_is_read_without_its_code(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp")
+    run.begin({"model": Opaque(pickled=cloudpickle.dumps([1, 2]), summary="list")})
+    run.close()
+    (config,) = ExperimentAnalysis(run.layout.root).get_all_configs().values()
+    assert isinstance(config["model"], StoredObject)
+    assert config["model"].load() == [1, 2]
+
+
+def test_a_repr_says_where_and_how_many(run: RecordedExperiment) -> None:
+    text = repr(ExperimentAnalysis(run.layout.root))
+    assert text == (
+        f"ExperimentAnalysis({run.layout.root}: 4 trials, 2 TERMINATED, 1 ERROR, 1 RUNNING)"
+    )

@@ -1,0 +1,413 @@
+"""Checkpoints as users handle them: local ones in place, remote ones fetched once and verified."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from holdfast.syncer import manifest
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.errors import (
+    DirectoryMissing,
+    ManifestMismatch,
+    StorageError,
+    StorageRefused,
+    UnusableFile,
+)
+from holdfast.syncer.location import Location
+from holdfast.syncer.shared_copy import cache_folder
+from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.testing.s3_server import S3Server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "checkpoint"
+    (made / "nested").mkdir(parents=True)
+    (made / "empty").mkdir()
+    (made / "model.pt").write_bytes(b"weights" * 1000)
+    (made / "nested" / "a b.json").write_bytes(b"{}")
+    return made
+
+
+def upload(folder: Path, location: Location) -> None:
+    async def put_all() -> None:
+        store = location.open_store()
+        for path in folder.rglob("*"):
+            if path.is_file():
+                await store.put(str(path.relative_to(folder)), path)
+        await store.close()
+
+    asyncio.run(put_all())
+
+
+def names(folder: Path | str) -> set[str]:
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*")}
+
+
+@pytest.fixture
+def remote(folder: Path, memory_location: Location, temporary_folder: Path) -> Checkpoint:
+    """A committed checkpoint in a remote place; copies go into a folder of the test's own."""
+    manifest.write(folder)
+    upload(folder, memory_location)
+    return Checkpoint.from_location(memory_location)
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """The paths that were opened for reading in fsspec's memory filesystem."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    paths: list[str] = []
+    original = MemoryFileSystem._open
+
+    def record(self: Any, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        if mode == "rb":
+            paths.append(path)
+        return original(self, path, mode, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "_open", record)
+        yield paths
+
+
+def test_a_local_checkpoint_is_its_own_directory(folder: Path) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    with checkpoint.as_directory() as path:
+        assert path == str(folder) == checkpoint.path
+    assert folder.exists()
+
+
+def test_a_local_checkpoint_has_a_local_filesystem(folder: Path) -> None:
+    import pyarrow.fs
+
+    checkpoint = Checkpoint.from_directory(str(folder))
+    assert isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem)
+    assert Checkpoint(folder, pyarrow.fs.LocalFileSystem()) == checkpoint
+
+
+def test_a_relative_directory_keeps_its_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    checkpoint = Checkpoint.from_directory(folder.name)
+    monkeypatch.chdir("/")
+    assert checkpoint.path == str(folder)
+
+
+def test_a_directory_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/nowhere: this directory does not"):
+        Checkpoint.from_directory(tmp_path / "nowhere")
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(UnusableFile, match="file: this is not a directory"):
+        Checkpoint.from_directory(tmp_path / "file")
+
+
+def test_a_directory_that_went_away_is_named(folder: Path) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    folder.rename(folder.with_name("moved"))
+    with pytest.raises(DirectoryMissing), checkpoint.as_directory():
+        pass
+    for operation in [checkpoint.to_directory, checkpoint.get_metadata]:
+        with pytest.raises(DirectoryMissing):
+            operation()
+    with pytest.raises(DirectoryMissing):
+        checkpoint.set_metadata({})
+
+
+def test_to_directory_copies_all_but_our_manifest(folder: Path, tmp_path: Path) -> None:
+    manifest.write(folder)
+    copy = Checkpoint.from_directory(folder).to_directory(tmp_path / "deep" / "copy")
+    assert copy == str(tmp_path / "deep" / "copy")
+    assert names(copy) == names(folder) - {MANIFEST_NAME}
+    assert (Path(copy) / "model.pt").read_bytes() == b"weights" * 1000
+
+
+def test_to_directory_makes_a_temporary_one_of_its_own(
+    folder: Path, temporary_folder: Path
+) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    one, two = checkpoint.to_directory(), checkpoint.to_directory()
+    assert one != two
+    assert Path(one).parent == Path(two).parent == temporary_folder
+
+
+def test_to_directory_keeps_what_else_is_in_the_target(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (target / "nested").mkdir(parents=True)
+    (target / "nested" / "mine").write_bytes(b"mine")
+    (target / "model.pt").write_bytes(b"old")
+    Checkpoint.from_directory(folder).to_directory(target)
+    assert names(target) == names(folder) | {"nested/mine"}
+    assert (target / "model.pt").read_bytes() == b"weights" * 1000
+
+
+def test_metadata_is_kept_beside_the_files(folder: Path) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    assert checkpoint.get_metadata() == {}
+    checkpoint.set_metadata({"epoch": 3, "name": "x"})
+    checkpoint.update_metadata({"epoch": 4})
+    assert Checkpoint(folder).get_metadata() == {"epoch": 4, "name": "x"}
+    checkpoint.set_metadata({"only": True})
+    assert checkpoint.get_metadata() == {"only": True}
+    assert METADATA_NAME in names(checkpoint.to_directory(folder.with_name("copy")))
+
+
+def test_metadata_that_json_cannot_hold_is_refused(folder: Path) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    not_a_dict: Any = ["no dict"]
+    for metadata in [{"object": object()}, not_a_dict]:
+        with pytest.raises(TypeError, match="metadata must be"):
+            checkpoint.set_metadata(metadata)
+    (folder / METADATA_NAME).write_bytes(b"{broken")
+    with pytest.raises(ManifestMismatch, match="not JSON"):
+        checkpoint.get_metadata()
+
+
+def test_checkpoints_of_one_place_are_equal_and_travel(folder: Path) -> None:
+    checkpoint = Checkpoint.from_directory(folder)
+    assert checkpoint == Checkpoint(str(folder))
+    assert checkpoint != Checkpoint(folder / "nested")
+    assert len({checkpoint, Checkpoint(folder)}) == 1
+    assert pickle.loads(pickle.dumps(checkpoint)) == checkpoint
+    assert repr(checkpoint) == f"Checkpoint('{folder}')"
+
+
+def test_a_subclass_is_made_by_its_own_constructor(folder: Path) -> None:
+    class Mine(Checkpoint):
+        pass
+
+    assert isinstance(Mine.from_directory(folder), Mine)
+    assert repr(Mine(folder)).startswith("Mine(")
+
+
+def test_a_uri_may_be_given_and_its_secret_is_not_shown() -> None:
+    checkpoint = Checkpoint("s3://key1:hunter2@bucket/x")
+    assert checkpoint.path == "bucket/x"
+    assert "hunter2" not in repr(checkpoint)
+    assert pickle.loads(pickle.dumps(checkpoint)).location.base.options["secret_key"] == "hunter2"
+
+
+def test_a_remote_checkpoint_is_fetched_whole_and_goes_when_the_reader_leaves(
+    remote: Checkpoint, folder: Path, temporary_folder: Path
+) -> None:
+    with remote.as_directory() as path:
+        assert names(path) == names(folder) - {MANIFEST_NAME}
+        assert (Path(path) / "model.pt").read_bytes() == b"weights" * 1000
+        assert Path(path).is_relative_to(temporary_folder)
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_readers_at_the_same_time_share_one_download(
+    remote: Checkpoint, opened: list[str]
+) -> None:
+    together = threading.Barrier(6)
+    paths: list[str] = []
+
+    def read() -> None:
+        together.wait()
+        with remote.as_directory() as path:
+            paths.append(path)
+            together.wait()
+
+    readers = [threading.Thread(target=read) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert len(paths) == 6
+    assert len(set(paths)) == 1
+    assert len([path for path in opened if path.endswith("model.pt")]) == 1
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_the_copy_stays_until_the_last_reader_left(remote: Checkpoint) -> None:
+    first, second = remote.as_directory(), remote.as_directory()
+    path = Path(first.__enter__())
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert (path / "model.pt").exists()
+    second.__exit__(None, None, None)
+    assert not path.exists()
+
+
+def test_the_copy_goes_also_when_the_reader_fails(remote: Checkpoint) -> None:
+    with pytest.raises(RuntimeError, match="of the user"), remote.as_directory():
+        raise RuntimeError("of the user")
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_damaged_bytes_are_never_shown(remote: Checkpoint) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    files = MemoryFileSystem()
+    path = f"{remote.path}/model.pt"
+    files.pipe_file(path, b"Weights" * 1000)
+    with pytest.raises(ManifestMismatch, match=r"model\.pt has another"), remote.as_directory():
+        pass
+    files.pipe_file(path, b"weights")
+    with pytest.raises(ManifestMismatch, match="has 7 bytes instead of 7000"):
+        remote.to_directory()
+    files.rm_file(path)
+    with pytest.raises(ManifestMismatch, match="missing"), remote.as_directory():
+        pass
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_another_content_under_the_same_name_is_fetched_anew(
+    remote: Checkpoint, folder: Path
+) -> None:
+    with remote.as_directory() as before:
+        (folder / "model.pt").write_bytes(b"better")
+        manifest.write(folder)
+        upload(folder, remote.location)
+        with remote.as_directory() as after:
+            assert (Path(after) / "model.pt").read_bytes() == b"better"
+            assert (Path(before) / "model.pt").read_bytes() == b"weights" * 1000
+
+
+def test_a_folder_that_was_never_ours_needs_no_manifest(
+    folder: Path, memory_location: Location, temporary_folder: Path
+) -> None:
+    upload(folder, memory_location)
+    with Checkpoint.from_location(memory_location).as_directory() as path:
+        assert names(path) == names(folder) - {"empty"}
+
+
+def test_a_remote_place_without_files_is_named(
+    memory_location: Location, temporary_folder: Path
+) -> None:
+    checkpoint = Checkpoint.from_location(memory_location)
+    with pytest.raises(DirectoryMissing, match=r"memory://experiment/checkpoint"):
+        checkpoint.to_directory()
+
+
+def test_remote_metadata_is_read_and_written_in_place(remote: Checkpoint) -> None:
+    assert remote.get_metadata() == {}
+    remote.set_metadata({"epoch": 1})
+    remote.update_metadata({"best": True})
+    assert remote.get_metadata() == {"epoch": 1, "best": True}
+    with remote.as_directory() as path:
+        assert METADATA_NAME in names(path)
+
+
+def test_a_remote_checkpoint_opens_inside_a_running_loop(remote: Checkpoint) -> None:
+    async def in_a_notebook() -> set[str]:
+        with remote.as_directory() as path:
+            return names(path)
+
+    assert "model.pt" in asyncio.run(in_a_notebook())
+
+
+def test_an_object_named_to_climb_out_is_refused(
+    memory_location: Location, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.syncer.store import Entry
+    from holdfast.testing.stores import MemoryStore
+
+    class Hostile(MemoryStore):
+        async def list(self, prefix: str = "") -> Any:
+            return [Entry(key="../../.bashrc", size=1)]
+
+    monkeypatch.setattr(Location, "open_store", lambda _: Hostile())
+    with pytest.raises(UnusableFile, match=r"\.bashrc"):
+        Checkpoint.from_location(memory_location).to_directory()
+
+
+def test_a_cache_that_others_may_write_to_is_not_used(
+    remote: Checkpoint, temporary_folder: Path
+) -> None:
+    cache_folder().chmod(0o777)
+    with pytest.raises(StorageRefused, match="others may write"), remote.as_directory():
+        pass
+
+
+READER = """
+import sys
+from holdfast.syncer.checkpoint import Checkpoint
+with Checkpoint(sys.argv[1]).as_directory() as path:
+    print(path, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.server
+@pytest.mark.process
+def test_processes_share_a_download_and_a_killed_reader_holds_nothing(
+    moto: S3Server, folder: Path, temporary_folder: Path
+) -> None:
+    uri = moto.uri("bucket/checkpoints/shared")
+    manifest.write(folder)
+    upload(folder, Location.resolve(uri, None, {}))
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", READER, uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    told = {reader.stdout.readline().strip() for reader in readers if reader.stdout}
+    assert len(told) == 1
+    (path,) = map(Path, told)
+    assert (path / "model.pt").read_bytes() == b"weights" * 1000
+    for reader in readers:
+        reader.kill()
+        reader.communicate()
+    assert path.exists()
+    other = Location.resolve(moto.uri("bucket/checkpoints/other"), None, {})
+    upload(folder / "nested", other)
+    with Checkpoint.from_location(other).as_directory():
+        assert not path.exists()
+    assert list(cache_folder().iterdir()) == []
+
+
+@pytest.mark.server
+def test_a_checkpoint_on_s3_behaves_the_same(
+    moto: S3Server, folder: Path, temporary_folder: Path
+) -> None:
+    location = Location.resolve(moto.uri("bucket/checkpoints/one"), None, {})
+    manifest.write(folder)
+    upload(folder, location)
+    checkpoint = Checkpoint(moto.uri("bucket/checkpoints/one"))
+    assert checkpoint == Checkpoint.from_location(location)
+    assert checkpoint.path == "bucket/checkpoints/one"
+    assert checkpoint.filesystem.type_name == "s3"
+    checkpoint.set_metadata({"a": 1})
+    assert checkpoint.get_metadata() == {"a": 1}
+    with checkpoint.as_directory() as path:
+        assert names(path) == names(folder) - {MANIFEST_NAME} | {METADATA_NAME}
+    given = Checkpoint(checkpoint.path, checkpoint.filesystem)
+    copy = cloudpickle.loads(cloudpickle.dumps(given))
+    assert copy == given
+    assert names(copy.to_directory()) == names(folder) - {MANIFEST_NAME} | {METADATA_NAME}
+
+
+def test_a_failed_download_leaves_nothing(
+    remote: Checkpoint, monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def broken(*_: object, **__: object) -> Any:
+        raise ConnectionResetError("the server went away")
+
+    remote.location.arrow()
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "cat_file", broken)
+        patched.setattr(MemoryFileSystem, "_open", broken)
+        with pytest.raises(StorageError, match="the server went away"), remote.as_directory():
+            pass
+        with pytest.raises(StorageError, match="the server went away"):
+            remote.to_directory()
+    assert list(cache_folder().iterdir()) == []
+    assert [path.name for path in temporary_folder.iterdir()] == [cache_folder().name]
