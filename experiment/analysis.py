@@ -12,7 +12,9 @@ from holdfast.experiment.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code
 from holdfast.experiment.ranking import NoBestResult, check_mode, columns_of, dataframe
-from holdfast.experiment.reading import ReadExperiment, load_experiment
+from holdfast.experiment.reading import ExperimentNotFound as ExperimentNotFound
+from holdfast.experiment.reading import ReadExperiment as ReadExperiment
+from holdfast.experiment.reading import load_experiment as load_experiment
 from holdfast.experiment.trial_folder import Row
 from holdfast.experiment.trial_view import Surroundings, TrialView
 from holdfast.trial.errors import InvalidConfig
@@ -60,10 +62,11 @@ class ExperimentAnalysis:
     ) -> Self:
         """The analysis of an experiment that is folded already; nothing is read.
 
-        `resolve_config` gives the user's own objects for what a config only names.
+        `resolve_config` gives the user's own objects for what a config only names; what it leaves
+        as it is recorded becomes a placeholder.
         """
         analysis = cls.__new__(cls)
-        outcome = _outcome(experiment, resolve_config)
+        outcome = _outcome(experiment, lambda config: config_without_code(resolve_config(config)))
         analysis._hold(outcome, experiment.machine.spec.trainable)
         return analysis
 

@@ -59,6 +59,8 @@ class Archive:
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
         self._opened = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._told_backlog = False
         self._timer: asyncio.TimerHandle | None = None
         if is_remote:
@@ -93,13 +95,14 @@ class Archive:
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         key = (spec.trial_id, record.index)
         if key not in self._waiting:
+            self._idle.clear()
             self._waiting[key] = Waiting(since=time.time(), size_bytes=record.size_bytes)
             folder = f"{spec.dirname}/{record.dirname}"
             self._keeper.send(["commit", spec.trial_id, record.index, folder])
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Only when the journal on the disk names it no more: a power cut must not revive it."""
-        order = ["discard", spec.trial_id, f"{spec.dirname}/{record.dirname}"]
+        order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._ledger.when_durable(lambda: self._keeper.send(order))
 
     def sweep(self, trial: Trial) -> None:
@@ -107,8 +110,8 @@ class Archive:
         kept = {record.index for record in trial.checkpoints}
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
-            names = [checkpoint_dirname(number) for number in gone]
-            self._keeper.send(["sweep", trial.trial_id, trial.spec.dirname, names])
+            folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
+            self._keeper.send(["discard", trial.trial_id, folders])
 
     async def opened(self) -> None:
         """Wait until the storage is ours."""
@@ -127,6 +130,8 @@ class Archive:
                 self._waiting.pop((trial_id, index), None)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
+                if not self._waiting:
+                    self._idle.set()
                 if self._held and not self.has_backlog:
                     self._held.popleft()()
             case ["published", int()]:
@@ -159,12 +164,20 @@ class Archive:
         order = ["publish", sealed, self._begins]
         self._ledger.when_durable(lambda: self._keeper.send(order))
 
+    async def drain(self, deadline_s: float) -> None:
+        """Wait until every checkpoint is committed, or for so long."""
+        while self._held:
+            self._held.popleft()()
+        idle = asyncio.ensure_future(self._idle.wait())
+        await asyncio.wait(
+            [idle, self._keeper.ended], timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        idle.cancel()
+
     async def close(self, deadline_s: float) -> list[str]:
         """Finish what waits; returns what is not in storage."""
         if self._timer is not None:
             self._timer.cancel()
-        for answer in self._held:
-            answer()
         await self._ledger.sync()
         self._keeper.send(["close", deadline_s])
         ended = self._keeper.ended

@@ -178,6 +178,8 @@ class Run:
                 self.tell(notice, "info")
             self._controller = controller
             controller.begin(self._first_events())
+            if plan.remote is not None and controller.archive is not None:
+                controller.archive.publish()
             await controller.finished.wait()
             self.outcome, ledger_fault = controller.outcome, controller.fault
         finally:
@@ -343,6 +345,10 @@ class Run:
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
         archive = controller.archive
+        if archive is not None:
+            await archive.drain(settings.flush_deadline_s)
+            # What the last commits superseded is removed once that is on the disk.
+            await ledger.sync()
         told = await ledger.finish(settings.flush_deadline_s)
         if archive is not None:
             if self.plan.remote is not None:

@@ -8,47 +8,22 @@ given up, and the scribe projects it anew from the beginning.
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import os
-import secrets
-import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 from holdfast.experiment import tensorboard
+from holdfast.experiment.growing import EVENTS_SUFFIX, Curves, Growing, Row, Table, unlink
 from holdfast.experiment.layout import ERROR, EVENTS_PREFIX, PARAMS, PROGRESS, RESULTS, Layout
-from holdfast.experiment.rows import (
-    CONFIG,
-    encode,
-    error_entry,
-    flatten_row,
-    result_row,
-    shown_config,
-)
-from holdfast.syncer.durable import TEMPORARY
+from holdfast.experiment.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
-# Users' scripts may write event files of their own into the same directory: these are ours.
-EVENTS_SUFFIX = ".holdfast"
-
-
-class Changed(OSError):
-    """A file is not as it was left: something else has written, cut or removed it."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(errno.ESTALE, "changed by something else than holdfast", path)
-
 
 class TrialFiles:
-    """The projections of all trials that are not final. No file stays open between flushes:
-    opening one for a batch of rows costs 10 us, and a thousand trials would need 4,000 handles.
+    """The projections of all trials that are not final.
 
     No method raises OSError: `behind` says which trials' files are not as the journal says, and
     why. What is told of such a trial is ignored until it is created again.
@@ -137,145 +112,6 @@ class TrialFiles:
             self.behind[trial_id] = OSError(errno.ESTALE, "taken up again", trial_id)
 
 
-class _Growing:
-    """A file that grows at its end, and of which the size is known."""
-
-    __slots__ = ("path", "size")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.size = 0
-
-    def append(self, data: bytes) -> None:
-        """Raises OSError; a part may then have been written, and the trial is given up."""
-        if not data:
-            return
-        flags = os.O_WRONLY | os.O_CLOEXEC
-        flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_TRUNC
-        descriptor = os.open(self.path, flags, 0o644)
-        try:
-            if self.size and os.fstat(descriptor).st_size != self.size:
-                raise Changed(self.path)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-        finally:
-            os.close(descriptor)
-        self.size += len(data)
-
-    def cut(self, size: int) -> None:
-        """Leave the first `size` bytes: a reader sees the old file or the new one, whole."""
-        if size == self.size:
-            return
-        if size:
-            replace_file(self.path, self.head(size))
-        else:
-            _unlink(self.path)
-        self.size = size
-
-    def head(self, size: int) -> bytes:
-        """Raises Changed where the file has no such beginning any more."""
-        with open(self.path, "rb") as file:
-            data = file.read(size)
-        if len(data) != size:
-            raise Changed(self.path)
-        return data
-
-
-class _Table(_Growing):
-    """progress.csv: a metric that appears late adds a column, and no row loses one."""
-
-    __slots__ = ("columns", "rows")
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.columns: dict[str, None] = {}
-        self.rows = 0
-
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        flat = [flatten_row(row) for row in rows]
-        known = len(self.columns)
-        for row in flat:
-            if not row.keys() <= self.columns.keys():
-                self.columns.update(dict.fromkeys(row))
-        if self.rows and len(self.columns) > known:
-            self._rewrite(self.rows)
-        text = io.StringIO()
-        writer = csv.writer(text)
-        if not self.rows:
-            writer.writerow(self.columns)
-        writer.writerows([[row.get(name) for name in self.columns] for row in flat])
-        self.append(text.getvalue().encode())
-        self.rows += len(flat)
-
-    def keep(self, rows: int) -> None:
-        """Leave the first `rows` rows."""
-        if not rows:
-            self.cut(0)
-            self.columns.clear()
-        elif rows != self.rows:
-            self._rewrite(rows)
-        self.rows = rows
-
-    def _rewrite(self, rows: int) -> None:
-        csv.field_size_limit(1 << 30)  # a list of a thousand numbers is a cell like any other
-        reader = csv.reader(io.StringIO(self.head(self.size).decode(), newline=""))
-        narrow = len(next(reader))
-        padding = [""] * (len(self.columns) - narrow)
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(self.columns)
-        writer.writerows([*row, *padding] for row in islice(reader, rows))
-        data = text.getvalue().encode()
-        replace_file(self.path, data)
-        self.size = len(data)
-
-
-class _Curves(_Growing):
-    """The event file of TensorBoard, made with the first row."""
-
-    __slots__ = ("_folder", "_named_at")
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self._folder = folder
-        self._named_at = 0
-
-    def add(self, config: Mapping[str, Any], rows: Sequence[_Row], ending: bytes = b"") -> None:
-        parts = [tensorboard.scalars(row.values, row.iteration, row.at) for row in rows]
-        parts.append(ending)
-        if not self.size and rows:
-            began = rows[0].at
-            self.path = self._named(began)
-            parts = [tensorboard.opening(began), tensorboard.session_start(config, began), *parts]
-        self.append(b"".join(parts))
-
-    def restart(self, size: int, now: float) -> None:
-        """Keep `size` bytes under a newer name: a TensorBoard that runs reads files in turn and
-        only forwards, so it takes no notice of one that becomes shorter."""
-        if size == self.size:
-            return
-        old = self.path
-        if size:
-            kept = self.head(size)
-            self.path = self._named(now)
-            replace_file(self.path, kept)
-        _unlink(old)
-        self.size = size
-
-    def _named(self, now: float) -> str:
-        self._named_at = max(int(now), self._named_at + 1)
-        name = f"{EVENTS_PREFIX}{self._named_at}.{socket.gethostname()}{EVENTS_SUFFIX}"
-        return f"{self._folder}/{name}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    values: dict[str, Any]
-    iteration: int
-    at: float
-
-
 @dataclass(frozen=True, slots=True)
 class _Mark:
     """How long the files were when the row of a checkpoint had been written."""
@@ -294,12 +130,12 @@ class _TrialRecord:
         self.folder = folder
         self._config = shown_config(spec.config)
         self._line_end = f', "{CONFIG}": {encode(self._config)}}}\n' if with_config else "}\n"
-        self._results = _Growing(f"{folder}/{RESULTS}")
-        self._progress = _Table(f"{folder}/{PROGRESS}")
-        self._errors = _Growing(f"{folder}/{ERROR}")
-        self._curves = _Curves(folder) if with_tensorboard else None
+        self._results = Growing(f"{folder}/{RESULTS}")
+        self._progress = Table(f"{folder}/{PROGRESS}")
+        self._errors = Growing(f"{folder}/{ERROR}")
+        self._curves = Curves(folder) if with_tensorboard else None
         self._marks = {0: _Mark()}
-        self._waiting: list[_Row] = []
+        self._waiting: list[Row] = []
         self._resumed_at_s = 0.0
         self._ended = False
 
@@ -310,17 +146,17 @@ class _TrialRecord:
         # A parameter per line: json's own indent takes its slow encoder, 25 us more per trial.
         lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._config.items()]
         params = "{\n" + ",\n".join(lines) + "\n}\n"
-        _Growing(f"{self.folder}/{PARAMS}").append(params.encode())
+        Growing(f"{self.folder}/{PARAMS}").append(params.encode())
 
     def _sweep(self) -> None:
         for name in os.listdir(self.folder):
             events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
             if events or name in (RESULTS, PROGRESS, ERROR):
-                _unlink(f"{self.folder}/{name}")
+                unlink(f"{self.folder}/{name}")
 
     def add(self, trial: Trial, event: Reported) -> None:
         row = result_row(trial, event, resumed_at_s=self._resumed_at_s, with_config=False)
-        self._waiting.append(_Row(row, event.iteration, event.timestamp))
+        self._waiting.append(Row(row, event.iteration, event.timestamp))
 
     def mark(self, trial: Trial, iteration: int) -> None:
         """The trial may be rolled back to here."""
@@ -362,24 +198,7 @@ class _TrialRecord:
             self.flush()
         self._ended = True
 
-    def _line(self, row: _Row) -> str:
+    def _line(self, row: Row) -> str:
         if CONFIG in row.values:  # a metric of the user's
             return encode(row.values) + "\n"
         return encode(row.values)[:-1] + self._line_end
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """A reader sees the old file or the new one, whole; a power cut may lose both."""
-    temporary = f"{os.path.dirname(path)}/{TEMPORARY}{secrets.token_hex(8)}"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        _unlink(temporary)
-        raise
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)

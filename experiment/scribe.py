@@ -11,17 +11,16 @@ from __future__ import annotations
 import copy
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.experiment import tensorboard
+from holdfast.experiment.fold import Fold, failure_of, subject_of
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.projections import TrialFiles
-from holdfast.experiment.records import unpack
 from holdfast.experiment.snapshots import (
     LastRecord,
     Snapshot,
@@ -30,19 +29,13 @@ from holdfast.experiment.snapshots import (
 )
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import (
-    Begun,
     CheckpointLost,
     Event,
-    Exited,
-    Raised,
-    Resumed,
-    StopperAnswered,
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
-from holdfast.syncer.journal import Position, read
-from holdfast.trial.errors import Failure
+from holdfast.syncer.journal import Position
 from holdfast.trial.lifecycle import Committed, Reported, Started
 from holdfast.trial.trial import Trial
 
@@ -96,7 +89,7 @@ class Scribe:
             with_tensorboard=settings.tensorboard and tensorboard.available(),
             with_config=settings.config_in_rows,
         )
-        self._fold = _Fold(self._new_machine(), Position())
+        self._fold = Fold(self._new_machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
         self._snapshots = _Pace(settings.snapshot_period_s, clock)
@@ -191,7 +184,7 @@ class Scribe:
             self._fold = self._go_on(taken, beginning, stop)
         self._beginning = beginning
 
-    def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> _Fold:
+    def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Go on from a snapshot of this start of the operating system.
 
         After a crash of the scribe alone the files of what was final by then are as they were
@@ -200,28 +193,28 @@ class Scribe:
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
         fold = self._fold_of(taken, beginning)
         for event, _, _ in fold.run(self._layout.journal, stop):
-            subject = _subject(event)
+            subject = subject_of(event)
             if subject and fold.position > taken.position and not isinstance(event, _INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
         return self._rewrite(beginning, stop, stale) if stale else fold
 
-    def _fold_of(self, taken: Snapshot, beginning: Position) -> _Fold:
+    def _fold_of(self, taken: Snapshot, beginning: Position) -> Fold:
         """A policy that keeps state of its own has not seen what a snapshot takes in: with one,
         the fold begins at the beginning."""
         if self._settings.policy is None or type(self._settings.policy) is FIFOScheduler:
-            return _Fold(taken.machine, taken.position, taken.begun_at)
-        return _Fold(self._new_machine(), beginning)
+            return Fold(taken.machine, taken.position, taken.begun_at)
+        return Fold(self._new_machine(), beginning)
 
-    def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> _Fold:
+    def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> Fold:
         """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
-        fold = _Fold(self._new_machine(), start)
+        fold = Fold(self._new_machine(), start)
         self._project(fold, stop, only=only, anew=True)
         return fold
 
     def _project(
         self,
-        fold: _Fold,
+        fold: Fold,
         stop: Position | None,
         *,
         only: set[str] | None = None,
@@ -229,7 +222,7 @@ class Scribe:
     ) -> None:
         flushed = fold.position
         for event, now, before in fold.run(self._layout.journal, stop):
-            trial_id = _subject(event)
+            trial_id = subject_of(event)
             if trial_id is not None and (only is None or trial_id in only):
                 self._write(event, now, before, fold.machine.trials[trial_id], anew=anew)
             read_bytes = fold.position.offset - flushed.offset
@@ -253,7 +246,7 @@ class Scribe:
         elif isinstance(event, Started):
             files.begin_attempt(after, now)
         elif after.failures > before.failures:
-            files.fail(before, _failure(event, before, after), now)
+            files.fail(before, failure_of(event, before, after), now)
         if after.status.is_final and not before.status.is_final:
             files.end(after, now, forget=not anew)
 
@@ -263,33 +256,6 @@ class Scribe:
             trial = machine.trials[trial_id]
             if trial.status.is_final:
                 self._files.end(trial, machine.now)
-
-
-class _Fold:
-    """A machine, and how far it has read the journal."""
-
-    def __init__(self, machine: Machine, position: Position, begun_at: float = 0.0) -> None:
-        self.machine = machine
-        self.position = position
-        self.begun_at = begun_at
-        self.last_start = 0
-        self.last_payload = b""
-
-    def run(
-        self, journal: Path, stop: Position | None
-    ) -> Iterator[tuple[Event, float, Trial | None]]:
-        """Each event, its time and its trial before it; the machine has then taken it in."""
-        trials = self.machine.trials
-        for payload, position in read(journal, self.position, stop):
-            event, now = unpack(payload)
-            before = trials.get(_subject(event) or "")
-            self.machine.handle(event, now=now)
-            if isinstance(event, (Begun, Resumed)):
-                self.begun_at = now
-            known = self.position
-            self.last_start = known.offset if known.segment == position.segment else 0
-            self.last_payload, self.position = payload, position
-            yield event, now, before
 
 
 class _Pace:
@@ -317,31 +283,6 @@ class _Pace:
 
 def _unfinished(machine: Machine) -> set[str]:
     return {trial.trial_id for trial in machine.trials.values() if not trial.status.is_final}
-
-
-def _subject(event: Event) -> str | None:
-    """The trial that an event is about."""
-    if isinstance(event, Suggested):
-        return event.spec.trial_id
-    return getattr(event, "trial_id", None)
-
-
-def _failure(event: Event, before: Trial, after: Trial) -> Failure:
-    """Why the attempt ended. The machine may have launched the next one already, and then the
-    trial after the event says nothing of it."""
-    if isinstance(event, (Raised, StopperAnswered)) and event.failure is not None:
-        return event.failure
-    if after.error is not None:
-        return after.error
-    cause = event.cause if isinstance(event, Exited) else type(event).__name__
-    place = before.place
-    return Failure(
-        kind="lost",
-        type_name="WorkerLost",
-        message=f"the worker process {place.pid} {cause}",
-        pid=place.pid or None,
-        hostname=place.hostname,
-    )
 
 
 def main(

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.growing import replace_file
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.projections import replace_file
 from holdfast.experiment.records import unpack
 from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
 from holdfast.scheduler.events import Begun, ExperimentSpec

@@ -2,8 +2,8 @@
 
 It is told what to do over a connection and answers when it is done:
 
-    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", trial, folder]
-              ["sweep", trial, folder, [gone, ...]]  ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
+    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", trial, [folder, ...]]
+              ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
     answers:  ["opened"]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
               ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
 
@@ -148,16 +148,15 @@ class Keeper:
         async with self._slots:
             await self._store.put(key, self._orders.root / key)
 
-    async def discard(self, folder: str) -> None:
-        """Remove a superseded checkpoint; from storage once a published head names it no more."""
-        await asyncio.to_thread(remove_tree, self._orders.root / folder)
-        self._progress.doomed.append(folder)
+    def doom(self, folders: list[str]) -> None:
+        """From storage they go once a head that names them no more is published."""
+        if self._store is not None:
+            self._progress.doomed += folders
 
-    async def sweep(self, folder: str, gone: list[str]) -> None:
-        """Remove those of the superseded checkpoints that a crash left."""
-        for name in gone:
-            if (self._orders.root / folder / name).exists():
-                await self.discard(f"{folder}/{name}")
+    async def discard(self, folders: list[str]) -> None:
+        """Remove superseded checkpoints; one that is gone already is fine."""
+        for folder in folders:
+            await asyncio.to_thread(remove_tree, self._orders.root / folder)
 
     async def fetch(self, folder: str) -> None:
         """Bring a checkpoint from storage to the local tree, whole.
@@ -365,12 +364,13 @@ class KeeperProcess:
             case ["commit", str(trial_id), int(index), str(folder)]:
                 keeper = self._opened()
                 self._in_lane(trial_id, folder, lambda: keeper.commit(trial_id, index, folder))
-            case ["discard", str(trial_id), str(folder)]:
+            case ["discard", str(trial_id), list(folders)]:
                 keeper = self._opened()
-                self._in_lane(trial_id, f"remove {folder}", lambda: keeper.discard(folder))
-            case ["sweep", str(trial_id), str(folder), list(gone)]:
-                keeper = self._opened()
-                self._in_lane(trial_id, f"sweep {folder}", lambda: keeper.sweep(folder, gone))
+                # Before the lane is free: a publication that was ordered later counts on it.
+                keeper.doom(folders)
+                self._in_lane(
+                    trial_id, f"remove {folders[0]}", lambda: keeper.discard(folders)
+                )
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:

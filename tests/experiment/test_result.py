@@ -16,13 +16,17 @@ from holdfast.experiment.placeholders import NamedObject, StoredObject
 from holdfast.experiment.ranking import NoBestResult, PandasMissing
 from holdfast.experiment.result import Result, ResultNotFound
 from holdfast.experiment.trial_folder import DamagedRows
+from holdfast.scheduler.events import EndOrdered, Exited, Resumed
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
+from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque, Ref
+
+ONE_RETRY = FailureConfig(max_failures=1)
 
 
 @pytest.fixture
@@ -106,10 +110,8 @@ def test_metrics_of_a_trial_that_never_reported_are_what_is_known(run: RecordedE
     }
 
 
-def test_metrics_of_a_rolled_back_attempt_are_those_that_result_json_kept(
-    run_with_retries: RecordedExperiment,
-) -> None:
-    run = run_with_retries
+def test_metrics_of_a_rolled_back_attempt_are_those_that_result_json_kept(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp", failure=ONE_RETRY)
     trial_id = run.begin()
     run.report(trial_id, {"loss": 0.5}, checkpoint="committed")
     run.report(trial_id, {"loss": 0.1})
@@ -117,18 +119,10 @@ def test_metrics_of_a_rolled_back_attempt_are_those_that_result_json_kept(
     run.start(trial_id)
     run.fail(trial_id)
     run.write_files()
+    run.close()
     metrics = result_of(run, trial_id).metrics
     assert metrics is not None
     assert (metrics["loss"], metrics["training_iteration"]) == (0.5, 1)
-
-
-@pytest.fixture
-def run_with_retries(tmp_path: Path) -> Iterator[RecordedExperiment]:
-    from holdfast.trial.config import FailureConfig
-
-    recorded = RecordedExperiment(tmp_path / "retried", failure=FailureConfig(max_failures=1))
-    yield recorded
-    recorded.close()
 
 
 def test_the_dataframe_has_a_line_for_each_iteration(run: RecordedExperiment) -> None:
@@ -266,10 +260,9 @@ def test_the_error_carries_facts_whichever_way_it_is_read(run: RecordedExperimen
     assert (read.failure.pid, read.failure.hostname) == (1001, "host")
 
 
-def test_a_trial_that_went_on_after_a_failure_has_no_error(
-    run_with_retries: RecordedExperiment,
-) -> None:
-    run = run_with_retries
+@pytest.mark.parametrize("step_s", [1.0, 0.0])
+def test_a_trial_that_went_on_after_a_failure_has_no_error(tmp_path: Path, step_s: float) -> None:
+    run = RecordedExperiment(tmp_path / "exp", step_s=step_s, failure=ONE_RETRY)
     trial_id = run.begin()
     run.report(trial_id, {"loss": 0.5})
     run.fail(trial_id)
@@ -277,24 +270,37 @@ def test_a_trial_that_went_on_after_a_failure_has_no_error(
     run.report(trial_id, {"loss": 0.4})
     run.finish(trial_id)
     run.write_files()
+    run.close()
     assert (run.folder(trial_id) / "error.txt").exists()
     assert result_of(run, trial_id).error is None
     assert Result.from_path(run.folder(trial_id)).error is None
 
 
-def test_a_retry_that_fails_before_it_reports_is_an_error(
-    run_with_retries: RecordedExperiment,
-) -> None:
-    run = run_with_retries
+@pytest.mark.parametrize("step_s", [1.0, 0.0])
+def test_a_retry_that_fails_before_it_reports_is_an_error(tmp_path: Path, step_s: float) -> None:
+    run = RecordedExperiment(tmp_path / "exp", step_s=step_s, failure=ONE_RETRY)
     trial_id = run.begin()
     run.report(trial_id, {"loss": 0.5}, checkpoint="committed")
     run.fail(trial_id, "OSError", "first")
     run.start(trial_id)
     run.fail(trial_id, "OSError", "second")
     run.write_files()
+    run.close()
     for result in (result_of(run, trial_id), Result.from_path(run.folder(trial_id))):
         assert result.error is not None
         assert result.error.failure.message == "second"
+
+
+def test_a_failure_after_an_interrupted_attempt_is_an_error(run: RecordedExperiment) -> None:
+    trial_id = run.begin()
+    run.report(trial_id, {"loss": 0.5}, checkpoint="committed")
+    run.add(EndOrdered(reason="interrupt"))
+    run.add(Exited(trial_id=trial_id, attempt=1, cause="ended"))
+    run.add(Resumed(epoch=2, capacity={"CPU": 1}))
+    run.start(trial_id)
+    run.fail(trial_id)
+    run.write_files()
+    assert Result.from_path(run.folder(trial_id)).error is not None
 
 
 def test_an_object_in_the_config_is_a_placeholder_that_loads_when_asked(

@@ -22,7 +22,7 @@ from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Ref
+from holdfast.trial.values import Opaque, Ref
 
 NAN, INF = math.nan, math.inf
 
@@ -311,8 +311,9 @@ def test_errors_are_counted_and_listed(run: RecordedExperiment) -> None:
 
 def test_a_failure_that_is_tried_again_is_no_error_of_the_trial(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=1))
-    run.fail(run.begin())
+    run.fail(run.begin(), exits=False)
     grid = grid_of(run)
+    assert run.trial("d2a66_00000").error is not None
     assert grid.errors == []
     assert grid[0].error is None
     run.close()
@@ -330,6 +331,24 @@ def test_configs_have_the_users_objects_where_fit_resolves_them(run: RecordedExp
     grid = grid_of(run, resolve_config=lambda config: {**config, "encoder": encoder})
     assert grid[0].config == {"encoder": encoder}
     assert grid.get_dataframe()["config/encoder"][0] is encoder
+
+
+def test_what_fit_cannot_resolve_is_a_placeholder(run: RecordedExperiment) -> None:
+    run.begin({"model": Opaque(pickled=b"", summary="Model")})
+    config = grid_of(run, resolve_config=dict)[0].config
+    assert config is not None
+    assert repr(config["model"]) == "<model: a stored Model, load() unpickles it>"
+
+
+def test_the_dataframe_has_the_resolved_config_and_not_that_of_the_rows(
+    run: RecordedExperiment,
+) -> None:
+    trial_id = run.begin({"encoder": Ref(path=("encoder",), index=None, summary="dict")})
+    run.report(trial_id, {"loss": 1.0})
+    run.write_files()
+    grid = grid_of(run, resolve_config=lambda _: {"encoder": {"size": 3}})
+    frame = grid.get_dataframe("loss", "min")
+    assert [name for name in frame.columns if name.startswith("config")] == ["config/encoder/size"]
 
 
 def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:

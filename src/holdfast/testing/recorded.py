@@ -30,14 +30,17 @@ _TRACEBACK = """Traceback (most recent call last):
 class RecordedExperiment:
     """Writes the journal through the machine, and everything else through the scribe.
 
-    Each event happens a second after the one before. `spec` are fields of ExperimentSpec.
+    Each event happens `step_s` after the one before. `spec` are fields of ExperimentSpec.
     """
 
-    def __init__(self, root: Path, *, run: str = "d2a66", **spec: Any) -> None:
+    def __init__(
+        self, root: Path, *, run: str = "d2a66", step_s: float = 1.0, **spec: Any
+    ) -> None:
         self.layout = Layout(root)
         self.machine = Machine()
         self.now = _BEGAN
         self._run = run
+        self._step_s = step_s
         self._journal = Journal(self.layout.journal, fresh=True)
         self.layout.lock.touch()
         self._made = 0
@@ -59,7 +62,7 @@ class RecordedExperiment:
 
     def add(self, event: Event) -> None:
         """Append to the journal and hand to the machine."""
-        self.now += 1
+        self.now += self._step_s
         self._journal.append([pack(event, self.now)])
         self.machine.handle(event, now=self.now)
 
@@ -114,7 +117,7 @@ class RecordedExperiment:
                 attempt=trial.attempt,
                 iteration=trial.iteration + 1,
                 metrics=metrics,
-                timestamp=self.now + 1,
+                timestamp=self.now + self._step_s,
                 time_this_iter_s=0.5,
                 time_total_s=trial.time_total_s + 0.5,
                 checkpoint=record,
@@ -130,7 +133,14 @@ class RecordedExperiment:
         self.add(Returned(trial_id=trial_id, attempt=attempt))
         self.add(Exited(trial_id=trial_id, attempt=attempt, cause="ended"))
 
-    def fail(self, trial_id: str, type_name: str = "ValueError", message: str = "oh no") -> None:
+    def fail(
+        self,
+        trial_id: str,
+        type_name: str = "ValueError",
+        message: str = "oh no",
+        *,
+        exits: bool = True,
+    ) -> None:
         """The function raises and the worker ends; the machine says whether it is tried again."""
         trial = self.trial(trial_id)
         failure = Failure(
@@ -142,7 +152,8 @@ class RecordedExperiment:
             hostname=trial.place.hostname,
         )
         self.add(Raised(trial_id=trial_id, attempt=trial.attempt, failure=failure))
-        self.add(Exited(trial_id=trial_id, attempt=trial.attempt, cause="ended"))
+        if exits:
+            self.add(Exited(trial_id=trial_id, attempt=trial.attempt, cause="ended"))
 
     def write_files(self, *, snapshot: bool = False) -> None:
         """Let the scribe write the trials' files, and a snapshot if wanted."""

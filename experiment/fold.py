@@ -1,0 +1,73 @@
+"""Reading the journal through a machine, and what each event means for its trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.experiment.records import unpack
+from holdfast.scheduler.events import (
+    Begun,
+    Event,
+    Exited,
+    Raised,
+    Resumed,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import Position, read
+from holdfast.trial.errors import Failure
+from holdfast.trial.trial import Trial
+
+
+class Fold:
+    """A machine, and how far it has read the journal."""
+
+    def __init__(self, machine: Machine, position: Position, begun_at: float = 0.0) -> None:
+        self.machine = machine
+        self.position = position
+        self.begun_at = begun_at
+        self.last_start = 0
+        self.last_payload = b""
+
+    def run(
+        self, journal: Path, stop: Position | None
+    ) -> Iterator[tuple[Event, float, Trial | None]]:
+        """Each event, its time and its trial before it; the machine has then taken it in."""
+        trials = self.machine.trials
+        for payload, position in read(journal, self.position, stop):
+            event, now = unpack(payload)
+            before = trials.get(subject_of(event) or "")
+            self.machine.handle(event, now=now)
+            if isinstance(event, (Begun, Resumed)):
+                self.begun_at = now
+            known = self.position
+            self.last_start = known.offset if known.segment == position.segment else 0
+            self.last_payload, self.position = payload, position
+            yield event, now, before
+
+
+def subject_of(event: Event) -> str | None:
+    """The trial that an event is about."""
+    if isinstance(event, Suggested):
+        return event.spec.trial_id
+    return getattr(event, "trial_id", None)
+
+
+def failure_of(event: Event, before: Trial, after: Trial) -> Failure:
+    """Why the attempt ended. The machine may have launched the next one already, and then the
+    trial after the event says nothing of it."""
+    if isinstance(event, (Raised, StopperAnswered)) and event.failure is not None:
+        return event.failure
+    if after.error is not None:
+        return after.error
+    cause = event.cause if isinstance(event, Exited) else type(event).__name__
+    place = before.place
+    return Failure(
+        kind="lost",
+        type_name="WorkerLost",
+        message=f"the worker process {place.pid} {cause}",
+        pid=place.pid or None,
+        hostname=place.hostname,
+    )

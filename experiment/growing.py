@@ -1,0 +1,200 @@
+"""Files that grow at their end and can be cut back: lines, a table, TensorBoard's curves.
+
+None stays open: opening one for a batch of rows costs 10 us, and a thousand trials would need
+4,000 handles. None is forced to the disk: the journal can write them again.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from holdfast.experiment import tensorboard
+from holdfast.experiment.layout import EVENTS_PREFIX
+from holdfast.experiment.rows import flatten_row
+from holdfast.syncer.durable import TEMPORARY
+
+# Users' scripts may write event files of their own into the same directory: these are ours.
+EVENTS_SUFFIX = ".holdfast"
+
+
+class Changed(OSError):
+    """A file is not as it was left: something else has written, cut or removed it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ESTALE, "changed by something else than holdfast", path)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a report says, with its iteration and its time (seconds since the epoch)."""
+
+    values: dict[str, Any]
+    iteration: int
+    at: float
+
+
+class Growing:
+    """A file that grows at its end, and of which the size is known."""
+
+    __slots__ = ("path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size = 0
+
+    def append(self, data: bytes) -> None:
+        """Raises OSError, Changed where the file has another length than it was left with."""
+        if not data:
+            return
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_TRUNC
+        descriptor = os.open(self.path, flags, 0o644)
+        try:
+            if self.size and os.fstat(descriptor).st_size != self.size:
+                raise Changed(self.path)
+            self._write(descriptor, memoryview(data))
+        finally:
+            os.close(descriptor)
+        self.size += len(data)
+
+    def _write(self, descriptor: int, data: memoryview) -> None:
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+        except OSError:
+            with suppress(OSError):  # a full disk shall not leave half a line to readers
+                os.ftruncate(descriptor, self.size)
+            raise
+
+    def cut(self, size: int) -> None:
+        """Leave the first `size` bytes: a reader sees the old file or the new one, whole."""
+        if size == self.size:
+            return
+        if size:
+            replace_file(self.path, self.head(size))
+        else:
+            unlink(self.path)
+        self.size = size
+
+    def head(self, size: int) -> bytes:
+        """Raises Changed where the file has no such beginning any more."""
+        with open(self.path, "rb") as file:
+            data = file.read(size)
+        if len(data) != size:
+            raise Changed(self.path)
+        return data
+
+
+class Table(Growing):
+    """progress.csv: a metric that appears late adds a column, and no row loses one."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.columns: dict[str, None] = {}
+        self.rows = 0
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        flat = [flatten_row(row) for row in rows]
+        known = len(self.columns)
+        for row in flat:
+            if not row.keys() <= self.columns.keys():
+                self.columns.update(dict.fromkeys(row))
+        if self.rows and len(self.columns) > known:
+            self._rewrite(self.rows)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if not self.rows:
+            writer.writerow(self.columns)
+        writer.writerows([[row.get(name) for name in self.columns] for row in flat])
+        self.append(text.getvalue().encode())
+        self.rows += len(flat)
+
+    def keep(self, rows: int) -> None:
+        """Leave the first `rows` rows."""
+        if not rows:
+            self.cut(0)
+            self.columns.clear()
+        elif rows != self.rows:
+            self._rewrite(rows)
+        self.rows = rows
+
+    def _rewrite(self, rows: int) -> None:
+        csv.field_size_limit(1 << 30)  # a list of a thousand numbers is a cell like any other
+        reader = csv.reader(io.StringIO(self.head(self.size).decode(), newline=""))
+        narrow = len(next(reader))
+        padding = [""] * (len(self.columns) - narrow)
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(self.columns)
+        writer.writerows([*row, *padding] for row in islice(reader, rows))
+        data = text.getvalue().encode()
+        replace_file(self.path, data)
+        self.size = len(data)
+
+
+class Curves(Growing):
+    """The event file of TensorBoard, made with the first row."""
+
+    __slots__ = ("_folder", "_named_at")
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._folder = folder
+        self._named_at = 0
+
+    def add(self, config: Mapping[str, Any], rows: Sequence[Row], ending: bytes = b"") -> None:
+        parts = [tensorboard.scalars(row.values, row.iteration, row.at) for row in rows]
+        parts.append(ending)
+        if not self.size and rows:
+            began = rows[0].at
+            self.path = self._named(began)
+            parts = [tensorboard.opening(began), tensorboard.session_start(config, began), *parts]
+        self.append(b"".join(parts))
+
+    def restart(self, size: int, now: float) -> None:
+        """Keep `size` bytes under a newer name: a TensorBoard that runs reads files in turn and
+        only forwards, so it takes no notice of one that becomes shorter."""
+        if size == self.size:
+            return
+        old = self.path
+        if size:
+            kept = self.head(size)
+            self.path = self._named(now)
+            replace_file(self.path, kept)
+        unlink(old)
+        self.size = size
+
+    def _named(self, now: float) -> str:
+        self._named_at = max(int(now), self._named_at + 1)
+        name = f"{EVENTS_PREFIX}{self._named_at}.{socket.gethostname()}{EVENTS_SUFFIX}"
+        return f"{self._folder}/{name}"
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """A reader sees the old file or the new one, whole; a power cut may lose both."""
+    temporary = f"{os.path.dirname(path)}/{TEMPORARY}{secrets.token_hex(8)}"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        unlink(temporary)
+        raise
+
+
+def unlink(path: str) -> None:
+    """Remove the file if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
