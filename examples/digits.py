@@ -100,7 +100,8 @@ def main() -> None:
     shown = ", ".join(f"{key}={value}" for key, value in best.config.items())
     print(f"Best config: {shown}")
     print(f"Validation accuracy {best.metrics['accuracy']:.4f} at the end of its training")
-    print(f"Test accuracy of its best checkpoint (epoch {epoch}): {model.score(test_x, test_y):.4f}")
+    accuracy = model.score(test_x, test_y)
+    print(f"Test accuracy of its best checkpoint (epoch {epoch}): {accuracy:.4f}")
     print(f"Results: {results.experiment_path}")
 
 

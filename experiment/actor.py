@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import signal
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.experiment.job import Assignment
@@ -181,5 +180,3 @@ def _record(plain: Any) -> CheckpointRecord:
         files=int(plain["files"]),
         size_bytes=int(plain["size_bytes"]),
     )
-
-

@@ -88,9 +88,7 @@ class Archive:
         if oldest >= now and not self._trouble:
             return None
         pending = sum(item.size_bytes for item in self._waiting.values())
-        return StorageAge(
-            oldest_s=now - oldest, pending_bytes=pending, trouble=self._trouble
-        )
+        return StorageAge(oldest_s=now - oldest, pending_bytes=pending, trouble=self._trouble)
 
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         key = (spec.trial_id, record.index)

@@ -25,7 +25,7 @@ from holdfast.experiment.controller import Controller, Parts, StopFunction
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.pickling import dumps
+from holdfast.experiment.pickling import dumps, users_config
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.recovery import lost_checkpoints
 from holdfast.experiment.rows import result_metrics, result_row
@@ -45,7 +45,6 @@ from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import fold_values
 
 ENTRY = "holdfast.experiment.host:HOST"
 SCRIBE = "holdfast.experiment.scribe_process:main"
@@ -211,7 +210,10 @@ class Run:
             )
         )
         for event in lost:
-            self.tell(f"trial {event.trial_id} does not resume from checkpoint {event.index}: {event.reason}")
+            self.tell(
+                f"trial {event.trial_id} does not resume from checkpoint {event.index}: "
+                f"{event.reason}"
+            )
         return [*lost, plan.first]
 
     def _environ(self) -> dict[str, str]:
@@ -256,7 +258,7 @@ class Run:
             trainable_name=plan.spec.trainable,
             experiment_path=plan.location.path,
             local_experiment_path=str(plan.layout.root),
-            config_of=lambda spec: fold_values(spec.config, plan.job.param_space),
+            config_of=lambda spec: users_config(spec.config, plan.job.param_space),
             row_of=_newest_row,
             checkpoint_of=lambda spec, record: Checkpoint(
                 str(plan.layout.checkpoint(spec, record))

@@ -115,7 +115,8 @@ class Controller:
         budget_s = self.machine.spec.time_budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
-            order = EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is spent")
+            message = f"the time budget of {budget_s:g} s is spent"
+            order = EndOrdered(reason="budget", message=message)
             self._budget = self._loop.call_later(left_s, self.post, order)
 
     def _sweep(self) -> None:
@@ -237,15 +238,13 @@ class Controller:
     async def _fetch_and_launch(
         self, effect: Launch, trial: Trial, checkpoint: CheckpointRecord
     ) -> None:
-        """A checkpoint that cannot be had is dropped, and the trial goes on from the one before."""
+        """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
         problem = await self._archive().fetch(trial.spec, checkpoint)
         if not problem:
             self._start(effect, trial)
             return
         self._parts.warn(f"trial {trial.trial_id}: {checkpoint.dirname} is lost: {problem}")
-        self.post(
-            CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem)
-        )
+        self.post(CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem))
         failure = Failure(kind="lost", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
         self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))
@@ -333,5 +332,3 @@ class Controller:
             task.cancel()
         self._search.close()
         self._stopper.close()
-
-

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.experiment import wrap
-from holdfast.experiment.analysis import ExperimentAnalysis, ReadExperiment
+from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Plan, Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
-from holdfast.experiment.pickling import dumps
+from holdfast.experiment.pickling import dumps, users_config
 from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
 from holdfast.experiment.progress import (
     ProgressView,
@@ -28,6 +28,7 @@ from holdfast.experiment.progress import (
     in_notebook,
 )
 from holdfast.experiment.proposer import Naming, Proposer
+from holdfast.experiment.reading import ReadExperiment
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.reporters import ProgressReporter
 from holdfast.experiment.request import Request
@@ -55,7 +56,6 @@ from holdfast.trial.errors import (
 )
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
-from holdfast.trial.values import fold_values
 from holdfast.trial.variants import describe
 
 
@@ -101,7 +101,7 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
-            resolve_config=lambda config: fold_values(config, request.param_space),
+            resolve_config=lambda config: users_config(config, request.param_space),
         )
     )
 
@@ -287,9 +287,7 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
         mode=request.tune.mode,
     )
     trials = run.machine.trials
-    view = ReporterView(
-        reporter, Views(run.surroundings()), lambda: list(trials.values()), lines
-    )
+    view = ReporterView(reporter, Views(run.surroundings()), lambda: list(trials.values()), lines)
     return UnfailingView(view, sys.stderr)
 
 
@@ -324,6 +322,6 @@ def _unsaved(run: Run, plan: Plan) -> TuneError:
 
 
 def _unique_name(trainable: Any) -> str:
-    """As Ray names them: the trainable and the local time; a suffix makes two of a second differ."""
+    """As Ray names them, the trainable and the local time; a suffix parts two of a second."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     return f"{wrap.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"

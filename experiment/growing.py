@@ -147,12 +147,13 @@ class Table(Growing):
 class Curves(Growing):
     """The event file of TensorBoard, made with the first row."""
 
-    __slots__ = ("_folder", "_named_at")
+    __slots__ = ("_emptied", "_folder", "_named_at")
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self._folder = folder
         self._named_at = 0
+        self._emptied = ""
 
     def add(self, config: Mapping[str, Any], rows: Sequence[Row], ending: bytes = b"") -> None:
         parts = [tensorboard.scalars(row.values, row.iteration, row.at) for row in rows]
@@ -164,16 +165,21 @@ class Curves(Growing):
         self.append(b"".join(parts))
 
     def restart(self, size: int, now: float) -> None:
-        """Keep `size` bytes under a newer name: a TensorBoard that runs reads files in turn and
-        only forwards, so it takes no notice of one that becomes shorter."""
+        """Keep `size` bytes, under a newer name: a TensorBoard that runs reads files in turn.
+
+        The old one becomes empty and goes at the next restart. If it went now, a running
+        TensorBoard would not find the file it is at, and look for no newer one.
+        """
         if size == self.size:
             return
-        old = self.path
+        kept, old = self.head(size), self.path
+        if self._emptied:
+            unlink(self._emptied)
         if size:
-            kept = self.head(size)
             self.path = self._named(now)
             replace_file(self.path, kept)
-        unlink(old)
+        os.truncate(old, 0)
+        self._emptied = old
         self.size = size
 
     def _named(self, now: float) -> str:

@@ -18,13 +18,14 @@ from typing import Any, TextIO
 from holdfast.experiment import session as sessions
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.pickling import users_config
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import threads
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.errors import Failure
-from holdfast.trial.values import Opaque, fold_values, from_plain, replace_leaves
+from holdfast.trial.values import from_plain
 
 
 class TrialHost:
@@ -102,18 +103,7 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
 
 def config_of(session: Session) -> dict[str, Any]:
     """The trial's config with the user's own objects in place."""
-    config = fold_values(from_plain(session.assignment.config), session.job.param_space)
-    loaded: dict[str, Any] = replace_leaves(config, lambda _path, leaf: _load(leaf))
-    return loaded
-
-
-def _load(leaf: Any) -> Any:
-    if not isinstance(leaf, Opaque):
-        return leaf
-    import cloudpickle
-
-    # The user's own object, which the controller of this experiment pickled.
-    return cloudpickle.loads(leaf.pickled)
+    return users_config(from_plain(session.assignment.config), session.job.param_space)
 
 
 def _drive(

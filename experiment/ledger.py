@@ -114,7 +114,7 @@ class Ledger:
                 done.cancel()
         except TimeoutError:
             told = (
-                f"result.json, progress.csv and snapshots were not complete after {deadline_s:g} s; "
+                f"result.json, progress.csv and snapshots were incomplete after {deadline_s:g} s; "
                 f"the journal is, and they are written again from it on a restore"
             )
             self._scribe.kill()

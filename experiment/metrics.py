@@ -28,8 +28,7 @@ def _key(key: object, above: str) -> str:
         return key
     inside = f" inside {above!r}" if above else ""
     raise InvalidMetrics(
-        f"the key {key!r}{inside} of the reported metrics is a {type(key).__name__}: "
-        f"use a string"
+        f"the key {key!r}{inside} of the reported metrics is a {type(key).__name__}: use a string"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.trial.errors import TuneError
+from holdfast.trial.values import Opaque, fold_values, replace_leaves
 
 _DEPTH = 4
 
@@ -32,6 +33,23 @@ def dumps(value: object, what: str) -> bytes:
             f"{error}). Create it inside the function, or in setup()"
         ) from error
     return data
+
+
+def users_config(config: Mapping[str, Any], param_space: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial's config as the user wrote it: the objects themselves for what stands for them.
+
+    Unpickles what the user's own search produced; call it only where the user's code runs.
+    """
+
+    def load(_path: object, leaf: Any) -> Any:
+        if not isinstance(leaf, Opaque):
+            return leaf
+        import cloudpickle
+
+        return cloudpickle.loads(leaf.pickled)
+
+    found: dict[str, Any] = replace_leaves(fold_values(config, param_space), load)
+    return found
 
 
 def _culprit(value: object, path: str, depth: int) -> tuple[str, object]:

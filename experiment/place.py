@@ -188,9 +188,7 @@ def open_for_restore(
     return Found(place=place, spec=beginning.spec, parent=parent, name=name)
 
 
-def _split_for(
-    path: str | os.PathLike[str], filesystem: object | None
-) -> tuple[str, str]:
+def _split_for(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
     if filesystem is None:
         return _split(path)
     parent, _, name = os.fspath(path).rstrip("/").rpartition("/")

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.experiment.pickling import dumps
+from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
-from holdfast.trial.values import Opaque, fold_values, format_tag, seal, summarize
+from holdfast.trial.values import Opaque, format_tag, seal, summarize
 from holdfast.trial.variants import Space, Variant, has_user_code
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
@@ -153,7 +153,7 @@ class Proposer:
     def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
         if isinstance(self._resources, PlacementGroupFactory):
             return self._resources
-        return self._resources(fold_values(config, self._param_space))
+        return self._resources(users_config(config, self._param_space))
 
 
 def _named(name: object, creator: str) -> str:
@@ -165,6 +165,3 @@ def _named(name: object, creator: str) -> str:
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:
     key = "/".join(str(part) for part in path)
     return Opaque(pickled=dumps(value, f"config[{key!r}]"), summary=summarize(value))
-
-
-

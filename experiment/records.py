@@ -9,7 +9,7 @@ import msgpack
 
 from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Event
-from holdfast.syncer.journal import Position, read
+from holdfast.syncer.journal import START, Position, read
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
@@ -25,7 +25,7 @@ def unpack(payload: bytes) -> tuple[Event, float]:
 
 
 def read_events(
-    journal: Path, start: Position = Position(), stop: Position | None = None
+    journal: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[Event, float, Position]]:
     """Event, time and end position of each record from `start` on."""
     for payload, position in read(journal, start, stop):

@@ -54,9 +54,7 @@ def recover(layout: Layout, policy: TrialScheduler | None = None) -> Recovered:
         machine, start = Machine(policy), Position(beginning.position.segment)
     for event, now, _ in read_events(layout.journal, start):
         machine.handle(event, now=now)
-    return Recovered(
-        machine=machine, begins=beginning.position.segment, notices=tuple(notices)
-    )
+    return Recovered(machine=machine, begins=beginning.position.segment, notices=tuple(notices))
 
 
 def lost_checkpoints(
@@ -92,7 +90,9 @@ def _broken(
         return ""
     if not same_boot:
         return f"{directory} was not on the disk yet when the machine went down"
-    sizes = [os.lstat(found.path).st_size for found in walk(directory, "restore") if not found.is_dir]
+    sizes = [
+        os.lstat(found.path).st_size for found in walk(directory, "restore") if not found.is_dir
+    ]
     if (len(sizes), sum(sizes)) != (record.files, record.size_bytes):
         return (
             f"{directory} has {len(sizes)} files of {sum(sizes)} bytes, reported were "

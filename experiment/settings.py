@@ -42,9 +42,7 @@ class Settings:
             chdir_to_trial_dir=_flag(environ, "RAY_CHDIR_TO_TRIAL_DIR", default=True),
             config_in_rows=_flag(environ, "HOLDFAST_CONFIG_IN_ROWS", default=True),
             tensorboard=_flag(environ, "HOLDFAST_TENSORBOARD", default=True),
-            strict_metric=not _flag(
-                environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False
-            ),
+            strict_metric=not _flag(environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False),
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
             fsync_period_s=_seconds(environ, "HOLDFAST_FSYNC_PERIOD_S", 1.0),
             snapshot_period_s=_seconds(environ, "HOLDFAST_SNAPSHOT_PERIOD_S", 10.0),

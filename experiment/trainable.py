@@ -155,4 +155,3 @@ class Trainable:
 
     def stop(self) -> None:
         self.cleanup()
-

@@ -83,9 +83,7 @@ class Tuner:
         return ResultGrid(ExperimentAnalysis(path, storage_filesystem=filesystem))
 
     @classmethod
-    def can_restore(
-        cls, path: str | os.PathLike[str], storage_filesystem: Any = None
-    ) -> bool:
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Whether there is an experiment at `path` that `restore` could take up.
 
         Raises StorageError if the storage does not answer.
@@ -110,8 +108,8 @@ class Tuner:
         """A Tuner whose `fit()` goes on with the experiment at `path`.
 
         Finished trials stay finished. Unfinished ones go on from their newest checkpoint, unless
-        `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`) or begin
-        again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
+        `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`), or
+        begin again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
         `param_space` with the same keys replaces the objects in it.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a `param_space` that differs.

@@ -14,8 +14,8 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to kill this process when the thread that started it ends (Linux).
 
-    Elsewhere the end of the connection to the parent does the same, a little later. A parent that is
-    gone already ends this process at once.
+    Elsewhere the end of the connection to the parent does the same, a little later. A parent that
+    is gone already ends this process at once.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -55,9 +55,7 @@ class Launcher(Protocol):
 class LocalLauncher:
     """Workers forked by a warm parent on this machine (see `holdfast.runtime.warm`)."""
 
-    def __init__(
-        self, *, environ: Mapping[str, str], inherited_fds: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, *, environ: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> None:
         """`inherited_fds` are held open by every process of this launcher until it ends."""
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
@@ -172,9 +170,7 @@ class LocalWorker:
         self._listener = listener
         self._launcher = launcher
         self._orphaned = False
-        self._link = Link(
-            sock, listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
-        )
+        self._link = Link(sock, listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER)
 
     def send(self, message: Message) -> None:
         self._link.send(message)
@@ -213,4 +209,3 @@ async def reaped(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         await loop.run_in_executor(None, process.wait)
-

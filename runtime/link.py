@@ -67,9 +67,7 @@ class Link:
                 self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
 
-    def _send_some(
-        self, data: memoryview, fds: Sequence[int]
-    ) -> tuple[memoryview, Sequence[int]]:
+    def _send_some(self, data: memoryview, fds: Sequence[int]) -> tuple[memoryview, Sequence[int]]:
         try:
             if fds:
                 sent = socket.send_fds(self._socket, [data], list(fds))

@@ -73,9 +73,7 @@ def unsafe_to_fork() -> list[str]:
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         return []
-    names = [
-        (task / "comm").read_text().strip() for task in tasks.iterdir() if task.name != own
-    ]
+    names = [(task / "comm").read_text().strip() for task in tasks.iterdir() if task.name != own]
     return [name for name in names if name not in FORK_SAFE]
 
 

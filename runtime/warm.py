@@ -2,7 +2,8 @@
 
 It speaks with the controller over one socket:
 
-    controller: ["load", entry, payload]  ["fork", worker] + a file descriptor  ["signal", worker, n]
+    controller: ["load", entry, payload]  ["signal", worker, n]
+                ["fork", worker] and with it a file descriptor
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
                 ["forked", worker, pid]  ["exited", worker, pid, status]
 
@@ -140,7 +141,7 @@ class WarmParent:
         self._spawns = bool(unsafe) or not threads.fork_works()
         if self._spawns:
             self._entry_name = name
-            self._payload = tempfile.TemporaryFile()
+            self._payload = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as we are
             self._payload.write(payload)
             self._payload.flush()
         self._tell(["ready", self._spawns, ", ".join(unsafe)])

@@ -165,7 +165,9 @@ def decode(record: list[Any]) -> tuple[Event, float]:
         name, now, plain = record
         kind = EVENTS[name]
     except (KeyError, TypeError, ValueError) as error:
-        raise UnknownRecord(f"not an event of this version of holdfast: {record!r:.200}") from error
+        raise UnknownRecord(
+            f"not an event of this version of holdfast: {record!r:.200}"
+        ) from error
     return cast(Event, _build(kind, plain)), now
 
 

@@ -95,9 +95,7 @@ class Machine:
 
     def __init__(self, policy: TrialScheduler | None = None) -> None:
         self.policy = policy or FIFOScheduler()
-        self.spec: ExperimentSpec = ExperimentSpec(
-            experiment_id="", run="", trainable="", seed=0
-        )
+        self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
         self.trials: dict[str, Trial] = {}
         self.capacity = Capacity({})
         self.epoch = 1

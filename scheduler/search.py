@@ -76,6 +76,4 @@ def _seed_from(state: Any) -> int | None:
         method = getattr(state, draw, None)
         if callable(method):
             return int(method(0, 2**31 - 1))
-    raise InvalidConfig(
-        f"random_state must be a whole number or a NumPy generator, not {state!r}"
-    )
+    raise InvalidConfig(f"random_state must be a whole number or a NumPy generator, not {state!r}")

@@ -1,9 +1,9 @@
 """The journal: an append-only list of records, whole or absent, in numbered segments.
 
-A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment begins with eight bytes
-of magic and version. `append` is one `write` for all the records of a turn of the loop: when it
-returns, no death of a process loses them. `sync` makes them outlive a power cut. What a crash left
-torn at the end is cut off, and told, when the journal is next opened for writing.
+A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment begins with eight
+bytes of magic and version. `append` is one `write` for all the records of a turn of the loop: when
+it returns, no death of a process loses them. `sync` makes them outlive a power cut. What a crash
+left torn at the end is cut off, and told, when the journal is next opened for writing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Position:
 
     segment: int = 0
     offset: int = 0
+
+
+START = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def read_segment(
 
 
 def read(
-    directory: Path, start: Position = Position(), stop: Position | None = None
+    directory: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[bytes, Position]]:
     """Payload and end position of each record from `start` to `stop`.
 
@@ -215,11 +218,10 @@ class Journal:
         """Put aside everything from the first unreadable byte on; return the sound segments."""
         for at, number in enumerate(known):
             path = self.directory / segment_name(number)
-            end = len(MAGIC)
-            for _, end in read_segment(self.directory, number):
-                pass
+            ends = [end for _, end in read_segment(self.directory, number)]
+            end = ends[-1] if ends else len(MAGIC)
             size = path.stat().st_size
-            whole = size >= end and path.open("rb").read(len(MAGIC)) == MAGIC
+            whole = size >= end and _begins_well(path)
             if whole and size == end and (at == 0 or known[at - 1] == number - 1):
                 continue
             keep = whole and (at == 0 or known[at - 1] == number - 1)
@@ -240,6 +242,11 @@ class Journal:
         self.cuts.append(
             Cut(segment=path.name, offset=offset, size_bytes=len(data), kept_as=aside.name)
         )
+
+
+def _begins_well(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 # macOS has no fdatasync; its fsync does as much.

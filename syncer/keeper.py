@@ -2,8 +2,9 @@
 
 It is told what to do over a connection and answers when it is done:
 
-    told:     ["open", pickled Orders]  ["commit", trial, index, folder]  ["discard", trial, [folder, ...]]
-              ["publish", sealed, begins]  ["fetch", ticket, folder]  ["close", deadline_s]
+    told:     ["open", pickled Orders]  ["commit", trial, index, folder]
+              ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
+              ["publish", sealed, begins]  ["close", deadline_s]
     answers:  ["opened"]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
               ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
 
@@ -368,9 +369,7 @@ class KeeperProcess:
                 keeper = self._opened()
                 # Before the lane is free: a publication that was ordered later counts on it.
                 keeper.doom(folders)
-                self._in_lane(
-                    trial_id, f"remove {folders[0]}", lambda: keeper.discard(folders)
-                )
+                self._in_lane(trial_id, f"remove {folders[0]}", lambda: keeper.discard(folders))
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:

@@ -138,19 +138,8 @@ class RunConfig:
             if part is None:
                 object.__setattr__(self, name, kind())
             else:
-                _require(
-                    isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}"
-                )
-        name = self.name
-        _require(
-            name is None or (isinstance(name, str) and name not in ("", ".", "..")),
-            f"name must be a non-empty string, not {name!r}",
-        )
-        _require(
-            name is None or not any(sign in name for sign in "/\\\0"),
-            f"name is one folder of the storage path and cannot hold a slash: {name!r}. "
-            f"Put the folders above it into storage_path",
-        )
+                _require(isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}")
+        self._check_name()
         _require(
             self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
         )
@@ -161,6 +150,18 @@ class RunConfig:
                 isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
                 f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
             )
+
+    def _check_name(self) -> None:
+        name = self.name
+        _require(
+            name is None or (isinstance(name, str) and name not in ("", ".", "..")),
+            f"name must be a non-empty string, not {name!r}",
+        )
+        _require(
+            name is None or not any(sign in name for sign in "/\\\0"),
+            f"name is one folder of the storage path and cannot hold a slash: {name!r}. "
+            f"Put the folders above it into storage_path",
+        )
 
     def _check_stop(self) -> None:
         stop = self.stop
@@ -201,8 +202,8 @@ class TuneConfig:
     """What is optimized, and how trials are chosen and scheduled.
 
     `metric`/`mode` ("max" or "min") name the goal. `num_samples`: repeats of the grid, -1 for
-    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most so
-    many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
+    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most
+    so many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
     timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
     process that already exists.
 
@@ -278,6 +279,4 @@ class ResumeConfig:
     def __post_init__(self) -> None:
         for name in ("finished", "unfinished", "errored"):
             value = getattr(self, name)
-            _require(
-                value in RESUME_TYPES, f"{name} must be one of {RESUME_TYPES}, not {value!r}"
-            )
+            _require(value in RESUME_TYPES, f"{name} must be one of {RESUME_TYPES}, not {value!r}")

@@ -169,6 +169,8 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         time_total_s=time_s,
         time_at_start_s=time_s,
         time_at_checkpoint_s=time_s,
+        # A row beyond the checkpoint is rolled back with its iteration.
+        row=trial.row if iteration == trial.iteration else None,
         error=None,
         place=Place(),
     )

@@ -69,9 +69,9 @@ class Trial:
 
     `attempt` counts starts from 1. `iteration` is that of the newest accepted report of this
     attempt, `resumed_from` the iteration of the checkpoint that it began with (0: none).
-    `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was when
-    the attempt began, `time_at_checkpoint_s` at the newest checkpoint. `row` are the metrics that
-    were reported last.
+    `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was
+    when the attempt began, `time_at_checkpoint_s` at the newest checkpoint. `row` are the metrics
+    that were reported last.
     `failures` counts against `FailureConfig.max_failures`.
     """
 

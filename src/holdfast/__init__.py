@@ -9,7 +9,11 @@ from holdfast.lazy import lazy
 if TYPE_CHECKING:
     from holdfast.experiment.cluster import (
         init as init,
+    )
+    from holdfast.experiment.cluster import (
         is_initialized as is_initialized,
+    )
+    from holdfast.experiment.cluster import (
         shutdown as shutdown,
     )
 

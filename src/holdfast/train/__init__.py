@@ -10,15 +10,27 @@ if TYPE_CHECKING:
     from holdfast.experiment.result import Result as Result
     from holdfast.experiment.session import (
         get_checkpoint as get_checkpoint,
+    )
+    from holdfast.experiment.session import (
         get_context as get_context,
+    )
+    from holdfast.experiment.session import (
         report as report,
+    )
+    from holdfast.experiment.session import (
         staging_directory as staging_directory,
     )
     from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.config import (
         CheckpointConfig as CheckpointConfig,
+    )
+    from holdfast.trial.config import (
         FailureConfig as FailureConfig,
+    )
+    from holdfast.trial.config import (
         RunConfig as RunConfig,
+    )
+    from holdfast.trial.config import (
         SyncConfig as SyncConfig,
     )
 

@@ -10,53 +10,106 @@ if TYPE_CHECKING:
     from holdfast.experiment.analysis import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.experiment.callbacks import (
         Callback as Callback,
+    )
+    from holdfast.experiment.callbacks import (
         LoggerCallback as LoggerCallback,
     )
     from holdfast.experiment.reporters import (
         CLIReporter as CLIReporter,
+    )
+    from holdfast.experiment.reporters import (
         JupyterNotebookReporter as JupyterNotebookReporter,
+    )
+    from holdfast.experiment.reporters import (
         ProgressReporter as ProgressReporter,
     )
     from holdfast.experiment.result import Result as Result
     from holdfast.experiment.result_grid import ResultGrid as ResultGrid
     from holdfast.experiment.session import (
         TuneContext as TuneContext,
+    )
+    from holdfast.experiment.session import (
         get_checkpoint as get_checkpoint,
+    )
+    from holdfast.experiment.session import (
         get_context as get_context,
+    )
+    from holdfast.experiment.session import (
         report as report,
+    )
+    from holdfast.experiment.session import (
         staging_directory as staging_directory,
     )
     from holdfast.experiment.trainable import Trainable as Trainable
     from holdfast.experiment.tuner import Tuner as Tuner
     from holdfast.experiment.wrap import (
         register_trainable as register_trainable,
+    )
+    from holdfast.experiment.wrap import (
         with_parameters as with_parameters,
+    )
+    from holdfast.experiment.wrap import (
         with_resources as with_resources,
     )
     from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.config import (
         CheckpointConfig as CheckpointConfig,
+    )
+    from holdfast.trial.config import (
         FailureConfig as FailureConfig,
+    )
+    from holdfast.trial.config import (
         ResumeConfig as ResumeConfig,
+    )
+    from holdfast.trial.config import (
         RunConfig as RunConfig,
+    )
+    from holdfast.trial.config import (
         SyncConfig as SyncConfig,
+    )
+    from holdfast.trial.config import (
         TuneConfig as TuneConfig,
     )
-    from holdfast.trial.errors import TrialError as TrialError, TuneError as TuneError
+    from holdfast.trial.errors import TrialError as TrialError
+    from holdfast.trial.errors import TuneError as TuneError
     from holdfast.trial.resources import PlacementGroupFactory as PlacementGroupFactory
     from holdfast.trial.space import (
         choice as choice,
+    )
+    from holdfast.trial.space import (
         grid_search as grid_search,
+    )
+    from holdfast.trial.space import (
         lograndint as lograndint,
+    )
+    from holdfast.trial.space import (
         loguniform as loguniform,
+    )
+    from holdfast.trial.space import (
         qlograndint as qlograndint,
+    )
+    from holdfast.trial.space import (
         qloguniform as qloguniform,
+    )
+    from holdfast.trial.space import (
         qrandint as qrandint,
+    )
+    from holdfast.trial.space import (
         qrandn as qrandn,
+    )
+    from holdfast.trial.space import (
         quniform as quniform,
+    )
+    from holdfast.trial.space import (
         randint as randint,
+    )
+    from holdfast.trial.space import (
         randn as randn,
+    )
+    from holdfast.trial.space import (
         sample_from as sample_from,
+    )
+    from holdfast.trial.space import (
         uniform as uniform,
     )
     from holdfast.trial.stopper import Stopper as Stopper

@@ -9,6 +9,8 @@ from holdfast.lazy import lazy
 if TYPE_CHECKING:
     from holdfast.scheduler.policy import (
         FIFOScheduler as FIFOScheduler,
+    )
+    from holdfast.scheduler.policy import (
         TrialScheduler as TrialScheduler,
     )
 

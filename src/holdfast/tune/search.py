@@ -9,6 +9,8 @@ from holdfast.lazy import lazy
 if TYPE_CHECKING:
     from holdfast.scheduler.search import (
         BasicVariantGenerator as BasicVariantGenerator,
+    )
+    from holdfast.scheduler.search import (
         Searcher as Searcher,
     )
     from holdfast.trial.space import grid_search as grid_search
