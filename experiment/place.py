@@ -212,7 +212,7 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     if not path.exists():
         return False
     data = path.read_bytes()[: segment["size"]]
-    return len(data) == segment["size"] and zlib.crc32(data) == segment["crc32"]
+    return bool(len(data) == segment["size"] and zlib.crc32(data) == segment["crc32"])
 
 
 def _fetch_state(place: Place) -> bool:
