@@ -7,10 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.summary import StorageAge
-from holdfast.runtime.service import Service
+from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
@@ -27,12 +28,13 @@ class Waiting:
 
     since: float
     size_bytes: int
+    folder: str
 
 
 class Archive:
     def __init__(
         self,
-        keeper: Service,
+        keeper: LastingService,
         ledger: Ledger,
         *,
         post: Callable[[Event], None],
@@ -54,8 +56,10 @@ class Archive:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
-        self._fetches: dict[str, asyncio.Future[str]] = {}
+        self._fetches: dict[str, tuple[str, asyncio.Future[str]]] = {}
         self._published_at = self._publish_began = time.time()
+        self._sealed = self._published = -1
+        self._close_deadline_s: float | None = None
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
         self._opened = asyncio.Event()
@@ -94,8 +98,10 @@ class Archive:
         key = (spec.trial_id, record.index)
         if key not in self._waiting:
             self._idle.clear()
-            self._waiting[key] = Waiting(since=time.time(), size_bytes=record.size_bytes)
             folder = f"{spec.dirname}/{record.dirname}"
+            self._waiting[key] = Waiting(
+                since=time.time(), size_bytes=record.size_bytes, folder=folder
+            )
             self._keeper.send(["commit", spec.trial_id, record.index, folder])
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
@@ -109,7 +115,19 @@ class Archive:
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
             folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
-            self._keeper.send(["discard", trial.trial_id, folders])
+            order = ["discard", trial.trial_id, folders]
+            self._ledger.when_durable(lambda: self._keeper.send(order))
+
+    def brief_again(self) -> None:
+        """Tell a keeper that took the place of one that died what still waits."""
+        for (trial_id, index), item in self._waiting.items():
+            self._keeper.send(["commit", trial_id, index, item.folder])
+        for ticket, (folder, _) in self._fetches.items():
+            self._keeper.send(["fetch", ticket, folder])
+        if self._sealed > self._published:
+            self._keeper.send(["publish", self._sealed, self._begins])
+        if self._close_deadline_s is not None:
+            self._keeper.send(["close", self._close_deadline_s])
 
     async def opened(self) -> None:
         """Wait until the storage is ours."""
@@ -118,9 +136,11 @@ class Archive:
     async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
         """Bring a checkpoint here; returns what went wrong, "" for nothing."""
         ticket = f"{spec.trial_id}/{record.index}"
-        self._fetches[ticket] = self._loop.create_future()
-        self._keeper.send(["fetch", ticket, f"{spec.dirname}/{record.dirname}"])
-        return await self._fetches[ticket]
+        folder = f"{spec.dirname}/{record.dirname}"
+        answer: asyncio.Future[str] = self._loop.create_future()
+        self._fetches[ticket] = (folder, answer)
+        self._keeper.send(["fetch", ticket, folder])
+        return await answer
 
     def on_keeper(self, message: Message) -> None:
         match message:
@@ -132,7 +152,8 @@ class Archive:
                     self._idle.set()
                 if self._held and not self.has_backlog:
                     self._held.popleft()()
-            case ["published", int()]:
+            case ["published", int(sealed)]:
+                self._published = max(self._published, sealed)
                 self._published_at, self._trouble = self._publish_began, ""
             case ["trouble", str(text)]:
                 self._trouble = text
@@ -141,8 +162,8 @@ class Archive:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
             case ["fetched", str(ticket), str(error)]:
-                self._fetches.pop(ticket).set_result(error)
-            case ["opened"]:
+                self._fetches.pop(ticket)[1].set_result(error)
+            case ["opened", str()]:
                 self._opened.set()
             case ["refused", str(text)]:
                 self._refused(text)
@@ -159,17 +180,19 @@ class Archive:
         """Seal what the journal holds and make it visible in storage, once it is durable here."""
         self._publish_began = time.time()
         sealed = self._ledger.rotate()
-        order = ["publish", sealed, self._begins]
-        self._ledger.when_durable(lambda: self._keeper.send(order))
+        self._ledger.when_durable(lambda: self._order_publication(sealed))
+
+    def _order_publication(self, sealed: int) -> None:
+        self._sealed = sealed
+        self._keeper.send(["publish", sealed, self._begins])
 
     async def drain(self, deadline_s: float) -> None:
         """Wait until every checkpoint is committed, or for so long."""
         while self._held:
             self._held.popleft()()
         idle = asyncio.ensure_future(self._idle.wait())
-        await asyncio.wait(
-            [idle, self._keeper.ended], timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        ends: list[asyncio.Future[Any]] = [idle, self._keeper.ended]
+        await asyncio.wait(ends, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
 
     async def close(self, deadline_s: float) -> list[str]:
@@ -177,11 +200,10 @@ class Archive:
         if self._timer is not None:
             self._timer.cancel()
         await self._ledger.sync()
+        self._close_deadline_s = deadline_s
         self._keeper.send(["close", deadline_s])
-        ended = self._keeper.ended
-        await asyncio.wait(
-            [self._closed, ended], timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED
-        )
+        ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
+        await asyncio.wait(ends, timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED)
         failed = self._closed.result() if self._closed.done() else ["the keeper process died"]
         await self._keeper.close()
         return failed

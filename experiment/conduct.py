@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,13 +32,15 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts, StorageAge, Summarizer, Summary
 from holdfast.experiment.trial_view import Surroundings, Views
 from holdfast.runtime.launcher import Launcher, LocalLauncher
-from holdfast.runtime.service import Service
+from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.service import Beside, Service, ThreadService
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper import Orders
+from holdfast.syncer.keeper import main as keep
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
@@ -228,20 +229,26 @@ class Run:
             if text:
                 self.tell(text)
 
-        scribe = Service(
-            SCRIBE, on_scribe, environ=self._environ(), inherited_fds=[plan.lock.fileno()]
-        )
-        scribe.send(
-            [
-                "open",
-                str(plan.layout.root),
-                {
-                    "tensorboard": plan.settings.tensorboard,
-                    "config_in_rows": plan.settings.config_in_rows,
-                    "snapshot_period_s": plan.settings.snapshot_period_s,
-                },
-                plan.policy,
-            ]
+        opening = [
+            "open",
+            str(plan.layout.root),
+            {
+                "tensorboard": plan.settings.tensorboard,
+                "config_in_rows": plan.settings.config_in_rows,
+                "snapshot_period_s": plan.settings.snapshot_period_s,
+            },
+            plan.policy,
+        ]
+        scribe = LastingService(
+            "scribe (it writes result.json and its like)",
+            lambda: self._start(SCRIBE, on_scribe),
+            first=[opening],
+            again=lambda: ledgers[0].brief_again(),
+            tell=self.tell,
+            given_up=lambda text: self.tell(
+                f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
+                f"complete, and a restore writes them from it"
+            ),
         )
         ledger = Ledger(
             journal,
@@ -280,12 +287,6 @@ class Run:
     def _open_archive(self, controller: Controller) -> Archive:
         plan = self.plan
         archives: list[Archive] = []
-        keeper = Service(
-            KEEPER,
-            lambda message: archives[0].on_keeper(message),
-            environ=self._environ(),
-            inherited_fds=[plan.lock.fileno()],
-        )
         orders = Orders(
             root=plan.layout.root,
             storage=plan.remote,
@@ -298,7 +299,27 @@ class Run:
             artifacts=plan.sync.sync_artifacts,
             timeout_s=plan.sync.sync_timeout,
         )
-        keeper.send(["open", pickle.dumps(orders)])
+        epochs: list[str] = []
+
+        def on_keeper(message: list[Any]) -> None:
+            if message[0] == "opened":
+                # One that takes its place goes on in this epoch: claiming another could
+                # take the experiment away from a restore elsewhere.
+                epochs[:] = [message[1]]
+            archives[0].on_keeper(message)
+
+        keeper = LastingService(
+            "keeper (it commits and uploads checkpoints)",
+            lambda: self._start_keeper(
+                replace(orders, epoch=epochs[0] if epochs else ""), on_keeper
+            ),
+            first=[],
+            again=lambda: self._brief_keeper(archives[0], controller),
+            tell=self.tell,
+            given_up=lambda text: controller.forsaken(
+                f"{text}. Nothing local is deleted: restore the experiment to go on"
+            ),
+        )
         archive = Archive(
             keeper,
             controller.ledger,
@@ -311,6 +332,28 @@ class Run:
         )
         archives.append(archive)
         return archive
+
+    def _start(self, entry: str, on_message: Callable[[list[Any]], None]) -> Service:
+        return Service(
+            entry,
+            on_message,
+            environ=self._environ(),
+            inherited_fds=[self.plan.lock.fileno()],
+        )
+
+    def _start_keeper(
+        self, orders: Orders, on_message: Callable[[list[Any]], None]
+    ) -> Beside:
+        """In a process of its own, or in a thread where a given filesystem cannot travel."""
+        if orders.storage is not None and not orders.storage.is_picklable:
+            return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-keeper")
+        keeper = self._start(KEEPER, on_message)
+        keeper.send(["open", dumps(orders, "the storage_filesystem")])
+        return keeper
+
+    def _brief_keeper(self, archive: Archive, controller: Controller) -> None:
+        archive.brief_again()
+        controller.sweep()
 
     def _parts(self, launcher: Launcher, ledger: Ledger, callbacks: CallbackThread) -> Parts:
         plan = self.plan

@@ -120,7 +120,7 @@ def _plan(
     policy = _policy(request)
     if request.resume is None:
         fresh = check_free(place)
-        spec = _spec(request, resources)
+        spec = _spec(request, settings, resources)
         first: Begun | Resumed = Begun(
             spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
         )
@@ -182,6 +182,7 @@ def _plan(
 
 def _spec(
     request: Request,
+    settings: Settings,
     resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
 ) -> ExperimentSpec:
     tune, search = request.tune, request.search
@@ -194,6 +195,7 @@ def _spec(
         seed=secrets.randbits(63) if seed is None else seed,
         metric=tune.metric,
         mode=tune.mode,
+        strict_metric=settings.strict_metric,
         num_samples=tune.num_samples,
         max_concurrent=min((limit for limit in limits if limit), default=None),
         time_budget_s=tune.budget_seconds,

@@ -76,6 +76,10 @@ class Growing:
                 os.ftruncate(descriptor, self.size)
             raise
 
+    def move(self, folder: str) -> None:
+        """The file has been moved, or will be made there."""
+        self.path = _moved(self.path, folder)
+
     def cut(self, size: int) -> None:
         """Leave the first `size` bytes: a reader sees the old file or the new one, whole."""
         if size == self.size:
@@ -164,6 +168,11 @@ class Curves(Growing):
             parts = [tensorboard.opening(began), tensorboard.session_start(config, began), *parts]
         self.append(b"".join(parts))
 
+    def move(self, folder: str) -> None:
+        super().move(folder)
+        self._folder = folder
+        self._emptied = self._emptied and _moved(self._emptied, folder)
+
     def restart(self, size: int, now: float) -> None:
         """Keep `size` bytes, under a newer name: a TensorBoard that runs reads files in turn.
 
@@ -186,6 +195,10 @@ class Curves(Growing):
         self._named_at = max(int(now), self._named_at + 1)
         name = f"{EVENTS_PREFIX}{self._named_at}.{socket.gethostname()}{EVENTS_SUFFIX}"
         return f"{self._folder}/{name}"
+
+
+def _moved(path: str, folder: str) -> str:
+    return f"{folder}/{os.path.basename(path)}"
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import inspect
 import os
 import pickle
 import shutil
@@ -9,15 +11,17 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
+from numbers import Number
 from types import FrameType
 from typing import Any, TextIO
 
 from holdfast.experiment import session as sessions
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.metrics import sendable
 from holdfast.experiment.pickling import users_config
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
@@ -48,18 +52,19 @@ class TrialHost:
         """Host a trial; where workers are reused, one after the other until told to exit."""
         assert self._job is not None
         trainable: Trainable | None = None
-        while (message := channel.receive()) is not None and message[0] == "run":
+        goes_on = True
+        while goes_on and (message := channel.receive()) is not None and message[0] == "run":
             # From the controller, which this process trusts as it trusts its own code.
-            trainable = self.host(channel, pickle.loads(message[1]), trainable)
-            if not self._job.reuse_actors:
-                break
+            trainable, ended_well = self.host(channel, pickle.loads(message[1]), trainable)
+            goes_on = ended_well and self._job.reuse_actors
         if trainable is not None:
             trainable.cleanup()
 
     def host(
         self, channel: Transport, assignment: Assignment, kept: Trainable | None
-    ) -> Trainable | None:
-        """One attempt. Returns the class trainable, which a later trial may use again."""
+    ) -> tuple[Trainable | None, bool]:
+        """One attempt. Returns the class trainable, which a later trial may use again, and whether
+        this process is fit for another attempt."""
         assert self._job is not None
         session = Session(self._job, assignment, channel)
         attempt = assignment.attempt
@@ -76,16 +81,26 @@ class TrialHost:
                     outlet.flush()
         except TrialStopped:
             channel.send(["returned", attempt])
+            kept = None
         except Unfit:
             channel.send(["unfit", attempt])
+            return kept, False
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not self._job.capture:
+                # The trial runs in the script's own thread: Ctrl-C means the experiment.
+                raise
+            if isinstance(error, SystemExit) and not error.code:
+                # sys.exit() says that all is well, here as in any script.
+                channel.send(["returned", attempt])
+                return None, True
             # Told to the controller, which decides whether there is another attempt.
             failure = describe(error, "user")
             _print_failure(session, failure)
             channel.send(["raised", attempt, asdict(failure)])
+            return None, False
         else:
             channel.send(["returned", attempt])
-        return kept
+        return kept, True
 
 
 class Unfit(Exception):
@@ -97,8 +112,36 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
     if isinstance(trainable, type):
         used = _drive(trainable, config, session, kept)
         return used if session.job.reuse_actors else None
-    trainable(config)
+    _report_answer(session, trainable(config))
     return None
+
+
+def _report_answer(session: Session, answer: Any) -> None:
+    """What a function returns, or yields one by one, is reported too, as it is by Ray."""
+    if not inspect.isgenerator(answer):
+        _report_value(session, answer)
+        return
+    with closing(answer):
+        for value in answer:
+            _report_value(session, value)
+
+
+def _report_value(session: Session, value: Any) -> None:
+    if isinstance(value, Mapping):
+        if value:
+            session.report(value)
+    elif isinstance(value, Number):
+        session.report({_UNNAMED_METRIC: value})
+    elif value is not None:
+        print(
+            f"the {type(value).__name__} that the trainable returned is not reported: return or "
+            f"yield a dict of metrics or a number, or keep it in a checkpoint",
+            file=sys.stderr,
+        )
+
+
+# What a number is called that a function returns without a name.
+_UNNAMED_METRIC = "_metric"
 
 
 def config_of(session: Session) -> dict[str, Any]:
@@ -119,32 +162,43 @@ def _drive(
         trainable = kept
     else:
         trainable = kind(config)
-    assignment = session.assignment
+    try:
+        _resume(trainable, session)
+        _steps(trainable, session)
+    except BaseException:
+        trainable.cleanup()
+        raise
+    if not session.job.reuse_actors:
+        trainable.cleanup()
+    return trainable
+
+
+def _resume(trainable: Trainable, session: Session) -> None:
     checkpoint = session.checkpoint()
     if checkpoint is not None:
+        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
         trainable.restore(checkpoint)
-        trainable.begin_at(assignment.iteration, assignment.time_total_s)
-    saved_at = assignment.iteration
-    try:
-        while True:
-            result = trainable.train()
-            done = bool(result.get("done"))
-            wanted = _wants_checkpoint(session, trainable, result, done=done)
-            if wanted:
-                saved_at = trainable.iteration
+
+
+def _steps(trainable: Trainable, session: Session) -> None:
+    """Between two steps the state is whole: a stop told there may be followed by a checkpoint."""
+    saved_at = session.assignment.iteration
+    done = False
+    while not done:
+        result = trainable.train()
+        done = bool(result.get("done"))
+        wanted = _wants_checkpoint(session, trainable, result, done=done)
+        if wanted:
+            saved_at = trainable.iteration
+        try:
             session.report(
                 {key: value for key, value in result.items() if key not in _COUNTED},
                 _save(trainable, session) if wanted else None,
             )
-            if done:
-                return trainable
-    except TrialStopped:
-        if session.job.checkpoint_at_end and saved_at < trainable.iteration:
-            session.save(_save(trainable, session))
-        raise
-    finally:
-        if not session.job.reuse_actors:
-            trainable.cleanup()
+        except TrialStopped:
+            if session.job.checkpoint_at_end and saved_at < trainable.iteration:
+                session.save(_save(trainable, session))
+            return
 
 
 # Counted by the session itself, over all attempts.
@@ -164,11 +218,14 @@ def _save(trainable: Trainable, session: Session) -> Checkpoint:
     return trainable.save(str(session.staging_directory()))
 
 
+_HERE = os.path.join(os.path.dirname(__file__), "")
+
+
 def describe(error: BaseException, kind: str) -> Failure:
     """The error as text: its class need not exist, nor be picklable, anywhere else."""
     shown = error.__traceback__
-    # The first frames are this module's: the user wants to see their own.
-    while shown is not None and shown.tb_frame.f_code.co_filename == __file__ and shown.tb_next:
+    # The first frames are of this package: the user wants to see their own.
+    while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
     try:
         message = str(error)
@@ -178,8 +235,8 @@ def describe(error: BaseException, kind: str) -> Failure:
     return Failure(
         kind=kind,
         type_name=type(error).__qualname__,
-        message=message,
-        traceback="".join(lines),
+        message=sendable(message),
+        traceback=sendable("".join(lines)),
         pid=os.getpid(),
         hostname=socket.gethostname(),
     )
@@ -188,7 +245,10 @@ def describe(error: BaseException, kind: str) -> Failure:
 def _print_failure(session: Session, failure: Failure) -> None:
     """Into the trial's own stderr, where whoever reads the log looks for it."""
     if session.job.capture:
-        with open(session.trial_dir / session.job.log_names[1], "a") as log:
+        with (
+            suppress(OSError),  # told to the controller all the same
+            open(session.trial_dir / session.job.log_names[1], "a", errors="replace") as log,
+        ):
             log.write(failure.traceback)
 
 
@@ -243,6 +303,8 @@ class Outlet:
             file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(file, fd)
             os.close(file)
+        # A crash in native code leaves its stack there.
+        faulthandler.enable(2)
         if job.echo:
             for name in ("stdout", "stderr"):
                 stream = getattr(sys, f"__{name}__")

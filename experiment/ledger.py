@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from holdfast.runtime.service import Service
+from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal import Journal, Position
 
@@ -20,7 +21,7 @@ class Ledger:
     def __init__(
         self,
         journal: Journal,
-        scribe: Service,
+        scribe: LastingService,
         *,
         fsync_period_s: float,
         on_fault: Callable[[OSError], None],
@@ -34,6 +35,8 @@ class Ledger:
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
+        self._sync_again = False
+        self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._scribe_done = asyncio.Event()
 
@@ -44,14 +47,14 @@ class Ledger:
     def append(self, payloads: Iterable[bytes]) -> None:
         """One write; raises JournalFull."""
         self._journal.append(payloads)
-        if self._sync_timer is None:
-            self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
+        self._arm()
         if self._nudge_timer is None:
             self._nudge_timer = self._loop.call_later(_NUDGE_S, self._nudge)
 
     def when_durable(self, act: Callable[[], None]) -> None:
         """Call `act` once everything appended so far outlives a power cut."""
         self._after_sync.append((self._journal.position, act))
+        self._arm()
 
     def rotate(self) -> int:
         """Seal the segment and return its number; it is durable at the next sync."""
@@ -59,22 +62,36 @@ class Ledger:
 
     async def sync(self) -> None:
         """Make everything appended so far durable now."""
-        if self._syncing is not None:
-            await asyncio.wait([self._syncing])
-        await self._sync()
+        # One after the other: a second one at the same time would find nothing left to force.
+        while (under_way := self._syncing) is not None:
+            await asyncio.wait([under_way])
+        self._begin_sync()
+        if (begun := self._syncing) is not None:
+            await asyncio.wait([begun])
+
+    def _arm(self) -> None:
+        if self._sync_timer is None:
+            self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
 
     def _begin_sync(self) -> None:
         self._sync_timer = None
-        if self._syncing is None:
-            self._syncing = self._loop.create_task(self._sync())
-            self._syncing.add_done_callback(self._synced)
+        if self._syncing is not None:
+            # It may not take in what was appended since it began.
+            self._sync_again = True
+            return
+        self._syncing = self._loop.create_task(self._sync())
+        self._syncing.add_done_callback(self._synced)
 
     def _synced(self, _: asyncio.Task[None]) -> None:
         self._syncing = None
+        if self._sync_again:
+            self._sync_again = False
+            self._begin_sync()
 
     async def _sync(self) -> None:
+        unsynced = self._journal.unsynced()
         try:
-            position = await self._loop.run_in_executor(None, self._journal.sync)
+            position = await self._loop.run_in_executor(None, unsynced.force)
         except OSError as error:
             self._on_fault(error)
             return
@@ -85,6 +102,12 @@ class Ledger:
         self._nudge_timer = None
         position = self._journal.position
         self._scribe.send(["upto", position.segment, position.offset])
+
+    def brief_again(self) -> None:
+        """Tell a scribe that took the place of one that died how far the journal goes."""
+        self._nudge()
+        if self._finishing:
+            self._scribe.send(["close"])
 
     def on_scribe(self, message: Message) -> str | None:
         """Take in what the scribe says; a text is for the user."""
@@ -103,14 +126,14 @@ class Ledger:
             if timer is not None:
                 timer.cancel()
         await self.sync()
-        self._nudge()
-        self._scribe.send(["close"])
+        self._finishing = True
+        self.brief_again()
         told = None
         try:
             async with asyncio.timeout(deadline_s):
-                ended = asyncio.ensure_future(self._scribe.ended)
                 done = asyncio.ensure_future(self._scribe_done.wait())
-                await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED)
+                ends: list[asyncio.Future[Any]] = [self._scribe.ended, done]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 done.cancel()
         except TimeoutError:
             told = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from holdfast.trial.errors import TuneError
@@ -92,3 +93,6 @@ def _parts(value: object) -> Iterator[tuple[str, Any]]:
     elif hasattr(value, "__dict__"):
         for name, part in vars(value).items():
             yield f".{name}", part
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield f".{field.name}", getattr(value, field.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from holdfast.experiment import tensorboard
 from holdfast.experiment.growing import EVENTS_SUFFIX, Curves, Growing, Row, Table, unlink
 from holdfast.experiment.layout import ERROR, EVENTS_PREFIX, PARAMS, PROGRESS, RESULTS, Layout
 from holdfast.experiment.rows import CONFIG, encode, error_entry, result_row, shown_config
+from holdfast.syncer.durable import TEMPORARY
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -43,7 +45,11 @@ class TrialFiles:
         return tuple(self._records)
 
     def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
-        """Make the directory and params.json; `anew` removes what an earlier scribe left."""
+        """Make the directory and params.json.
+
+        With `anew` the files are made beside those that an earlier scribe left, and take their
+        place only with `settle`: half-way, the old ones are the better ones to read.
+        """
         self.behind.pop(spec.trial_id, None)
         self._records[spec.trial_id] = _TrialRecord(
             str(self._layout.trial(spec)),
@@ -93,6 +99,11 @@ class TrialFiles:
             self._with(trial_id, _TrialRecord.flush)
         self._unwritten.clear()
 
+    def settle(self) -> None:
+        """Put in place what was made anew."""
+        for trial_id in self.alive:
+            self._with(trial_id, _TrialRecord.settle)
+
     def _with(self, trial_id: str, action: Callable[[_TrialRecord], object]) -> None:
         record = self._records.get(trial_id)
         if record is None:
@@ -112,6 +123,10 @@ class TrialFiles:
             self.behind[trial_id] = OSError(errno.ESTALE, "taken up again", trial_id)
 
 
+# Where a trial's files are made anew: a name that `durable.is_leftover` knows.
+_ASIDE = f"{TEMPORARY}{0:016x}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Mark:
     """How long the files were when the row of a checkpoint had been written."""
@@ -127,7 +142,7 @@ class _TrialRecord:
     def __init__(
         self, folder: str, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
     ) -> None:
-        self.folder = folder
+        self.folder = self._at = folder
         self._config = shown_config(spec.config)
         self._line_end = f', "{CONFIG}": {encode(self._config)}}}\n' if with_config else "}\n"
         self._results = Growing(f"{folder}/{RESULTS}")
@@ -141,18 +156,33 @@ class _TrialRecord:
 
     def create(self, *, anew: bool) -> None:
         os.makedirs(self.folder, exist_ok=True)
-        if anew:
-            self._sweep()
+        if anew and any(map(_is_projection, os.listdir(self.folder))):
+            aside = f"{self.folder}/{_ASIDE}"
+            shutil.rmtree(aside, ignore_errors=True)
+            os.mkdir(aside)
+            self._move(aside)
         # A parameter per line: json's own indent takes its slow encoder, 25 us more per trial.
         lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._config.items()]
         params = "{\n" + ",\n".join(lines) + "\n}\n"
-        Growing(f"{self.folder}/{PARAMS}").append(params.encode())
+        Growing(f"{self._at}/{PARAMS}").append(params.encode())
 
-    def _sweep(self) -> None:
+    def settle(self) -> None:
+        if self._at == self.folder:
+            return
+        made = os.listdir(self._at)
+        for name in made:
+            os.replace(f"{self._at}/{name}", f"{self.folder}/{name}")
         for name in os.listdir(self.folder):
-            events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
-            if events or name in (RESULTS, PROGRESS, ERROR):
+            if _is_projection(name) and name not in made:
                 unlink(f"{self.folder}/{name}")
+        os.rmdir(self._at)
+        self._move(self.folder)
+
+    def _move(self, folder: str) -> None:
+        self._at = folder
+        for file in (self._results, self._progress, self._errors, self._curves):
+            if file is not None:
+                file.move(folder)
 
     def add(self, trial: Trial, event: Reported) -> None:
         row = result_row(trial, event, resumed_at_s=self._resumed_at_s, with_config=False)
@@ -202,3 +232,8 @@ class _TrialRecord:
         if CONFIG in row.values:  # a metric of the user's
             return encode(row.values) + "\n"
         return encode(row.values)[:-1] + self._line_end
+
+
+def _is_projection(name: str) -> bool:
+    events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
+    return events or name in (PARAMS, RESULTS, PROGRESS, ERROR)

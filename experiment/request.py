@@ -68,11 +68,13 @@ class Request:
     def objects(self) -> dict[str, bytes]:
         """The user's objects for tuner.pkl. What cannot be pickled there is left out.
 
-        Raises NotPicklable for the trainable, which no worker could get either.
+        Raises NotPicklable for the trainable and the search space, which no worker could get either.
         """
-        fields = {"trainable": dumps(self.trainable, "the trainable")}
+        fields = {
+            "trainable": dumps(self.trainable, "the trainable"),
+            "param_space": dumps(dict(self.param_space), "param_space"),
+        }
         others = {
-            "param_space": dict(self.param_space),
             "stop": self.stopper,
             "callbacks": self.run.callbacks,
             "progress_reporter": self.run.progress_reporter,

@@ -230,6 +230,8 @@ class Scribe:
                 self._files.flush()
                 flushed = fold.position
         self._files.flush()
+        if anew:
+            self._files.settle()
         self._close_ended(fold.machine)
 
     def _write(

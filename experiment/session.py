@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
-from holdfast.experiment.metrics import plain_metrics
+from holdfast.experiment.metrics import plain_metrics, sendable
 from holdfast.runtime.transport import Transport
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
@@ -19,6 +19,13 @@ from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import InvalidMetrics, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
+
+
+# The files hold lines whole; a terminal is not helped by longer ones.
+_LONGEST_LINE = 10_000
+
+
+_CONTINUE = ["reply", Verdict.CONTINUE.value]
 
 
 class TrialStopped(SystemExit):
@@ -123,7 +130,7 @@ class Session:
 
     def send_log(self, stream: str, line: str) -> None:
         """Show the controller a line that user code printed."""
-        self._transport.send(["log", stream, line])
+        self._transport.send(["log", stream, sendable(line[:_LONGEST_LINE])])
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""
@@ -143,6 +150,8 @@ class Session:
 
     def _answer(self) -> Verdict:
         message = self._transport.receive()
+        if message == _CONTINUE:
+            return Verdict.CONTINUE
         if message is None:
             # Nobody is left to work for. The kernel ends us too; this is for where it cannot.
             os._exit(71)

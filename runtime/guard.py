@@ -11,14 +11,14 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when the thread that started it ends (Linux).
+def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
+    """Ask the kernel to signal this process when the thread that started it ends (Linux).
 
     Elsewhere the end of the connection to the parent does the same, a little later. A parent that
     is gone already ends this process at once.
     """
     if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent_pid:
         os._exit(1)
 
@@ -46,6 +46,8 @@ def _prctl(option: int, value: int) -> None:
 
 def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
     """Signal the process group that `pid` leads; one that is gone is fine."""
+    if pid <= 1:
+        raise ValueError(f"{pid} leads no group of ours: 0 would mean this process's own")
     try:
         os.killpg(pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -54,7 +56,11 @@ def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
 
 def describe_exit(status: int) -> str:
     """What `os.waitpid` says of an ended process, in words that follow «the worker process»."""
-    code = os.waitstatus_to_exitcode(status)
+    return describe_code(os.waitstatus_to_exitcode(status))
+
+
+def describe_code(code: int) -> str:
+    """The same for an exit code, which is negative where a signal ended the process."""
     if code >= 0:
         return f"exited with status {code}"
     try:

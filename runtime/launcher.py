@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.runtime import guard
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.link import Link
+from holdfast.runtime.nursery import Nursery
+from holdfast.runtime.reaping import PATIENCE_S, happens
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 
@@ -46,7 +46,8 @@ class Launcher(Protocol):
         Raises LaunchFailed when what the workers share cannot be loaded.
         """
 
-    def launch(self, name: str, listener: Listener) -> Worker: ...
+    def launch(self, name: str, listener: Listener) -> Worker:
+        """Never raises: a worker that cannot be started is one whose exit is told."""
 
     async def close(self) -> None:
         """End every worker and wait until all are gone."""
@@ -59,19 +60,20 @@ class LocalLauncher:
         """`inherited_fds` are held open by every process of this launcher until it ends."""
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
-        self._workers: dict[str, LocalWorker] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._link: Link | None = None
-        self._loaded: asyncio.Future[Message] | None = None
         self._load: Message = []
+        self._nursery: Nursery | None = None
+        self._not_reaped: set[Nursery] = set()
+        self._workers: dict[str, LocalWorker] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
+        self._closing = False
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload]
-        self._begin()
-        assert self._loaded is not None
-        answer = await self._loaded
+        try:
+            answer = await self._begin().loaded
+        except OSError as error:
+            raise LaunchFailed(type(error).__name__, str(error)) from error
         match answer:
             case ["ready", spawns, why]:
                 reason = why or "this platform makes it unsafe"
@@ -82,130 +84,130 @@ class LocalLauncher:
                 raise LaunchFailed("WorkerLost", f"the warm parent {answer[-1]}")
 
     def launch(self, name: str, listener: Listener) -> LocalWorker:
-        if self._link is None or not self._link.is_open:
-            self._begin()
-        assert self._link is not None
-        ours, theirs = socket.socketpair()
-        worker = LocalWorker(name, ours, listener, self)
+        worker = LocalWorker(name, listener, self)
         self._workers[name] = worker
         self._all_gone.clear()
-        self._link.send(["fork", name], [theirs.fileno()])
-        theirs.close()
+        problem = "the run is ending" if self._closing else self._start(worker)
+        if problem:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._forget, name, f"could not be started: {problem}")
         return worker
 
-    def order(self, name: str, signum: int) -> None:
-        if self._link is not None:
-            self._link.send(["signal", name, signum])
-
     async def close(self) -> None:
+        self._closing = True
         for worker in list(self._workers.values()):
             worker.signal(signal.SIGKILL)
-        await self._all_gone.wait()
-        if self._link is not None:
-            self._link.close()
-        if self._process is not None:
-            await reaped(self._process)
+        if not await happens(self._all_gone, PATIENCE_S):
+            # The warm parent does nothing any more; the kernel ends its workers with it.
+            for nursery in self._not_reaped:
+                nursery.kill()
+            await happens(self._all_gone, PATIENCE_S)
+        for name in list(self._workers):
+            self._forget(name, "did not end when it was killed")
+        for nursery in list(self._not_reaped):
+            await nursery.close()
 
-    def _begin(self) -> None:
-        """Start a warm parent: the first one, or one for another that was lost."""
-        ours, theirs = socket.socketpair()
-        self._loaded = asyncio.get_running_loop().create_future()
-        self._link = Link(ours, self._on_message, self._on_lost)
-        command = guard.python_command(
-            "holdfast.runtime.warm:main", [str(theirs.fileno()), str(os.getpid())]
+    def _start(self, worker: LocalWorker) -> str:
+        """Order the fork; why that is impossible, "" where it is not."""
+        try:
+            nursery = self._nursery
+            if nursery is None or not nursery.is_open:
+                nursery = self._begin()
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            return str(error)
+        with theirs:
+            worker.connect(ours, nursery)
+            nursery.send(["fork", worker.name], [theirs.fileno()])
+        return ""
+
+    def _begin(self) -> Nursery:
+        """A warm parent: the first one, or one for another that was lost. Raises OSError."""
+        nursery = self._nursery = Nursery(
+            self._load,
+            self._on_message,
+            self._on_lost,
+            environ=self._environ,
+            inherited_fds=self._inherited,
         )
-        if self._process is not None:
-            self._process.wait()
-        self._process = subprocess.Popen(
-            command,
-            env=self._environ,
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), *self._inherited),
-            start_new_session=True,
-        )
-        theirs.close()
-        self._link.send(self._load)
+        self._not_reaped.add(nursery)
+        return nursery
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case ["forked", name, pid]:
-                worker = self._workers.get(name)
-                if worker is not None:
-                    worker.pid = pid
-            case ["exited", name, _, status]:
-                self.forget(name, guard.describe_exit(status))
-            case ["ready" | "refused", *_]:
-                if self._loaded is not None and not self._loaded.done():
-                    self._loaded.set_result(message)
+            case ["forked", str(name), int(pid)]:
+                if name in self._workers:
+                    self._workers[name].pid = pid
+            case ["failed", str(name), str(reason)]:
+                self._forget(name, f"could not be started: {reason}")
+            case ["exited", str(name), int(), int(status)]:
+                self._forget(name, guard.describe_exit(status))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 
-    def _on_lost(self, reason: str) -> None:
-        """The warm parent died; the kernel kills its children, which ends their connections."""
-        assert self._process is not None
-        cause = f"ended{': ' + reason if reason else ''}"
-        if self._loaded is not None and not self._loaded.done():
-            self._loaded.set_result(["lost", cause])
+    def _on_lost(self, nursery: Nursery) -> None:
+        """Its process is dead; the kernel kills its children, which ends their connections."""
+        self._not_reaped.discard(nursery)
         for worker in list(self._workers.values()):
-            if worker.pid:
-                guard.kill_group(worker.pid)
-            worker.orphaned()
+            if worker.nursery is nursery:
+                worker.orphaned()
 
-    def forget(self, name: str, cause: str) -> None:
+    def _forget(self, name: str, cause: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             worker.gone(cause)
         if not self._workers:
             self._all_gone.set()
 
+    def on_closed(self, worker: LocalWorker) -> None:
+        """The connection to the worker has ended. Mostly its exit is told a moment later."""
+        if worker.is_orphan and self._workers.get(worker.name) is worker:
+            self._forget(worker.name, "was lost together with the process that started it")
+
 
 class LocalWorker:
     """A worker of a `LocalLauncher`."""
 
-    def __init__(
-        self, name: str, sock: socket.socket, listener: Listener, launcher: LocalLauncher
-    ) -> None:
+    def __init__(self, name: str, listener: Listener, launcher: LocalLauncher) -> None:
         self.name = name
         self.pid = 0
+        self.is_orphan = False
+        self.nursery: Nursery | None = None
         self._listener = listener
         self._launcher = launcher
-        self._orphaned = False
-        self._link = Link(sock, listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER)
+        self._link: Link | None = None
+
+    def connect(self, sock: socket.socket, nursery: Nursery) -> None:
+        self.nursery = nursery
+        self._link = Link(
+            sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
+        )
 
     def send(self, message: Message) -> None:
-        self._link.send(message)
+        if self._link is not None:
+            self._link.send(message)
 
     def signal(self, signum: int) -> None:
-        self._launcher.order(self.name, signum)
+        if self.nursery is not None:
+            self.nursery.send(["signal", self.name, signum])
 
     def orphaned(self) -> None:
         """Nobody will report the exit any more: the end of the connection stands for it."""
-        self._orphaned = True
-        if not self._link.is_open:
-            self._on_closed("")
+        self.is_orphan = True
+        if self.pid:
+            guard.kill_group(self.pid)
+        if self._link is not None and not self._link.is_open:
+            self._launcher.on_closed(self)
 
     def gone(self, cause: str) -> None:
-        self._drain()
+        """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
+        if self._link is not None:
+            self._link.drain()
+            self._link.close()
         self._listener.on_exit(cause)
-
-    def _drain(self) -> None:
-        """Take in what the worker sent before it ended: its exit may be heard of first."""
-        self._link.drain()
-        self._link.close()
 
     def _on_closed(self, reason: str) -> None:
         if reason:
             # It sent what is no message: it can no longer be talked to.
             self.signal(signal.SIGKILL)
-        if self._orphaned:
-            self._launcher.forget(self.name, "was lost together with the process that started it")
-
-
-async def reaped(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was told to end; after 5 s kill it."""
-    loop = asyncio.get_running_loop()
-    try:
-        await loop.run_in_executor(None, process.wait, 5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        await loop.run_in_executor(None, process.wait)
+        self._launcher.on_closed(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class Link:
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send now what the socket takes, the rest when it has room. To a closed end: nothing.
 
-        `fds` must stay open until `flushed`, which for a message that fits is at once.
+        `fds` may be closed as soon as this returns.
         """
         if not self.is_open:
             return
@@ -51,7 +52,7 @@ class Link:
         if data:
             if not self._unsent:
                 self._loop.add_writer(self._socket.fileno(), self._on_writable)
-            self._unsent.append((data, fds))
+            self._unsent.append((data, [os.dup(fd) for fd in fds]))
 
     def drain(self) -> None:
         """Take in what has arrived already, without waiting for the loop to see it."""
@@ -65,6 +66,8 @@ class Link:
             self._loop.remove_reader(self._socket.fileno())
             if self._unsent:
                 self._loop.remove_writer(self._socket.fileno())
+            while self._unsent:
+                _close_all(self._unsent.popleft()[1])
             self._socket.close()
 
     def _send_some(self, data: memoryview, fds: Sequence[int]) -> tuple[memoryview, Sequence[int]]:
@@ -82,7 +85,10 @@ class Link:
 
     def _on_writable(self) -> None:
         while self._unsent:
-            data, fds = self._send_some(*self._unsent.popleft())
+            queued, held = self._unsent.popleft()
+            data, fds = self._send_some(queued, held)
+            if not fds:
+                _close_all(held)
             if data:
                 self._unsent.appendleft((data, fds))
                 return
@@ -99,14 +105,19 @@ class Link:
             self._end("")
             return
         try:
-            messages = self._decoder.feed(data)
+            for message in self._decoder.feed(data):
+                if self.is_open:
+                    self._on_message(message)
         except WireError as error:
+            # Raised by the decoder, or by the receiver of what is a frame but no message.
             self._end(str(error))
-            return
-        for message in messages:
-            self._on_message(message)
 
     def _end(self, reason: str) -> None:
         if self.is_open:
             self.close()
             self._on_closed(reason)
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

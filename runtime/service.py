@@ -1,4 +1,4 @@
-"""A process beside the controller that does one slow thing all the time."""
+"""Beside the controller: a process, or a thread, that does one slow thing all the time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,35 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
 
 from holdfast.runtime import guard
-from holdfast.runtime.launcher import reaped
 from holdfast.runtime.link import Link
+from holdfast.runtime.reaping import reaped
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
+
+
+class Beside(Protocol):
+    """What the controller sees of a service, wherever it runs. All on the loop's thread."""
+
+    ended: asyncio.Future[str]
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, message: Message) -> None: ...
+
+    async def gone(self) -> str:
+        """Wait until it has ended for good; how, in words, and "" where it ended as it should."""
+
+    async def close(self) -> None: ...
+
+    def kill(self) -> None: ...
 
 
 class Service:
@@ -32,7 +54,7 @@ class Service:
     ) -> None:
         """Start `entry`, a `module:function` that takes a `Channel`."""
         self._on_message = on_message
-        self.ended = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair()
         self._link = Link(ours, on_message, self._on_closed)
         command = guard.python_command(
@@ -58,6 +80,12 @@ class Service:
     def send(self, message: Message) -> None:
         self._link.send(message)
 
+    async def gone(self) -> str:
+        """How the process ended, "" for well; it gets 5 s for that after its connection's end."""
+        await reaped(self._process)
+        code = self._process.returncode
+        return guard.describe_code(code) if code else ""
+
     async def close(self) -> None:
         """End the connection and wait for the process, which gets 5 s to finish."""
         self._link.close()
@@ -65,6 +93,61 @@ class Service:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def _on_closed(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+
+class ThreadService:
+    """The same in a thread of this process, for what no other process can be given."""
+
+    def __init__(
+        self, serve: Callable[[Channel], None], on_message: Callable[[Message], None], *, name: str
+    ) -> None:
+        """`serve` runs until it is done, or the connection ends."""
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        self._over = asyncio.Event()
+        self._fault = ""
+        ours, theirs = socket.socketpair()
+        self._link = Link(ours, on_message, self._on_closed)
+        self._thread = threading.Thread(
+            target=self._run, args=(serve, Channel(theirs)), name=name, daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def send(self, message: Message) -> None:
+        self._link.send(message)
+
+    async def gone(self) -> str:
+        await self._over.wait()
+        return self._fault
+
+    async def close(self) -> None:
+        """End the connection; a thread that does not end within 5 s is left to itself."""
+        self._link.close()
+        await asyncio.wait([asyncio.ensure_future(self._over.wait())], timeout=5)
+
+    def kill(self) -> None:
+        """No thread can be killed: this one is spoken to no more."""
+        self._link.close()
+        self._on_closed("")
+
+    def _run(self, serve: Callable[[Channel], None], channel: Channel) -> None:
+        try:
+            serve(channel)
+        except BaseException as error:  # told by `gone`; there is nobody above a thread
+            self._fault = f"failed with {type(error).__name__}: {error}"
+            traceback.print_exc()
+        finally:
+            channel.close()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._over.set)
 
     def _on_closed(self, reason: str) -> None:
         if not self.ended.done():

@@ -18,6 +18,9 @@ LIMITS = (
 )
 _KEPT = "HOLDFAST_KEPT_"
 
+# From the kernel's include/linux/sched.h: the thread is in do_exit(), before it wakes its joiner.
+_PF_EXITING = 0x4
+
 # Threads by the names they give themselves, that hold no lock a forked child could wait for.
 FORK_SAFE = ("jemalloc_bg_thd",)
 
@@ -33,11 +36,12 @@ def limit_imports(environ: MutableMapping[str, str]) -> None:
 def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
     """Give a worker its limits: what the user had set, else as many threads as it has CPUs.
 
-    Returns the number of threads for the libraries that are loaded already.
+    Returns the number of threads for the libraries that are loaded already. A worker that is
+    used for another trial calls it again: what the user had set is remembered.
     """
     threads = max(1, int(cpus))
     for name in LIMITS:
-        kept = environ.pop(_KEPT + name, None)
+        kept = environ.get(_KEPT + name)
         if kept is not None:
             environ[name] = kept
         elif name == "OMP_NUM_THREADS":
@@ -73,8 +77,21 @@ def unsafe_to_fork() -> list[str]:
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         return []
-    names = [(task / "comm").read_text().strip() for task in tasks.iterdir() if task.name != own]
-    return [name for name in names if name not in FORK_SAFE]
+    names = {_running(task) for task in tasks.iterdir() if task.name != own}
+    return sorted(names.difference(FORK_SAFE, [""]))
+
+
+def _running(task: Path) -> str:
+    """A thread's name; "" for one that has ended, or is past holding any lock on its way out.
+
+    A thread that was joined stays in the list for a moment: the kernel wakes the joiner first.
+    """
+    try:
+        name, _, rest = (task / "stat").read_text().partition(" (")[2].rpartition(") ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    flags = int(rest.split()[6])
+    return "" if flags & _PF_EXITING else name
 
 
 def fork_works() -> bool:

@@ -2,21 +2,22 @@
 
 It speaks with the controller over one socket:
 
-    controller: ["load", entry, payload]  ["signal", worker, n]
+    controller: ["load", entry, payload]  ["signal", worker, n]  ["end"]
                 ["fork", worker] and with it a file descriptor
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
-                ["forked", worker, pid]  ["exited", worker, pid, status]
+                ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, pid, status]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
-`run(channel)`, called in each worker. When the connection ends, every worker's process group is
-killed and this process ends. Where a fork would not be safe, workers are started as fresh
-interpreters: slower, and the controller is told why.
+`run(channel)`, called in each worker. When the connection or the controller ends, every worker's
+process group is killed and this process ends. Where a fork would not be safe, workers are started
+as fresh interpreters: slower, and the controller is told why.
 """
 
 from __future__ import annotations
 
 import array
 import atexit
+import errno
 import gc
 import os
 import select
@@ -26,11 +27,14 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
 from holdfast.runtime import guard, threads
-from holdfast.runtime.transport import Channel
+from holdfast.runtime.transport import CHUNK_BYTES, Channel
 from holdfast.runtime.wire import Decoder, Message, encode
 
 
@@ -50,9 +54,17 @@ def find_entry(name: str) -> Entry:
     return entry
 
 
+# Stands for a descriptor that was sent but found no place: this process has too many open.
+_NO_FD = -1
+
+
 class WarmParent:
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, controller: int, inherited: Sequence[int]) -> None:
+        """`controller` is the process that started this one; `inherited` go to every worker."""
         self._socket = sock
+        self._controller = controller
+        self._inherited = inherited
+        self._waker, self._wakes = socket.socketpair()
         self._decoder = Decoder()
         self._fds: list[int] = []
         self._workers: dict[int, str] = {}
@@ -60,47 +72,56 @@ class WarmParent:
         self._entry_name = ""
         self._payload: IO[bytes] | None = None
         self._spawns = False
+        self._ended = self._forsaken = False
 
-    def serve(self) -> None:
-        """Do as told until the connection ends, then end every worker."""
-        waker, wakes = socket.socketpair()
-        for end in (waker, wakes):
+    def serve(self) -> bool:
+        """Do as told until told to end, then end every worker.
+
+        Returns whether that was told: if not, the controller is gone.
+        """
+        for end in (self._waker, self._wakes):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, _ignore)
-        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-        self._private = (waker, wakes)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        poll.register(waker, select.POLLIN)
+        poll.register(self._waker, select.POLLIN)
         try:
-            while self._turn(poll, waker):
-                pass
+            while not (self._ended or self._forsaken):
+                self._turn(poll)
+        except ConnectionError:
+            return False
         finally:
             for pid in list(self._workers):
                 guard.kill_group(pid)
+        return self._ended
 
-    def _turn(self, poll: select.poll, waker: socket.socket) -> bool:
+    def _turn(self, poll: select.poll) -> None:
         for fd, _ in poll.poll():
-            if fd == waker.fileno():
-                waker.recv(4096)
+            if fd == self._waker.fileno():
+                self._waker.recv(4096)
                 self._reap()
-            elif not self._listen():
-                return False
-        return True
+            else:
+                self._listen()
 
-    def _listen(self) -> bool:
-        try:
-            data, ancillary, _, _ = self._socket.recvmsg(1 << 18, socket.CMSG_SPACE(64 * 4))
-        except ConnectionError:
-            return False
+    def _forsake(self, *_: Any) -> None:
+        """SIGTERM: from the kernel when the controller has died, or from whoever wants us gone."""
+        self._forsaken = True
+
+    def _listen(self) -> None:
+        """Raises ConnectionError when the connection has ended."""
+        space = socket.CMSG_SPACE(array.array("i").itemsize)
+        data, ancillary, flags, _ = self._socket.recvmsg(CHUNK_BYTES, space)
         if not data:
-            return False
+            raise ConnectionResetError("the controller is gone")
+        # The kernel ends a read behind bytes that came with descriptors, and one comes at a time.
         for level, kind, raw in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds += array.array("i", raw)
+        if flags & socket.MSG_CTRUNC:
+            self._fds.append(_NO_FD)
         for message in self._decoder.feed(data):
             self._obey(message)
-        return True
 
     def _obey(self, message: Message) -> None:
         match message:
@@ -112,6 +133,8 @@ class WarmParent:
                 for pid, name in self._workers.items():
                     if name == worker:
                         self._signal(pid, signum)
+            case ["end"]:
+                self._ended = True
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
@@ -127,13 +150,19 @@ class WarmParent:
 
     def _load(self, name: str, payload: bytes) -> None:
         try:
-            self._entry = find_entry(name)
-            self._entry.prepare(payload)
+            entry = find_entry(name)
+            entry.prepare(payload)
+            unsafe = self._settle(name, payload)
         except BaseException as error:
             # Told to the controller, which ends the experiment with it.
             text = "".join(traceback.format_exception(error))
-            self._tell(["refused", type(error).__name__, str(error), text])
+            self._tell(["refused", type(error).__name__, _message(error), text])
             return
+        self._entry = entry
+        self._tell(["ready", self._spawns, ", ".join(unsafe)])
+
+    def _settle(self, name: str, payload: bytes) -> list[str]:
+        """Get ready for workers; the names of the threads that forbid forking them."""
         guard.load()
         gc.collect()
         gc.freeze()
@@ -144,36 +173,51 @@ class WarmParent:
             self._payload = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as we are
             self._payload.write(payload)
             self._payload.flush()
-        self._tell(["ready", self._spawns, ", ".join(unsafe)])
+        # From here on there are workers to take along, for which SIGKILL would leave no time.
+        signal.signal(signal.SIGTERM, self._forsake)
+        guard.die_with_parent(self._controller, signal.SIGTERM)
+        return unsafe
 
     def _start(self, worker: str, fd: int) -> None:
-        pid = self._spawn(fd) if self._spawns else self._fork(fd)
-        os.close(fd)
+        try:
+            pid = self._bear(fd)
+        except OSError as error:
+            self._tell(["failed", worker, str(error)])
+            return
+        finally:
+            if fd != _NO_FD:
+                os.close(fd)
         self._workers[pid] = worker
         self._tell(["forked", worker, pid])
 
-    def _fork(self, fd: int) -> int:
+    def _bear(self, fd: int) -> int:
+        """Raises OSError where there is no room for a process, or nothing to run in it."""
+        if fd == _NO_FD:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if self._entry is None:
+            raise OSError("what the workers share could not be loaded")
+        return self._spawn(fd) if self._spawns else self._fork(fd, self._entry)
+
+    def _fork(self, fd: int, entry: Entry) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_worker(fd, parent)
+            self._become_worker(fd, entry, parent)
         # Both sides set the group, so that neither can be too late to signal it.
-        try:
+        with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
-        except (PermissionError, ProcessLookupError):
-            return pid
         return pid
 
-    def _become_worker(self, fd: int, parent: int) -> NoReturn:
+    def _become_worker(self, fd: int, entry: Entry, parent: int) -> NoReturn:
         try:
             os.setpgid(0, 0)
             guard.die_with_parent(parent)
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for private in (self._socket, *self._private):
+            for signum in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(signum, signal.SIG_DFL)
+            for private in (self._socket, self._waker, self._wakes):
                 private.close()
-            assert self._entry is not None
-            be_worker(self._entry, fd)
+            be_worker(entry, fd)
         finally:
             os._exit(70)
 
@@ -184,7 +228,9 @@ class WarmParent:
             "holdfast.runtime.warm:spawned_worker",
             [self._entry_name, str(fd), str(payload), str(os.getpid())],
         )
-        process = subprocess.Popen(command, pass_fds=(fd, payload), process_group=0)
+        process = subprocess.Popen(
+            command, pass_fds=(fd, payload, *self._inherited), process_group=0
+        )
         # Reaped by `_reap`, as every worker is.
         process.returncode = 0
         return process.pid
@@ -207,9 +253,12 @@ class WarmParent:
 def be_worker(entry: Entry, fd: int) -> NoReturn:
     """Run `entry` in this process over the socket `fd`, then end without returning."""
     status = 70
-    atexit._clear()
+    _forget_exit_functions()
+    sock = socket.socket(fileno=fd)
+    # Programs that user code starts have no business with it, and would keep it open.
+    sock.set_inheritable(False)
     try:
-        entry.run(Channel(socket.socket(fileno=fd)))
+        entry.run(Channel(sock))
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -218,6 +267,24 @@ def be_worker(entry: Entry, fd: int) -> NoReturn:
         traceback.print_exc()
     finally:
         _leave(status)
+
+
+def _forget_exit_functions() -> None:
+    """What was registered before the fork is the warm parent's to do, at its own end.
+
+    `weakref.finalize`, which temporary directories use, registers itself only once: it is made to
+    do so again when user code first needs it.
+    """
+    atexit._clear()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a broken __str__ must not hide the error
+        return "(its __str__ raised)"
 
 
 def _leave(status: int) -> NoReturn:
@@ -237,7 +304,7 @@ def spawned_worker() -> NoReturn:
     """Main function of a worker that was not forked."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     guard.die_with_parent(parent)
-    threads.limit_imports(os.environ)
+    # The environment is the warm parent's, with its limits.
     entry = find_entry(name)
     entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
     be_worker(entry, fd)
@@ -245,7 +312,11 @@ def spawned_worker() -> NoReturn:
 
 def main() -> None:
     """Main function of the warm parent: `argv` holds the socket's descriptor and the parent."""
-    fd, parent = int(sys.argv[1]), int(sys.argv[2])
+    fd, parent, *inherited = map(int, sys.argv[1:])
     guard.die_with_parent(parent)
     threads.limit_imports(os.environ)
-    WarmParent(socket.socket(fileno=fd)).serve()
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    if not WarmParent(sock, parent, inherited).serve():
+        # Nobody is left to end what the user's modules started when imported; this ends us too.
+        guard.kill_group(os.getpid())

@@ -46,7 +46,7 @@ class Decoder:
         if not self._buffer and len(data) >= 4:
             # Nearly always one whole frame arrives at once: no copy then.
             (length,) = _LENGTH.unpack_from(data)
-            if len(data) == length + 4:
+            if len(data) == length + 4 and length <= self._largest:
                 return [self._decode(data[4:])]
         self._buffer += data
         return self._drain()
@@ -69,7 +69,7 @@ class Decoder:
     def _decode(self, body: bytes) -> Message:
         try:
             message = msgpack.unpackb(body, strict_map_key=False)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # TypeError: a key that is a list or a map
             raise WireError(f"a frame of {len(body)} bytes is no MessagePack: {error}") from error
         if not isinstance(message, list) or not message or not isinstance(message[0], str):
             raise WireError(f"a frame must hold a list that begins with a name: {message!r:.100}")

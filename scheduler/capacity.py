@@ -23,6 +23,17 @@ class Capacity:
         self._free = {key: _units(amount) for key, amount in total.items() if key != "GPU"}
         self._gpus = [_UNITS] * int(total.get("GPU", 0))
 
+    @property
+    def free(self) -> dict[str, float]:
+        """What nobody holds; of GPUs the sum of what is left of each."""
+        free = {key: amount / _UNITS for key, amount in self._free.items()}
+        return {**free, "GPU": sum(self._gpus) / _UNITS} if self._gpus else free
+
+    @property
+    def free_gpus(self) -> tuple[float, ...]:
+        """What is left of each GPU, by its index."""
+        return tuple(share / _UNITS for share in self._gpus)
+
     def ever_fits(self, amounts: Mapping[str, float]) -> bool:
         """Whether the request could be met with everything free."""
         return Capacity(self.total).take(amounts) is not None
@@ -48,8 +59,8 @@ class Capacity:
 
     def _add(self, allocation: Allocation, *, sign: int) -> None:
         for key, amount in allocation.amounts.items():
-            if key != "GPU" and amount:
-                self._free[key] += sign * _units(amount)
+            if key != "GPU" and (units := _units(amount)):
+                self._free[key] += sign * units
         share = min(_units(allocation.amounts.get("GPU", 0)), _UNITS)
         for gpu in allocation.gpus:
             self._gpus[gpu] += sign * share

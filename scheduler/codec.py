@@ -84,6 +84,7 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
         "failure": _one(FailureConfig),
         "checkpoint": _one(CheckpointConfig),
         "resources": lambda plain: None if plain is None else _decode_bundles(plain),
+        "space": tuple,
     },
     Suggested: {"spec": _one(TrialSpec)},
     TrialSpec: {"resources": _decode_bundles, "config": from_plain},
@@ -140,17 +141,20 @@ def _plain_part(value: Any, *, is_config: bool) -> Any:
 
 def _build(kind: type, plain: Mapping[str, Any]) -> Any:
     decoders = _DECODERS.get(kind)
-    values = dict(plain)
-    if decoders:
-        for name, decode in decoders.items():
-            if name in values:
-                values[name] = decode(values[name])
     try:
+        values = dict(plain)
+        if decoders:
+            for name, decode in decoders.items():
+                if name in values:
+                    values[name] = decode(values[name])
         return kind(**values)
-    except TypeError as error:
+    except UnknownRecord:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        names = sorted(plain) if isinstance(plain, Mapping) else f"{plain!r:.100}"
         raise UnknownRecord(
-            f"{kind.__name__} with the fields {sorted(plain)}: written by another version of "
-            f"holdfast ({error})"
+            f"{kind.__name__} with the fields {names}: written by another version of "
+            f"holdfast ({error!r})"
         ) from error
 
 
@@ -215,6 +219,8 @@ def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None
         machine.capacity = Capacity(plain["capacity"])
         for held in (*machine.holds.values(), *machine.idle.values()):
             machine.capacity.hold(held)
-    except (KeyError, TypeError, AttributeError) as error:
+    except UnknownRecord:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnknownRecord(f"not a snapshot of this version of holdfast: {error!r}") from error
     return machine

@@ -35,6 +35,7 @@ class ExperimentSpec:
     seed: int
     metric: str | None = None
     mode: str | None = None
+    strict_metric: bool = True
     num_samples: int = 1
     max_concurrent: int | None = None
     time_budget_s: float | None = None

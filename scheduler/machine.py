@@ -8,7 +8,7 @@ journal through it restores an experiment, feeding it a virtual clock simulates 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -50,7 +50,6 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import (
     Committed,
@@ -70,7 +69,7 @@ from holdfast.trial.lifecycle import (
     Unpaused,
     advance,
 )
-from holdfast.trial.resources import Allocation
+from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.stopper import lookup, reaches
 from holdfast.trial.trial import Status, Trial
 
@@ -78,15 +77,21 @@ from holdfast.trial.trial import Status, Trial
 RESUMABLE = ("interrupt", "abort")
 
 
-def row_of(event: Reported) -> dict[str, Any]:
-    """What stop conditions, policies and stoppers see: the metrics and the counts of the trial."""
+def row_of(trial: Trial) -> dict[str, Any]:
+    """The trial's newest report, as stop conditions and policies see it.
+
+    As in the trial's files, a metric of the user's wins over a count of ours, but for the
+    iteration and the id.
+    """
     return {
-        **event.metrics,
-        "training_iteration": event.iteration,
-        "time_this_iter_s": event.time_this_iter_s,
-        "time_total_s": event.time_total_s,
-        "timestamp": int(event.timestamp),
-        "trial_id": event.trial_id,
+        "time_this_iter_s": trial.time_this_iter_s,
+        "time_total_s": trial.time_total_s,
+        "timestamp": int(trial.reported_at),
+        "iterations_since_restore": trial.iteration - trial.resumed_from,
+        "time_since_restore": trial.time_total_s - trial.time_at_start_s,
+        **(trial.row or {}),
+        "training_iteration": trial.iteration,
+        "trial_id": trial.trial_id,
     }
 
 
@@ -176,15 +181,13 @@ class Machine:
     def _on_report(self, event: Reported) -> list[Effect]:
         if not self._is_current(event.trial_id, event.attempt):
             return []
-        row = row_of(event)
+        trial = self._move(event)
+        row = row_of(trial)
         effects: list[Effect] = []
         if event.checkpoint is not None:
-            checkpoint = self._scored(event.checkpoint, row)
-            event = replace(event, checkpoint=checkpoint)
-            effects.append(Commit(trial_id=event.trial_id, checkpoint=checkpoint))
-        self._move(event)
+            effects.append(self._keep_newest(trial, row))
         if not self.metric_seen:
-            effects += self._check_metric(row)
+            effects += self._check_metric(row, event.metrics)
         if self.spec.has_stopper:
             effects.append(
                 AskStopper(
@@ -194,31 +197,33 @@ class Machine:
             return effects
         return effects + self._judge(event.trial_id, row)
 
-    def _scored(self, checkpoint: CheckpointRecord, row: dict[str, Any]) -> CheckpointRecord:
+    def _keep_newest(self, trial: Trial, row: dict[str, Any]) -> Commit:
+        """Score the checkpoint that has just come by the row that it belongs to."""
+        *older, newest = trial.checkpoints
         score = score_of(row, self.spec.checkpoint.checkpoint_score_attribute)
-        return replace(checkpoint, score=score)
+        newest = replace(newest, score=score)
+        self.trials[trial.trial_id] = replace(trial, checkpoints=(*older, newest))
+        return Commit(trial_id=trial.trial_id, checkpoint=newest)
 
     def _on_saved(self, event: Saved) -> list[Effect]:
         trial = self.trials[event.trial_id]
         alive = trial.status.has_worker or trial.status is Status.PAUSED
         if trial.attempt != event.attempt or not alive:
             return []
-        checkpoint = self._scored(event.checkpoint, dict(trial.row or {}))
-        self._move(replace(event, checkpoint=checkpoint))
-        return [Commit(trial_id=event.trial_id, checkpoint=checkpoint)]
+        trial = self._move(event)
+        return [self._keep_newest(trial, row_of(trial))]
 
-    def _check_metric(self, row: dict[str, Any]) -> list[Effect]:
+    def _check_metric(self, row: dict[str, Any], metrics: Mapping[str, Any]) -> list[Effect]:
         """A goal that the first report does not hold is a mistake: say so now, not at the end."""
-        self.metric_seen = True
-        metric = self.spec.metric
-        if metric is None or lookup(row, metric) is not None:
+        metric = self.spec.metric if self.spec.strict_metric else None
+        self.metric_seen = metric is None or lookup(row, metric) is not None
+        if self.metric_seen:
             return []
-        reported = ", ".join(sorted(key for key in row if key not in ("trial_id", "timestamp")))
         return self._end(
             EndOrdered(
                 reason="abort",
                 message=f"TuneConfig(metric={metric!r}): the first report has no such value. "
-                f"Reported were: {reported}",
+                f"Reported were: {', '.join(sorted(metrics)) or 'no metrics at all'}",
             )
         )
 
@@ -230,7 +235,7 @@ class Machine:
             return effects
         if stop or row.get("done") is True or reaches(row, self.spec.stop):
             effects += self._stop(trial_id, reporting=True)
-        else:
+        elif trial.status is Status.RUNNING:
             effects += self._observe(TrialReported(trial_id=trial_id, row=row))
         verdict = _VERDICTS[self.trials[trial_id].status]
         effects.append(Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict))
@@ -238,26 +243,40 @@ class Machine:
 
     def _observe(self, observation: Observation) -> list[Effect]:
         effects: list[Effect] = []
-        for decision in self.policy.decide(self, observation):
+        decisions = self.policy.decide(self, observation)
+        for decision in decisions:
             reporting = decision.trial_id == observation.trial_id
             match decision:
                 case StopTrial():
                     effects += self._stop(decision.trial_id, reporting=reporting)
                 case PauseTrial():
-                    self._move(PauseOrdered(trial_id=decision.trial_id))
-                    self.paused.add(decision.trial_id)
-                    if not reporting:
-                        effects.append(self._halt(decision.trial_id))
+                    effects += self._pause(decision.trial_id, reporting=reporting)
                 case UnpauseTrial():
                     self._unpause(decision.trial_id)
                 case _:
                     assert_never(decision)
+        if any(isinstance(decision, UnpauseTrial) for decision in decisions):
+            effects += self._fill()
         return effects
 
+    def _pause(self, trial_id: str, *, reporting: bool) -> list[Effect]:
+        if self.trials[trial_id].status is not Status.RUNNING:
+            return []
+        self._move(PauseOrdered(trial_id=trial_id))
+        self.paused.add(trial_id)
+        return [] if reporting else [self._halt(trial_id)]
+
     def _unpause(self, trial_id: str) -> None:
+        if trial_id not in self.paused:
+            return
         self.paused.discard(trial_id)
         self._move(Unpaused(trial_id=trial_id))
-        if trial_id not in self.holds:
+        self._enqueue(trial_id)
+
+    def _enqueue(self, trial_id: str) -> None:
+        """Let a pending trial wait for resources, once its last worker is gone or idle."""
+        is_pending = self.trials[trial_id].status is Status.PENDING
+        if is_pending and trial_id not in self.holds and trial_id not in self.queue:
             self.queue.append(trial_id)
 
     def _stop(self, trial_id: str, *, reporting: bool) -> list[Effect]:
@@ -267,9 +286,11 @@ class Machine:
             return []
         self._move(StopOrdered(trial_id=trial_id))
         self.paused.discard(trial_id)
+        if status.has_worker:
+            return [] if reporting else [self._halt(trial_id)]
         if status is Status.PENDING and trial_id in self.queue:
             self.queue.remove(trial_id)
-        return [self._halt(trial_id)] if status.has_worker and not reporting else []
+        return self._observe(TrialEnded(trial_id=trial_id))
 
     def _halt(self, trial_id: str) -> Halt:
         return Halt(trial_id=trial_id, attempt=self.trials[trial_id].attempt)
@@ -289,10 +310,13 @@ class Machine:
         """Whether the worker that returned is now idle, kept for another trial."""
         if not isinstance(event, Returned) or not self.spec.reuse_actors:
             return False
+        if event.attempt != self.trials[event.trial_id].attempt:
+            return False
         allocation = self.holds.pop(event.trial_id, None)
         if allocation is None:
             return False
         self.idle[event.trial_id] = allocation
+        self._enqueue(event.trial_id)
         return True
 
     def _on_raised(self, event: Raised) -> list[Effect]:
@@ -306,17 +330,21 @@ class Machine:
 
     def _fail(self, trial_id: str, failure: Failure) -> list[Effect]:
         budget = self.spec.failure.max_failures
-        if budget == -1 or self.trials[trial_id].failures < budget:
-            self._move(Retried(trial_id=trial_id, failure=failure))
+        # A checkpoint that could not be had is no fault of the trial, and each is lost only once.
+        counted = failure.kind != "checkpoint"
+        if not counted or budget == -1 or self.trials[trial_id].failures < budget:
+            self._move(Retried(trial_id=trial_id, failure=failure, counted=counted))
             return []
         self._move(Errored(trial_id=trial_id, failure=failure))
-        effects = self._observe(TrialEnded(trial_id=trial_id))
+        effects: list[Effect] = []
         if self.spec.failure.fail_fast:
             message = f"trial {trial_id} failed and fail_fast is set: {failure.headline}"
             effects += self._end(EndOrdered(reason="fail_fast", message=message))
-        return effects
+        return effects + self._observe(TrialEnded(trial_id=trial_id))
 
     def _on_exit(self, event: Exited) -> list[Effect]:
+        if event.attempt != self.trials[event.trial_id].attempt:
+            return []
         allocation = self.holds.pop(event.trial_id, None) or self.idle.pop(event.trial_id, None)
         if allocation is not None:
             self.capacity.give_back(allocation)
@@ -325,9 +353,7 @@ class Machine:
             effects += self._on_raised(
                 Raised(trial_id=event.trial_id, attempt=event.attempt, failure=_lost(event, self))
             )
-        waits = self.trials[event.trial_id].status is Status.PENDING
-        if waits and event.trial_id not in self.queue:
-            self.queue.append(event.trial_id)
+        self._enqueue(event.trial_id)
         return effects + self._go_on()
 
     def _on_stopper(self, event: StopperAnswered) -> list[Effect]:
@@ -345,12 +371,8 @@ class Machine:
             effects += self._end(
                 EndOrdered(reason="stopper", message="the stopper ended the experiment")
             )
-        row = {
-            **(trial.row or {}),
-            "training_iteration": trial.iteration,
-            "time_total_s": trial.time_total_s,
-        }
-        return effects + self._judge(event.trial_id, row, stop=event.stop or event.stop_all)
+        stop = event.stop or event.stop_all
+        return effects + self._judge(event.trial_id, row_of(trial), stop=stop)
 
     def _on_committed(self, event: Committed) -> list[Effect]:
         trial = self._move(event)
@@ -367,28 +389,45 @@ class Machine:
         spec = event.spec
         self.trials[spec.trial_id] = Trial(spec=spec)
         self.queue.append(spec.trial_id)
-        amounts = spec.resources.required_resources
-        if not self.capacity.ever_fits(amounts):
-            message = (
-                f"trial {spec.trial_id} asks for {amounts}, this machine has "
-                f"{self.capacity.total}: it could never start"
-            )
-            return [*self._end(EndOrdered(reason="abort", message=message)), *self._go_on()]
-        return self._go_on()
+        return [*self._refuse_impossible([self.trials[spec.trial_id]]), *self._go_on()]
+
+    def _refuse_impossible(self, waiting: Iterable[Trial]) -> list[Effect]:
+        """A trial that could never start would be waited for without end."""
+        known: set[PlacementGroupFactory] = set()
+        for trial in waiting:
+            resources = trial.spec.resources
+            if resources in known:
+                continue
+            known.add(resources)
+            amounts = resources.required_resources
+            if not self.capacity.ever_fits(amounts):
+                message = (
+                    f"trial {trial.trial_id} asks for {amounts}, this machine has "
+                    f"{self.capacity.total}: it could never start"
+                )
+                return self._end(EndOrdered(reason="abort", message=message))
+        return []
 
     def _end(self, order: EndOrdered) -> list[Effect]:
         """Stop every worker; what is under way ends well, or is left to be resumed."""
         if self.ending is not None and order.reason not in RESUMABLE:
             return []
         self.ending = order
+        if order.reason in RESUMABLE:
+            return self._interrupt()
+        begun = [trial_id for trial_id in self.queue if self.trials[trial_id].attempt]
         effects: list[Effect] = []
-        for trial_id in list(self.holds):
-            status = self.trials[trial_id].status
-            if order.reason in RESUMABLE and status.has_worker:
+        for trial_id in (*self.holds, *begun, *sorted(self.paused)):
+            effects += self._stop(trial_id, reporting=False)
+        return effects
+
+    def _interrupt(self) -> list[Effect]:
+        """Take the workers from those that would go on; one that is stopping may still do so."""
+        effects: list[Effect] = []
+        for trial_id in self.holds:
+            if self.trials[trial_id].status in (Status.STARTING, Status.RUNNING):
                 self._move(Interrupted(trial_id=trial_id))
                 effects.append(self._halt(trial_id))
-            else:
-                effects += self._stop(trial_id, reporting=False)
         return effects
 
     def _on_resumed(self, event: Resumed) -> list[Effect]:
@@ -396,32 +435,35 @@ class Machine:
         self.boot_id = event.boot_id
         self.ending, self.finished, self.asking = None, False, False
         self.holds, self.idle, self.paused = {}, {}, set()
+        stopping = [t.trial_id for t in self.trials.values() if t.status is Status.STOPPING]
+        waiting = [trial_id for trial_id in self.trials if self._reopen(trial_id, event)]
+        trials = _by_progress([self.trials[trial_id] for trial_id in waiting])
+        self.queue = deque(trial.trial_id for trial in trials)
         effects: list[Effect] = []
-        waiting: list[Trial] = []
-        for trial_id in self.trials:
-            trial = self._reopen(trial_id, event)
+        for trial in self.trials.values():
             effects += self._uncommitted(trial)
-            skipped = event.unfinished == "skip" and trial.attempt > 0 and not trial.error
-            if trial.status is Status.PENDING and not skipped:
-                waiting.append(trial)
-        self.queue = deque(trial.trial_id for trial in _by_progress(waiting))
-        return effects + self._go_on()
+        for trial_id in stopping:
+            if self.trials[trial_id].status.is_final:
+                effects += self._observe(TrialEnded(trial_id=trial_id))
+        return [*effects, *self._refuse_impossible(trials), *self._go_on()]
 
-    def _reopen(self, trial_id: str, event: Resumed) -> Trial:
-        """Bring a trial of an earlier incarnation to where this one may take it up."""
+    def _reopen(self, trial_id: str, event: Resumed) -> bool:
+        """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
         trial = self.trials[trial_id]
         if trial.status is Status.PAUSED:
             trial = self._move(Unpaused(trial_id=trial_id))
         elif trial.status.has_worker:
             trial = self._move(Interrupted(trial_id=trial_id))
+        if trial.attempt == 0 and not trial.status.is_final:
+            return True
         wish = {
             Status.TERMINATED: event.finished,
             Status.ERROR: event.errored,
             Status.PENDING: event.unfinished,
         }[trial.status]
         if wish == "restart" or (wish == "resume" and trial.status.is_final):
-            trial = self._move(Reopened(trial_id=trial_id, from_scratch=wish == "restart"))
-        return trial
+            self._move(Reopened(trial_id=trial_id, from_scratch=wish == "restart"))
+        return wish != "skip"
 
     def _uncommitted(self, trial: Trial) -> Iterable[Commit]:
         """What a crash cut off is asked for again."""
@@ -430,7 +472,11 @@ class Machine:
                 yield Commit(trial_id=trial.trial_id, checkpoint=checkpoint)
 
     def _go_on(self) -> list[Effect]:
-        """Fill what is free: waiting trials first, then new ones; at the end, finish."""
+        """Fill what is free; at the end, finish."""
+        return [*self._fill(), *self._conclude()]
+
+    def _fill(self) -> list[Effect]:
+        """Give what is free to waiting trials first, then to new ones."""
         effects: list[Effect] = []
         while not self.ending and self._has_place():
             if self.queue:
@@ -445,7 +491,7 @@ class Machine:
                 effects.append(Suggest(index=len(self.trials)))
             else:
                 break
-        return effects + self._conclude()
+        return effects
 
     def _has_place(self) -> bool:
         most = self.spec.max_concurrent
@@ -462,8 +508,11 @@ class Machine:
         return allocation is not None or not self.holds
 
     def _launch(self, trial_id: str) -> Launch | None:
+        if trial_id in self.holds:
+            # The idle worker that it had is told to end, and still there.
+            return None
         amounts = self.trials[trial_id].spec.resources.required_resources
-        reuse = next((old for old, held in self.idle.items() if held.amounts == amounts), None)
+        reuse = self._pick_idle(trial_id, amounts)
         allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)
         if allocation is None:
             return None
@@ -477,10 +526,19 @@ class Machine:
             reuse=reuse,
         )
 
+    def _pick_idle(self, trial_id: str, amounts: Mapping[str, float]) -> str | None:
+        """Whose idle worker may serve: the trial's own, so that it never has two of them."""
+        if trial_id in self.idle:
+            return trial_id
+        return next((old for old, held in self.idle.items() if held.amounts == amounts), None)
+
     def _release_idle(self) -> list[Effect]:
+        """What an idle worker has is held until it is gone, and is given to nobody meanwhile."""
+        released, self.idle = self.idle, {}
+        self.holds.update(released)
         return [
             Release(trial_id=trial_id, attempt=self.trials[trial_id].attempt)
-            for trial_id in self.idle
+            for trial_id in released
         ]
 
     def _conclude(self) -> list[Effect]:
@@ -506,6 +564,7 @@ _VERDICTS = {
     Status.PAUSED: Verdict.PAUSE,
     Status.PENDING: Verdict.STOP,
     Status.ERROR: Verdict.STOP,
+    Status.TERMINATED: Verdict.STOP,
 }
 
 

@@ -55,6 +55,9 @@ class View(Protocol):
 class TrialScheduler:
     """Base of schedulers. `decide` is pure: the same view and event give the same decisions.
 
+    A decision that does not fit its trial (stop one that has ended, pause one that does not run,
+    unpause one that is not paused) changes nothing. A restore unpauses every trial.
+
     It may keep state of its own; the state is rebuilt on a restore by showing it the journal's
     events again, so it must depend on nothing else.
     """

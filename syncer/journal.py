@@ -124,6 +124,27 @@ def read(
             return
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsynced:
+    """What was appended up to `position` and may not be on the disk yet."""
+
+    position: Position
+    current: int | None
+    sealed: tuple[int, ...]
+    directory: Path
+
+    def force(self) -> Position:
+        """Make it outlive a power cut. Blocks: call it in a thread. Raises OSError."""
+        for fd in self.sealed:
+            os.fsync(fd)
+            os.close(fd)
+        if self.sealed:
+            fsync_dir(self.directory)
+        if self.current is not None:
+            _fdatasync(self.current)
+        return self.position
+
+
 class Journal:
     """The one writer of an experiment's journal. The experiment's lock is held by its owner."""
 
@@ -174,19 +195,24 @@ class Journal:
         self._unsynced = True
         return self.position
 
-    def sync(self) -> Position:
-        """Make everything appended so far outlive a power cut. Blocks: call it in a thread."""
-        position = self.position
+    def unsynced(self) -> Unsynced:
+        """What a sync has to force to the disk: taken by the writer, forced in any thread.
+
+        A descriptor looked up only in that thread could be the next segment's by then.
+        """
         sealed, self._sealed = self._sealed, []
-        for fd in sealed:
-            os.fsync(fd)
-            os.close(fd)
-        if sealed:
-            fsync_dir(self.directory)
-        if self._unsynced:
-            self._unsynced = False
-            _fdatasync(self._fd)
-        return position
+        current = self._fd if self._unsynced else None
+        self._unsynced = False
+        return Unsynced(
+            position=self.position,
+            current=current,
+            sealed=tuple(sealed),
+            directory=self.directory,
+        )
+
+    def sync(self) -> Position:
+        """Make everything appended so far outlive a power cut. Blocks."""
+        return self.unsynced().force()
 
     def rotate(self) -> int:
         """Seal the segment, begin the next one and return the sealed one's number.

@@ -5,7 +5,7 @@ It is told what to do over a connection and answers when it is done:
     told:     ["open", pickled Orders]  ["commit", trial, index, folder]
               ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
               ["publish", sealed, begins]  ["close", deadline_s]
-    answers:  ["opened"]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
+    answers:  ["opened", epoch]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
               ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
 
 A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
@@ -58,6 +58,7 @@ class Orders:
 
     `is_record(path)` says which small files are persisted always, `artifacts` adds all others.
     Neither `private` names nor checkpoints (names with `checkpoint_prefix`) are uploaded as files.
+    `epoch` is what an earlier keeper of this same incarnation has claimed, "" where none has.
     """
 
     root: Path
@@ -71,6 +72,7 @@ class Orders:
     artifacts: bool = False
     parallel: int = 8
     timeout_s: float = 1800.0
+    epoch: str = ""
 
 
 @dataclass(slots=True)
@@ -91,17 +93,18 @@ class Keeper:
         self._store: Store | None = orders.storage.open_store() if orders.storage else None
         self._slots = asyncio.Semaphore(orders.parallel)
         self._progress = _Progress()
-        self._epoch = ""
+        self._epoch = orders.epoch
         self.unfinished: dict[str, str] = {}
 
     @property
     def where(self) -> str:
         return self._orders.storage.public if self._orders.storage else str(self._orders.root)
 
-    async def open(self) -> None:
-        """Claim the next epoch in storage: the newest incarnation owns it."""
-        if self._store is not None:
+    async def open(self) -> str:
+        """Claim the next epoch in storage, and return it: the newest incarnation owns it."""
+        if self._store is not None and not self._epoch:
             await self._retried("claim the storage", self._claim)
+        return self._epoch
 
     async def _claim(self) -> None:
         assert self._store is not None
@@ -332,8 +335,10 @@ def _walk(root: Path, private: tuple[str, ...], checkpoint_prefix: str) -> Itera
 class KeeperProcess:
     """Takes orders from a connection and performs them side by side."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, orders: Orders | None = None) -> None:
+        """`orders` are those of a keeper in the process that made them; else they are sent."""
         self._wire = wire
+        self._orders = orders
         self._keeper: Keeper | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._failed: list[str] = []
@@ -343,6 +348,8 @@ class KeeperProcess:
         inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
+        if self._orders is not None:
+            self._begin(self._orders)
         while (message := await inbox.get()) is not None:
             if message[0] == "close":
                 await self._close(message[1])
@@ -360,8 +367,7 @@ class KeeperProcess:
         match message:
             case ["open", bytes(orders)]:
                 # From the controller that started this process, over a private socket pair.
-                self._keeper = Keeper(pickle.loads(orders), self._wire.send)
-                self._in_lane("open", "open the storage", self._open)
+                self._begin(pickle.loads(orders))
             case ["commit", str(trial_id), int(index), str(folder)]:
                 keeper = self._opened()
                 self._in_lane(trial_id, folder, lambda: keeper.commit(trial_id, index, folder))
@@ -380,13 +386,22 @@ class KeeperProcess:
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
+    def _begin(self, orders: Orders) -> None:
+        self._keeper = Keeper(orders, self._wire.send)
+        self._in_lane("open", "open the storage", self._open)
+
     def _opened(self) -> Keeper:
         assert self._keeper is not None
         return self._keeper
 
     async def _open(self) -> None:
-        await self._opened().open()
-        self._wire.send(["opened"])
+        try:
+            epoch = await self._opened().open()
+        except (StorageError, OSError, TimeoutError) as error:
+            # Without it nothing can be kept there: said at once rather than waited for.
+            self._wire.send(["refused", str(error)])
+        else:
+            self._wire.send(["opened", epoch])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
@@ -435,6 +450,6 @@ class KeeperProcess:
         self._wire.send(["closed", self._failed])
 
 
-def main(wire: Wire) -> None:
-    """Main function of the keeper's process, or thread."""
-    asyncio.run(KeeperProcess(wire).serve())
+def main(wire: Wire, orders: Orders | None = None) -> None:
+    """Main function of the keeper's process; or of its thread, where `orders` cannot travel."""
+    asyncio.run(KeeperProcess(wire, orders).serve())

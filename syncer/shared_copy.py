@@ -42,8 +42,9 @@ def shared_copy(location: Location) -> Iterator[Path]:
             try:
                 with_store(location, lambda store: fetch(store, remote, partial))
                 os.rename(partial, copy)
-            finally:
-                remove_tree(partial)
+            except BaseException:
+                _remove_if_unread(copy)
+                raise
         reader = os.open(f"{copy}.readers", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(reader, fcntl.LOCK_SH)
     try:

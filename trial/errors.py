@@ -66,8 +66,9 @@ class Failure:
     """Why an attempt at a trial ended without success, as plain data.
 
     `kind` is one of `user` (the trainable raised), `setup` (it could not be started), `lost`
-    (its process died), `hang`, `stopper` (the user's stop function raised). `traceback` is text,
-    empty where there is none.
+    (its process died), `hang`, `stopper` (the user's stop function raised), `checkpoint` (the one
+    to resume from could not be had: does not count as a failure of the trial). `traceback` is
+    text, empty where there is none.
     """
 
     kind: str

@@ -260,6 +260,8 @@ _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
 TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.PENDING, Launched): _launched,
     (_START, Started): _started,
+    # A reused worker was unfit for the trial's config, and a fresh one took its place.
+    (_RUN, Started): _started,
     (_STOP, Started): _started_late,
     (_RUN, Reported): _reported,
     (_STOP, Reported): _reported,
@@ -280,7 +282,8 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_RUN, Errored): _errored,
     (_START, Interrupted): _to(Status.PENDING),
     (_RUN, Interrupted): _to(Status.PENDING),
-    (_STOP, Interrupted): _to(Status.PENDING),
+    # Its end was decided, and nothing that its worker could still do would change that.
+    (_STOP, Interrupted): _to(Status.TERMINATED),
     (Status.TERMINATED, Reopened): _reopened,
     (Status.ERROR, Reopened): _reopened,
     (Status.PENDING, Reopened): _reopened,

@@ -3,7 +3,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.experiment.rows import (
@@ -163,10 +163,12 @@ def test_nan_and_infinity_are_written_as_python_reads_them() -> None:
     assert line == '{"a": NaN, "b": -Infinity}'
 
 
-@given(st.dictionaries(st.text(), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)))  # fmt: skip
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = LEAVES | st.lists(LEAVES) | st.dictionaries(st.text(), LEAVES)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(), VALUES))
 def test_every_plain_row_comes_back_from_its_line(row: dict[str, object]) -> None:
     line = encode(row)
     assert "\n" not in line

@@ -52,14 +52,31 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def memory_location() -> Iterator[Location]:
-    """A place in an fsspec memory filesystem that no other test sees."""
-    from fsspec.implementations.memory import MemoryFileSystem
+class Distant:
+    """A place that holdfast cannot know to be on this machine, and the files that are in it."""
 
-    MemoryFileSystem.store.clear()
-    yield Location.resolve("memory://experiment/checkpoint", None, {})
-    MemoryFileSystem.store.clear()
+    def __init__(self, folder: Path) -> None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        opened: list[str] = []
+
+        class DistantFileSystem(LocalFileSystem):  # type: ignore[misc]
+            cachable = False
+
+            def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+                if mode == "rb":
+                    opened.append(path)
+                return super()._open(path, mode, *args, **kwargs)
+
+        self.opened = opened
+        self.folder = folder
+        self.kind = DistantFileSystem
+        self.location = Location.resolve(str(folder), DistantFileSystem(), {})
+
+
+@pytest.fixture
+def distant(tmp_path: Path) -> Distant:
+    return Distant(tmp_path / "distant")
 
 
 Answer = tuple[int, dict[str, str], bytes] | None

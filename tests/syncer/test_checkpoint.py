@@ -7,9 +7,9 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import pytest
@@ -39,12 +39,20 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+class Distant(Protocol):
+    opened: list[str]
+    folder: Path
+    kind: Any
+    location: Location
+
+
 def upload(folder: Path, location: Location) -> None:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+
     async def put_all() -> None:
         store = location.open_store()
-        for path in folder.rglob("*"):
-            if path.is_file():
-                await store.put(str(path.relative_to(folder)), path)
+        for path in files:
+            await store.put(str(path.relative_to(folder)), path)
         await store.close()
 
     asyncio.run(put_all())
@@ -55,29 +63,11 @@ def names(folder: Path | str) -> set[str]:
 
 
 @pytest.fixture
-def remote(folder: Path, memory_location: Location, temporary_folder: Path) -> Checkpoint:
+def remote(folder: Path, distant: Distant, temporary_folder: Path) -> Checkpoint:
     """A committed checkpoint in a remote place; copies go into a folder of the test's own."""
     manifest.write(folder)
-    upload(folder, memory_location)
-    return Checkpoint.from_location(memory_location)
-
-
-@pytest.fixture
-def opened() -> Iterator[list[str]]:
-    """The paths that were opened for reading in fsspec's memory filesystem."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    paths: list[str] = []
-    original = MemoryFileSystem._open
-
-    def record(self: Any, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
-        if mode == "rb":
-            paths.append(path)
-        return original(self, path, mode, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MemoryFileSystem, "_open", record)
-        yield paths
+    upload(folder, distant.location)
+    return Checkpoint.from_location(distant.location)
 
 
 def test_a_local_checkpoint_is_its_own_directory(folder: Path) -> None:
@@ -117,9 +107,10 @@ def test_a_directory_that_went_away_is_named(folder: Path) -> None:
     folder.rename(folder.with_name("moved"))
     with pytest.raises(DirectoryMissing), checkpoint.as_directory():
         pass
-    for operation in [checkpoint.to_directory, checkpoint.get_metadata]:
-        with pytest.raises(DirectoryMissing):
-            operation()
+    with pytest.raises(DirectoryMissing):
+        checkpoint.to_directory()
+    with pytest.raises(DirectoryMissing):
+        checkpoint.get_metadata()
     with pytest.raises(DirectoryMissing):
         checkpoint.set_metadata({})
 
@@ -207,26 +198,19 @@ def test_a_remote_checkpoint_is_fetched_whole_and_goes_when_the_reader_leaves(
     assert list(cache_folder().iterdir()) == []
 
 
-def test_readers_at_the_same_time_share_one_download(
-    remote: Checkpoint, opened: list[str]
-) -> None:
-    together = threading.Barrier(6)
-    paths: list[str] = []
+def test_readers_at_the_same_time_share_one_download(remote: Checkpoint, distant: Distant) -> None:
+    together = threading.Barrier(6, timeout=30)
 
-    def read() -> None:
+    def read() -> str:
         together.wait()
         with remote.as_directory() as path:
-            paths.append(path)
             together.wait()
+            return path
 
-    readers = [threading.Thread(target=read) for _ in range(6)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    assert len(paths) == 6
-    assert len(set(paths)) == 1
-    assert len([path for path in opened if path.endswith("model.pt")]) == 1
+    with ThreadPoolExecutor(6) as readers:
+        paths = {reader.result() for reader in [readers.submit(read) for _ in range(6)]}
+    assert len(paths) == 1
+    assert len([path for path in distant.opened if path.endswith("model.pt")]) == 1
     assert list(cache_folder().iterdir()) == []
 
 
@@ -246,18 +230,15 @@ def test_the_copy_goes_also_when_the_reader_fails(remote: Checkpoint) -> None:
     assert list(cache_folder().iterdir()) == []
 
 
-def test_damaged_bytes_are_never_shown(remote: Checkpoint) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    files = MemoryFileSystem()
-    path = f"{remote.path}/model.pt"
-    files.pipe_file(path, b"Weights" * 1000)
+def test_damaged_bytes_are_never_shown(remote: Checkpoint, distant: Distant) -> None:
+    model = distant.folder / "model.pt"
+    model.write_bytes(b"Weights" * 1000)
     with pytest.raises(ManifestMismatch, match=r"model\.pt has another"), remote.as_directory():
         pass
-    files.pipe_file(path, b"weights")
+    model.write_bytes(b"weights")
     with pytest.raises(ManifestMismatch, match="has 7 bytes instead of 7000"):
         remote.to_directory()
-    files.rm_file(path)
+    model.unlink()
     with pytest.raises(ManifestMismatch, match="missing"), remote.as_directory():
         pass
     assert list(cache_folder().iterdir()) == []
@@ -276,18 +257,16 @@ def test_another_content_under_the_same_name_is_fetched_anew(
 
 
 def test_a_folder_that_was_never_ours_needs_no_manifest(
-    folder: Path, memory_location: Location, temporary_folder: Path
+    folder: Path, distant: Distant, temporary_folder: Path
 ) -> None:
-    upload(folder, memory_location)
-    with Checkpoint.from_location(memory_location).as_directory() as path:
+    upload(folder, distant.location)
+    with Checkpoint.from_location(distant.location).as_directory() as path:
         assert names(path) == names(folder) - {"empty"}
 
 
-def test_a_remote_place_without_files_is_named(
-    memory_location: Location, temporary_folder: Path
-) -> None:
-    checkpoint = Checkpoint.from_location(memory_location)
-    with pytest.raises(DirectoryMissing, match=r"memory://experiment/checkpoint"):
+def test_a_remote_place_without_files_is_named(distant: Distant, temporary_folder: Path) -> None:
+    checkpoint = Checkpoint.from_location(distant.location)
+    with pytest.raises(DirectoryMissing, match="distant: there is nothing"):
         checkpoint.to_directory()
 
 
@@ -309,7 +288,7 @@ def test_a_remote_checkpoint_opens_inside_a_running_loop(remote: Checkpoint) -> 
 
 
 def test_an_object_named_to_climb_out_is_refused(
-    memory_location: Location, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+    distant: Distant, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.syncer.store import Entry
     from holdfast.testing.stores import MemoryStore
@@ -320,7 +299,7 @@ def test_an_object_named_to_climb_out_is_refused(
 
     monkeypatch.setattr(Location, "open_store", lambda _: Hostile())
     with pytest.raises(UnusableFile, match=r"\.bashrc"):
-        Checkpoint.from_location(memory_location).to_directory()
+        Checkpoint.from_location(distant.location).to_directory()
 
 
 def test_a_cache_that_others_may_write_to_is_not_used(
@@ -394,20 +373,19 @@ def test_a_checkpoint_on_s3_behaves_the_same(
 
 
 def test_a_failed_download_leaves_nothing(
-    remote: Checkpoint, monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
+    remote: Checkpoint, distant: Distant, monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
 ) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
+    original = distant.kind._open
 
-    def broken(*_: object, **__: object) -> Any:
-        raise ConnectionResetError("the server went away")
+    def broken(self: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        if path.endswith("model.pt"):
+            raise ConnectionResetError("the server went away")
+        return original(self, path, *args, **kwargs)
 
-    remote.location.arrow()
-    with monkeypatch.context() as patched:
-        patched.setattr(MemoryFileSystem, "cat_file", broken)
-        patched.setattr(MemoryFileSystem, "_open", broken)
-        with pytest.raises(StorageError, match="the server went away"), remote.as_directory():
-            pass
-        with pytest.raises(StorageError, match="the server went away"):
-            remote.to_directory()
+    monkeypatch.setattr(distant.kind, "_open", broken)
+    with pytest.raises(StorageError, match="the server went away"), remote.as_directory():
+        pass
+    with pytest.raises(StorageError, match="the server went away"):
+        remote.to_directory()
     assert list(cache_folder().iterdir()) == []
     assert [path.name for path in temporary_folder.iterdir()] == [cache_folder().name]

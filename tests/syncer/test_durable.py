@@ -46,8 +46,17 @@ def test_the_bytes_are_forced_to_disk_before_the_name_and_the_name_after(
 ) -> None:
     done: list[str] = []
     replace, fsync = os.replace, os.fsync
-    monkeypatch.setattr(os, "replace", lambda a, b: (done.append("replace"), replace(a, b)))
-    monkeypatch.setattr(os, "fsync", lambda fd: (done.append("fsync"), fsync(fd)))
+
+    def record_replace(source: str, target: str) -> None:
+        done.append("replace")
+        replace(source, target)
+
+    def record_fsync(descriptor: int) -> None:
+        done.append("fsync")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "replace", record_replace)
+    monkeypatch.setattr(os, "fsync", record_fsync)
     durable.write_atomic(tmp_path / "x", b"x")
     assert done == ["fsync", "replace", "fsync"]
 

@@ -216,7 +216,7 @@ def test_this_machines_filesystem_is_a_local_place_however_it_is_given(tmp_path:
 def test_a_users_own_kind_of_local_filesystem_is_not_bypassed(tmp_path: Path) -> None:
     from fsspec.implementations.local import LocalFileSystem
 
-    class Audited(LocalFileSystem):
+    class Audited(LocalFileSystem):  # type: ignore[misc]
         pass
 
     assert resolve(tmp_path, Audited()).local_path is None
@@ -234,7 +234,7 @@ def test_a_location_travels_to_a_process_of_ours() -> None:
 def test_a_filesystem_that_cannot_travel_is_known() -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
-    class Bound(MemoryFileSystem):
+    class Bound(MemoryFileSystem):  # type: ignore[misc]
         cachable = False
 
         def __init__(self) -> None:

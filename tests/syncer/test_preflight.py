@@ -34,7 +34,11 @@ async def failure(location: Location, deadline_s: float = 10.0) -> StorageError:
 async def test_a_good_place_passes_and_nothing_stays(
     moto: S3Server, rclone: S3Server, tmp_path: Path
 ) -> None:
-    places = [moto.uri("bucket/preflight"), rclone.uri("bucket/preflight"), tmp_path / "new"]
+    places: list[str | Path] = [
+        moto.uri("bucket/preflight"),
+        rclone.uri("bucket/preflight"),
+        tmp_path / "new",
+    ]
     for place in places:
         location = Location.resolve(place, None, {})
         store = location.open_store()

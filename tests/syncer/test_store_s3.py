@@ -245,8 +245,8 @@ def losing_the_first_answer(
         if method == "POST":
             return 200, {}, b"<DeleteResult/>"
         if method == "HEAD":
-            told = {"x-amz-meta-holdfast-put": stored[path], "Content-Length": "5"}
-            return 200, {**told, "ETag": '"x"'}, b""
+            mark = {"x-amz-meta-holdfast-put": stored[path]}
+            return 200, {**mark, "ETag": '"x"', "Content-Length": "5"}, b""
         if path in stored:
             return 412, {}, xml_error("PreconditionFailed")
         stored[path] = mark_of(head)

@@ -1,0 +1,1 @@
+"""What holdfast reaches, measured beside what the machine itself can do."""

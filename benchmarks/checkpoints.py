@@ -1,0 +1,88 @@
+"""`report()` with a checkpoint to local storage, beside `cp -r` of the same files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import MIB, OURS, REFERENCE, Bench, finish, script
+from benchmarks.rows import Goal, Row
+
+_RATIO = Goal(of="ratio", bound=1.3)
+_STAGED = "staged"
+
+
+def measure(bench: Bench) -> list[Row]:
+    with bench.scratch() as folder:
+        large = bench.size(256, 2)
+        many = bench.size(1000, 20)
+        return [
+            *_rows(bench, f"checkpoint of {large} MiB", one_file(folder / "large", large)),
+            *_rows(bench, f"checkpoint of {many:,} x 4 KiB", small_files(folder / "many", many)),
+        ]
+
+
+def one_file(folder: Path, size_mib: int) -> Path:
+    """A directory with a file of random bytes."""
+    folder.mkdir()
+    with (folder / "model.bin").open("wb") as file:
+        for _ in range(size_mib):
+            file.write(os.urandom(MIB))
+    return folder
+
+
+def small_files(folder: Path, count: int) -> Path:
+    """A directory with files of 4 KiB."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"part-{number:04d}").write_bytes(os.urandom(4096))
+    return folder
+
+
+def _rows(bench: Bench, work: str, source: Path) -> list[Row]:
+    samples = bench.interleaved(
+        {
+            OURS: partial(_report_s, bench, source, "copied"),
+            REFERENCE: partial(_cp_s, bench, source),
+            _STAGED: partial(_report_s, bench, source, _STAGED),
+        },
+        warm=True,
+    )
+    ways = ((OURS, "from_directory()"), (_STAGED, "staging_directory()"))
+    return [
+        Row(
+            work=f"{work}, {way}",
+            unit="ms",
+            ours=[1000 * seconds for seconds in samples[name]],
+            reference=[1000 * seconds for seconds in samples[REFERENCE]],
+            beside="cp -r",
+            goal=_RATIO,
+        )
+        for name, way in ways
+    ]
+
+
+def _report_s(bench: Bench, source: Path, way: str) -> float:
+    with bench.scratch() as storage:
+        return report_s(str(storage), source, way, storage / "told")
+
+
+def report_s(storage: str, source: Path, way: str, out: Path, **environ: str) -> float:
+    """Seconds in which `report()` with a checkpoint of `source` returns."""
+    finish(script("checkpoint", storage, source, way, out), **environ)
+    seconds = float(out.read_text())
+    # What is still to be written to the disk would slow down whoever comes next.
+    os.sync()
+    return seconds
+
+
+def _cp_s(bench: Bench, source: Path) -> float:
+    with bench.scratch() as folder:
+        began_s = time.monotonic()
+        subprocess.run(["cp", "-r", source, folder / "copy"], check=True)
+        seconds = time.monotonic() - began_s
+        os.sync()
+    return seconds

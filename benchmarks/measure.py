@@ -1,0 +1,130 @@
+"""How everything is measured: fresh processes, in turns with what stands beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+OURS, REFERENCE = "ours", "reference"
+# It takes half a minute for some.
+_RAYS_RUNS = 3
+# Where results go is said by each script; nothing that the caller's shell says may change it.
+_DROPPED = ("RAY_AIR_LOCAL_CACHE_DIR", "RAY_STORAGE", "HOLDFAST_DEBUG")
+MIB = 1 << 20
+
+
+class ScriptFailed(Exception):
+    """A measured script ended with an error; the message holds the end of its stderr."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a process took. `cpu_s` is user and system time, with children that it waited for.
+
+    `began_s` is read from the monotonic clock, which all processes share, just before the start.
+    `told` is the JSON in its last line of output.
+    """
+
+    began_s: float
+    wall_s: float
+    cpu_s: float
+    told: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """How a benchmark is to be run: `runs` turns, smaller if `quick`, the full size if `long`."""
+
+    runs: int = 5
+    quick: bool = False
+    long: bool = False
+    ray_python: str | None = None
+    directory: Path | None = None
+    say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
+
+    def size(self, usual: int, quick: int) -> int:
+        return quick if self.quick else usual
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory on a local disk, gone afterwards."""
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=self.directory) as path:
+            yield Path(path)
+
+    def interleaved(
+        self, contenders: Mapping[str, Callable[[], T]], *, warm: bool = False
+    ) -> dict[str, list[T]]:
+        """Take turns, A B A B: what disturbs the machine for a while disturbs all of them.
+
+        `warm` begins with a turn that is not counted.
+        """
+        samples: dict[str, list[T]] = {name: [] for name in contenders}
+        for turn in range(-1 if warm else 0, self.runs):
+            for name, measure in contenders.items():
+                sample = measure()
+                if turn >= 0:
+                    samples[name].append(sample)
+        return samples
+
+    def with_ray(self, measure: Callable[[str], T]) -> list[T]:
+        """Measure with Ray's Python, where there is one; not in turns with the others.
+
+        Its daemons end some time after its scripts, and whoever came next would suffer from it.
+        """
+        if self.ray_python is None:
+            return []
+        return [measure(self.ray_python) for _ in range(min(self.runs, _RAYS_RUNS))]
+
+
+def script(name: str, *arguments: object, python: str = sys.executable) -> list[str]:
+    """The command of one of the scripts beside."""
+    return [python, str(SCRIPTS / f"{name}.py"), *(str(argument) for argument in arguments)]
+
+
+def environment(**changed: str) -> dict[str, str]:
+    """This process's environment without what would change results, TensorBoard off."""
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    return {**kept, "HOLDFAST_TENSORBOARD": "0", **changed}
+
+
+def finish(command: Sequence[str], **environ: str) -> Finished:
+    """Run a command to its end. Raises ScriptFailed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment(**environ)
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.monotonic() - began_s
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            text = err.read().decode(errors="replace")[-3000:]
+            raise ScriptFailed(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
+        return Finished(
+            began_s=began_s,
+            wall_s=wall_s,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            told=_last_line(out.read()),
+        )
+
+
+def _last_line(output: bytes) -> Any:
+    lines = output.split(b"\n")
+    try:
+        return json.loads(lines[-2]) if len(lines) > 1 else None
+    except ValueError:
+        return None

@@ -1,0 +1,44 @@
+"""Experiments on the disk that a run could have left, made in seconds instead of run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.variants import describe
+
+SPACE: Mapping[str, Any] = {"width": 1}
+
+
+def prepare(root: Path, *, done: int, rows: int, unfinished: int = 0, more: int = 0) -> None:
+    """An experiment with so many trials done, each with so many rows, and `more` not yet made.
+
+    The unfinished ones run, half-way, each with a committed checkpoint. What a run has by then
+    is there: the journal, every trial's files, a snapshot of everything.
+    """
+    total = done + unfinished + more
+    recorded = RecordedExperiment(
+        root,
+        num_samples=total,
+        resources=PlacementGroupFactory([{"CPU": 1}]),
+        space=describe(SPACE),
+        options={"verbose": 0},
+    )
+    for _ in range(done):
+        trial_id = recorded.begin(dict(SPACE))
+        for row in range(rows):
+            recorded.report(trial_id, {"loss": 1.0 / (row + 1), "acc": 0.25})
+        recorded.finish(trial_id)
+    for _ in range(unfinished):
+        trial_id = recorded.begin(dict(SPACE))
+        for row in range(rows // 2):
+            last = row == rows // 2 - 1
+            recorded.report(trial_id, {"loss": 1.0}, checkpoint="committed" if last else "")
+    recorded.close()
+    scribe = Scribe(recorded.layout, ScribeSettings(tensorboard=False))
+    scribe.catch_up()
+    scribe.snapshot()

@@ -1,0 +1,80 @@
+"""From the start of a script that restores a large experiment to its first resumed trial."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import OURS, Bench, ScriptFailed, environment, script
+from benchmarks.prepared import prepare
+from benchmarks.rows import Goal, Row
+from holdfast.experiment.layout import SNAPSHOT_PREFIX, Layout
+from holdfast.syncer.lock import ExperimentLock
+
+_DEADLINE_S = 120.0
+_BOUND = Goal(of="ours", bound=3.0)
+_JOURNAL = "journal alone"
+
+
+def measure(bench: Bench) -> list[Row]:
+    trials, rows, unfinished = bench.size(10_000, 60), 10, bench.size(20, 4)
+    with bench.scratch() as storage:
+        experiment = storage / "experiment"
+        prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
+        samples = bench.interleaved(
+            {
+                _JOURNAL: partial(_from_journal_s, experiment),
+                OURS: partial(_restore_s, experiment),
+            }
+        )
+    work = f"restore of {trials:,} trials with {trials * rows:,} rows to the first that runs"
+    return [
+        Row(work=work, unit="s", ours=samples[OURS], goal=_BOUND),
+        Row(work=f"{work}, without a snapshot", unit="s", ours=samples[_JOURNAL]),
+    ]
+
+
+def _from_journal_s(experiment: Path) -> float:
+    for snapshot in experiment.glob(f"{SNAPSHOT_PREFIX}*"):
+        snapshot.unlink()
+    return _restore_s(experiment)
+
+
+def _restore_s(experiment: Path) -> float:
+    """Seconds from the start of the script until user code runs; the script is then killed."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as meeting:
+        path = str(Path(folder, "meeting"))
+        meeting.bind(path)
+        meeting.listen()
+        meeting.settimeout(_DEADLINE_S)
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            script("resume", experiment), env=environment(MEETING=path), stdin=subprocess.DEVNULL
+        )
+        try:
+            running_s = _told(meeting)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            _wait_until_gone(experiment)
+    return running_s - began_s
+
+
+def _told(meeting: socket.socket) -> float:
+    """When the first trial ran, in its own words. Raises ScriptFailed."""
+    try:
+        line, _ = meeting.accept()
+    except TimeoutError as error:
+        raise ScriptFailed(f"no trial was resumed within {_DEADLINE_S:g} s") from error
+    with line:
+        return float(line.recv(64))
+
+
+def _wait_until_gone(experiment: Path) -> None:
+    """All processes of the experiment hold its lock: it can be had when the last one is gone."""
+    ExperimentLock(Layout(experiment).lock, deadline_s=_DEADLINE_S).release()

@@ -1,0 +1,113 @@
+"""What a benchmark says: a row of samples with what it must reach, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+_COLUMNS = ("work", "ours", "reference", "ratio", "Ray", "must reach", "met?")
+_UNMEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A bound on the median of ours, or on its ratio to the reference's."""
+
+    of: Literal["ours", "ratio"]
+    bound: float
+    at_least: bool = False
+
+    def is_met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def text(self, unit: str) -> str:
+        sign = "≥" if self.at_least else "≤"
+        amount = quantity(self.bound, unit) if self.of == "ours" else f"{self.bound:g}"
+        return f"{'ratio ' if self.of == 'ratio' else ''}{sign} {amount}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line: all samples in `unit`, in the order in which they were taken.
+
+    `beside` says what the reference is. A row with no samples of ours has a `note` that says why.
+    """
+
+    work: str
+    unit: str
+    ours: Sequence[float] = ()
+    reference: Sequence[float] = ()
+    beside: str = ""
+    ray: Sequence[float] = ()
+    goal: Goal | None = None
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of ours by the median of the reference's."""
+        if not self.ours or not self.reference:
+            return None
+        return median(self.ours) / median(self.reference)
+
+    @property
+    def met(self) -> bool | None:
+        """None where there is no goal, or nothing to hold against it."""
+        value = self.ratio if self.goal and self.goal.of == "ratio" else _middle(self.ours)
+        return None if self.goal is None or value is None else self.goal.is_met(value)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row with its raw samples."""
+        return {
+            "work": self.work,
+            "unit": self.unit,
+            "ours": _samples(self.ours),
+            "reference": {**_samples(self.reference), "is": self.beside},
+            "ray": _samples(self.ray),
+            "ratio": self.ratio,
+            "must_reach": self.goal.text(self.unit) if self.goal else None,
+            "met": self.met,
+            "note": self.note,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        met = {None: "", True: "yes", False: "NO"}[self.met]
+        reference = _amount(self.reference, self.unit)
+        return (
+            self.work,
+            _amount(self.ours, self.unit) or self.note,
+            f"{reference} ({self.beside})" if reference else "",
+            "" if self.ratio is None else f"{self.ratio:.2f}",
+            _amount(self.ray, self.unit) or _UNMEASURED,
+            self.goal.text(self.unit) if self.goal else "",
+            met,
+        )
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three digits, and no exponent: `0.123 s`, `13,412 /s`."""
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table whose columns also line up in a terminal."""
+    lines = [_COLUMNS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    texts = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+             for line in lines]  # fmt: skip
+    rule = "-|-".join("-" * width for width in widths)
+    return "\n".join(f"| {text} |" for text in (texts[0], rule, *texts[1:]))
+
+
+def _middle(samples: Sequence[float]) -> float | None:
+    return median(samples) if samples else None
+
+
+def _amount(samples: Sequence[float], unit: str) -> str:
+    return quantity(median(samples), unit) if samples else ""
+
+
+def _samples(samples: Sequence[float]) -> dict[str, Any]:
+    return {"median": _middle(samples), "samples": list(samples)}

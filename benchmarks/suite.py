@@ -1,0 +1,106 @@
+"""The benchmarks by name, and the command that runs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import (
+    checkpoints,
+    controller,
+    importing,
+    machine,
+    memory,
+    reports,
+    restoring,
+    s3,
+    startup,
+    trials,
+)
+from benchmarks.measure import Bench, ScriptFailed
+from benchmarks.rows import Row, table
+
+BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
+    "import": importing.measure,
+    "startup": startup.measure,
+    "trials": trials.measure,
+    "reports": reports.measure,
+    "controller": controller.measure,
+    "checkpoint": checkpoints.measure,
+    "s3": s3.measure,
+    "memory": memory.measure,
+    "restore": restoring.measure,
+}
+
+FAILED = "failed"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what was asked for, print the table, write the JSON.
+
+    Raises SystemExit, after all that, if a benchmark could not be run.
+    """
+    asked = _parser().parse_args(arguments)
+    bench = Bench(
+        runs=asked.runs or (1 if asked.quick else 5),
+        quick=asked.quick,
+        long=asked.long,
+        ray_python=os.environ.get("HOLDFAST_RAY_PYTHON") or None,
+        directory=asked.directory,
+    )
+    began_at, facts = datetime.now(UTC).isoformat(timespec="seconds"), machine.facts()
+    measured = _measure(bench, asked.only or list(BENCHMARKS))
+    print(_headline(facts, bench))
+    print()
+    print(table([row for rows in measured.values() for row in rows]))
+    if asked.json:
+        found = {
+            "at": began_at,
+            "machine": facts,
+            "versions": machine.versions(),
+            "runs": bench.runs,
+            "quick": bench.quick,
+            "benchmarks": {
+                name: [row.as_json() for row in rows] for name, rows in measured.items()
+            },
+        }
+        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+    if any(row.note == FAILED for rows in measured.values() for row in rows):
+        raise SystemExit(1)
+
+
+def _measure(bench: Bench, names: Sequence[str]) -> dict[str, list[Row]]:
+    measured: dict[str, list[Row]] = {}
+    for name in names:
+        bench.say(f"{name} ...")
+        try:
+            measured[name] = BENCHMARKS[name](bench)
+        except ScriptFailed as error:  # an hour of other measurements is not thrown away for it
+            bench.say(f"{name} failed: {error}")
+            measured[name] = [Row(work=name, unit="", note=FAILED)]
+    return measured
+
+
+def _headline(facts: Mapping[str, Any], bench: Bench) -> str:
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['kernel']}, Python {facts['python']}; "
+        f"medians of {bench.runs}{' (quick: sizes too small to judge by)' if bench.quick else ''}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=Path(sys.argv[0]).name, description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), metavar="NAME",
+                        help=f"of {', '.join(BENCHMARKS)}")  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
+    parser.add_argument("--long", action="store_true", help="5,100 trials for the flatness")
+    parser.add_argument("--runs", type=int, metavar="N", help="turns of each (5; 1 if quick)")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure (the temporary)")
+    return parser

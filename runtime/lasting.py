@@ -1,0 +1,87 @@
+"""A service that outlives the death of its process: it is started again, so many times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.runtime.service import Beside
+from holdfast.runtime.wire import Message
+
+RESTARTS = 3
+
+
+class LastingService:
+    """Speaks to the service that runs now. `ended` is set once there will be no other.
+
+    What was sent to one that died is lost: `again` sends what still matters to the next.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], Beside],
+        *,
+        first: Sequence[Message],
+        again: Callable[[], None],
+        tell: Callable[[str], None],
+        given_up: Callable[[str], None],
+        restarts: int = RESTARTS,
+    ) -> None:
+        """`first` are the messages that every start begins with. `tell` hears of each restart,
+        `given_up` of the death after which there is none."""
+        self._name = name
+        self._start = start
+        self._first = tuple(first)
+        self._again = again
+        self._tell = tell
+        self._given_up = given_up
+        self._restarts_left = restarts
+        self._closing = False
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._service = self._begin()
+        self._watching = asyncio.ensure_future(self._watch())
+
+    @property
+    def pid(self) -> int:
+        return self._service.pid
+
+    def send(self, message: Message) -> None:
+        self._service.send(message)
+
+    async def close(self) -> None:
+        """End it, wait for it, and start no other."""
+        self._closing = True
+        await self._service.close()
+        self._watching.cancel()
+
+    def kill(self) -> None:
+        self._closing = True
+        self._service.kill()
+
+    def _begin(self) -> Beside:
+        service = self._start()
+        for message in self._first:
+            service.send(message)
+        return service
+
+    async def _watch(self) -> None:
+        while True:
+            await self._service.ended
+            how = await self._service.gone()
+            if self._closing or not how:
+                self.ended.set_result(how)
+                return
+            if not self._restarts_left:
+                self.ended.set_result(how)
+                self._given_up(f"the {self._name} {how} once more and is not started again")
+                return
+            self._restarts_left -= 1
+            self._tell(f"the {self._name} {how}; it is started again and nothing is lost")
+            try:
+                self._service = self._begin()
+            except OSError as error:
+                self.ended.set_result(str(error))
+                self._given_up(f"the {self._name} {how} and cannot be started again: {error}")
+                return
+            self._again()

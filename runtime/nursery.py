@@ -1,0 +1,108 @@
+"""The controller's side of a warm parent: one process, from its start until it is reaped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.runtime import guard
+from holdfast.runtime.link import Link
+from holdfast.runtime.reaping import PATIENCE_S, happens, on_end
+from holdfast.runtime.wire import Message
+
+
+class Nursery:
+    """A warm parent that was started (see `holdfast.runtime.warm` for what is said to it).
+
+    `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, where it died
+    before, ["lost", how].
+    """
+
+    def __init__(
+        self,
+        load: Message,
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[Nursery], None],
+        *,
+        environ: Mapping[str, str],
+        inherited_fds: Sequence[int],
+    ) -> None:
+        """`on_lost` is called once, when the process is dead. Raises OSError."""
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._reason = ""
+        self._gone = asyncio.Event()
+        self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _start(theirs.fileno(), environ, inherited_fds)
+            except OSError:
+                ours.close()
+                raise
+        self._link = Link(ours, self._listen, self._on_closed)
+        on_end(self._process, self._on_death)
+        self._link.send(load)
+
+    @property
+    def is_open(self) -> bool:
+        return self._link.is_open
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        self._link.send(message, fds)
+
+    def kill(self) -> None:
+        """End the process, and with it whatever the user's modules started when imported."""
+        if not self._gone.is_set():
+            guard.kill_group(self._process.pid)
+
+    async def close(self) -> None:
+        """Let the process end by itself, unless it is still loading, and wait for it."""
+        if not self.loaded.done():
+            self.kill()
+        self._link.send(["end"])
+        self._link.close()
+        if not await happens(self._gone, PATIENCE_S):
+            self.kill()
+            await self._gone.wait()
+
+    def _listen(self, message: Message) -> None:
+        if message[0] in ("ready", "refused"):
+            self._tell_loaded(message)
+        else:
+            self._on_message(message)
+
+    def _tell_loaded(self, answer: Message) -> None:
+        if not self.loaded.done():
+            self.loaded.set_result(answer)
+
+    def _on_closed(self, reason: str) -> None:
+        """Without a connection the process is of no use: its death is told when it has come."""
+        self._reason = reason
+        self.kill()
+
+    def _on_death(self) -> None:
+        self._link.drain()
+        self._link.close()
+        self.kill()
+        status = self._process.wait()
+        self._gone.set()
+        cause = self._reason or guard.describe_code(status)
+        self._tell_loaded(["lost", cause])
+        self._on_lost(self)
+
+
+def _start(
+    fd: int, environ: Mapping[str, str], inherited_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    arguments = [fd, os.getpid(), *inherited_fds]
+    return subprocess.Popen(
+        guard.python_command("holdfast.runtime.warm:main", list(map(str, arguments))),
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        pass_fds=(fd, *inherited_fds),
+        start_new_session=True,
+    )

@@ -1,0 +1,97 @@
+"""What must be true of a machine after every event, whatever happened before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.trial import Status, Trial
+
+
+def check(machine: Machine) -> None:
+    """Raises AssertionError, naming the trial, where the machine contradicts itself."""
+    for rule in RULES:
+        rule(machine)
+
+
+def _what_is_free_and_what_is_held_add_up(machine: Machine) -> None:
+    expected = Capacity(machine.capacity.total)
+    for held in (*machine.holds.values(), *machine.idle.values()):
+        expected.hold(held)
+    free, gpus = machine.capacity.free, machine.capacity.free_gpus
+    assert (free, gpus) == (expected.free, expected.free_gpus), "resources were lost or made up"
+    assert all(amount >= 0 for amount in (*free.values(), *gpus)), f"oversubscribed: {free} {gpus}"
+
+
+def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
+    assert not machine.holds.keys() & machine.idle.keys()
+    for trial in machine.trials.values():
+        if trial.status.has_worker:
+            wanted = trial.spec.resources.required_resources
+            assert machine.holds[trial.trial_id].amounts == wanted, trial.story()
+    for trial_id in machine.idle:
+        assert machine.spec.reuse_actors
+        assert not machine.trials[trial_id].status.has_worker, machine.trials[trial_id].story()
+
+
+def _only_pending_trials_wait_and_each_once(machine: Machine) -> None:
+    assert len(set(machine.queue)) == len(machine.queue)
+    for trial_id in machine.queue:
+        assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+
+
+def _the_index_of_paused_trials_is_right(machine: Machine) -> None:
+    paused = {t.trial_id for t in machine.trials.values() if t.status is Status.PAUSED}
+    assert machine.paused == paused
+
+
+def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
+    most = machine.spec.max_concurrent
+    assert most is None or len(machine.holds) <= most
+
+
+def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
+    if machine.finished:
+        assert not machine.holds, "finished, with workers left"
+        assert not machine.idle, "finished, with idle workers left"
+        assert machine.ending or not machine.queue, "finished, with trials that wait"
+    elif machine.spec.experiment_id:
+        assert machine.holds or machine.asking, "nothing can happen any more: the run hangs"
+
+
+def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
+    keep = machine.spec.checkpoint.num_to_keep
+    for trial in machine.trials.values():
+        indices = [checkpoint.index for checkpoint in trial.checkpoints]
+        assert indices == sorted(set(indices)), trial.story()
+        assert all(index < trial.next_checkpoint for index in indices), trial.story()
+        committed = [known for known in trial.checkpoints if known.committed]
+        # The newest is kept beside the best.
+        assert keep is None or len(committed) <= keep + 1, trial.story()
+
+
+def _failures_are_within_the_budget(machine: Machine) -> None:
+    budget = machine.spec.failure.max_failures
+    for trial in machine.trials.values():
+        _check_failures(trial, budget)
+
+
+def _check_failures(trial: Trial, budget: int) -> None:
+    assert budget == -1 or trial.failures <= budget + 1, trial.story()
+    if trial.status is Status.ERROR:
+        assert trial.error is not None, trial.story()
+    if trial.status.has_worker:
+        assert trial.attempt > 0, trial.story()
+
+
+RULES: tuple[Callable[[Machine], None], ...] = (
+    _what_is_free_and_what_is_held_add_up,
+    _each_trial_with_a_worker_holds_what_it_asked_for,
+    _only_pending_trials_wait_and_each_once,
+    _the_index_of_paused_trials_is_right,
+    _no_more_run_at_once_than_allowed,
+    _something_is_awaited_until_all_is_finished,
+    _checkpoints_are_in_order_and_no_more_than_wanted,
+    _failures_are_within_the_budget,
+)

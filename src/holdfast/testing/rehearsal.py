@@ -1,0 +1,231 @@
+"""A machine without a shell: a test plays the workers, on a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+
+from holdfast.scheduler.codec import decode, encode, snapshot
+from holdfast.scheduler.effects import Effect
+from holdfast.scheduler.events import (
+    Begun,
+    Event,
+    Exited,
+    ExperimentSpec,
+    Raised,
+    Resumed,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.testing.invariants import check
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from holdfast.trial.trial import Trial, TrialSpec
+
+BEGINS_AT = 1000.0
+
+
+class Rehearsal:
+    """Feeds a machine, a second after the other, and checks it after each event.
+
+    Trials are called `t0`, `t1`, ... What a worker says is of its current attempt unless
+    `attempt` names another. Each event goes through the codec on its way, as in the journal.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity: Mapping[str, float] | None = None,
+        policy: TrialScheduler | None = None,
+        **spec: Any,
+    ) -> None:
+        """`spec` are fields of ExperimentSpec. `began` are the first effects."""
+        self.policy = policy
+        self.machine = Machine(policy)
+        self.now = BEGINS_AT
+        self.events: list[tuple[Event, float]] = []
+        self._capacity = {"CPU": 2.0} if capacity is None else dict(capacity)
+        begun = Begun(spec=experiment_spec(**spec), capacity=self._capacity)
+        self.began = self.handle(begun, after_s=0)
+
+    def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
+        self.now += after_s
+        event = through_journal(event, self.now)
+        self.events.append((event, self.now))
+        effects = self.machine.handle(event, now=self.now)
+        check(self.machine)
+        return effects
+
+    def trial(self, trial_id: str) -> Trial:
+        return self.machine.trials[trial_id]
+
+    # -- the search -----------------------------------------------------------------------------
+
+    def suggest(
+        self, resources: PlacementGroupFactory | Mapping[str, float] = ONE_CPU
+    ) -> list[Effect]:
+        """The search answers with the next trial."""
+        if not isinstance(resources, PlacementGroupFactory):
+            resources = PlacementGroupFactory([resources])
+        return self.handle(Suggested(spec=trial_spec(len(self.machine.trials), resources)))
+
+    # -- a worker -------------------------------------------------------------------------------
+
+    def start(self, *trial_ids: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for trial_id in trial_ids:
+            effects += self.handle(
+                Started(
+                    trial_id=trial_id,
+                    attempt=self.trial(trial_id).attempt,
+                    pid=1000 + self.trial(trial_id).spec.index,
+                    hostname="host",
+                    node_ip="127.0.0.1",
+                )
+            )
+        return effects
+
+    def report(
+        self,
+        trial_id: str,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        checkpoint: bool = False,
+        attempt: int | None = None,
+    ) -> list[Effect]:
+        """The next iteration, half a second of training."""
+        trial = self.trial(trial_id)
+        attempt = trial.attempt if attempt is None else attempt
+        return self.handle(
+            Reported(
+                trial_id=trial_id,
+                attempt=attempt,
+                iteration=trial.iteration + 1,
+                metrics=metrics or {},
+                timestamp=self.now,
+                time_this_iter_s=0.5,
+                time_total_s=trial.time_total_s + 0.5,
+                checkpoint=next_checkpoint(trial, attempt) if checkpoint else None,
+            )
+        )
+
+    def save(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
+        trial = self.trial(trial_id)
+        attempt = trial.attempt if attempt is None else attempt
+        record = next_checkpoint(trial, attempt, further=0)
+        return self.handle(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
+
+    def returns(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
+        attempt = self.trial(trial_id).attempt if attempt is None else attempt
+        return self.handle(Returned(trial_id=trial_id, attempt=attempt))
+
+    def fails(
+        self, trial_id: str, *, kind: str = "user", attempt: int | None = None
+    ) -> list[Effect]:
+        attempt = self.trial(trial_id).attempt if attempt is None else attempt
+        return self.handle(Raised(trial_id=trial_id, attempt=attempt, failure=failure(kind)))
+
+    def exits(
+        self, trial_id: str, cause: str = "exited with status 0", *, attempt: int | None = None
+    ) -> list[Effect]:
+        attempt = self.trial(trial_id).attempt if attempt is None else attempt
+        return self.handle(Exited(trial_id=trial_id, attempt=attempt, cause=cause))
+
+    def ends(self, trial_id: str) -> list[Effect]:
+        """The function returns, and the worker is gone."""
+        return [*self.returns(trial_id), *self.exits(trial_id)]
+
+    def answer(
+        self,
+        trial_id: str,
+        *,
+        stop: bool = False,
+        stop_all: bool = False,
+        failed: Failure | None = None,
+    ) -> list[Effect]:
+        """What the user's stop function says of the newest report."""
+        trial = self.trial(trial_id)
+        return self.handle(
+            StopperAnswered(
+                trial_id=trial_id,
+                attempt=trial.attempt,
+                iteration=trial.iteration,
+                stop=stop,
+                stop_all=stop_all,
+                failure=failed,
+            )
+        )
+
+    # -- storage and restore --------------------------------------------------------------------
+
+    def commit(self, trial_id: str, index: int) -> list[Effect]:
+        return self.handle(Committed(trial_id=trial_id, index=index))
+
+    def crash(self) -> None:
+        """All is gone but the journal: it is folded into a new machine, which must be the same."""
+        folded = self.folded()
+        assert snapshot(folded) == snapshot(self.machine)
+        self.machine = folded
+
+    def folded(self) -> Machine:
+        """The events so far, in a new machine."""
+        machine = Machine(self.policy)
+        for event, now in self.events:
+            machine.handle(event, now=now)
+        return machine
+
+    def resume(
+        self, *, capacity: Mapping[str, float] | None = None, **wishes: str
+    ) -> list[Effect]:
+        """`wishes` for finished, unfinished and errored trials, as in Resumed."""
+        epoch = self.machine.epoch + 1
+        total = self._capacity if capacity is None else dict(capacity)
+        return self.handle(Resumed(epoch=epoch, capacity=total, **wishes), after_s=3600)
+
+
+def through_journal(event: Event, now: float) -> Event:
+    """The event as it is read back; AssertionError where that is another one."""
+    written: bytes = msgpack.packb(encode(event, now))
+    read, then = decode(msgpack.unpackb(written, strict_map_key=False))
+    assert type(read) is type(event)
+    # As bytes, since NaN is not equal to itself.
+    assert msgpack.packb(encode(read, then)) == written
+    return read
+
+
+def experiment_spec(**fields: Any) -> ExperimentSpec:
+    known = {"experiment_id": "e", "run": "d2a66", "trainable": "train", "seed": 0}
+    return ExperimentSpec(**{**known, "resources": ONE_CPU, **fields})
+
+
+def trial_spec(index: int, resources: PlacementGroupFactory = ONE_CPU) -> TrialSpec:
+    return TrialSpec(
+        trial_id=f"t{index}",
+        index=index,
+        name=f"train_t{index}",
+        dirname=f"train_t{index}_{index}",
+        config={"lr": 0.5**index},
+        tag=f"{index}_lr={0.5**index:.4g}",
+        resources=resources,
+    )
+
+
+def failure(kind: str = "user") -> Failure:
+    return Failure(kind=kind, type_name="ValueError", message="oh no")
+
+
+def next_checkpoint(trial: Trial, attempt: int, *, further: int = 1) -> CheckpointRecord:
+    """What the trial would stage now; `further` iterations after its newest report."""
+    return CheckpointRecord(
+        index=trial.next_checkpoint,
+        iteration=trial.iteration + further,
+        attempt=attempt,
+        files=1,
+        size_bytes=10,
+    )

@@ -1,0 +1,328 @@
+"""A user's script as a process of its own, and what it tells a test while it runs.
+
+The script calls `mark`, `wait_at` and `note`; the test waits for the marks, holds and opens the
+gates and reads the notes. Nobody asks twice whether something has happened yet: marks come over
+a FIFO, gates are file locks, the end of a process is read from its pidfd. Linux only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+FOLDER = "HOLDFAST_TEST_FOLDER"
+LONGEST_S = 60.0
+_MARKS = "marks"
+_NOTES = "notes"
+_END = "script-ended"
+
+
+# -- what the script calls ------------------------------------------------------------------------
+
+
+def _folder() -> Path:
+    return Path(os.environ[FOLDER])
+
+
+def mark(*words: object) -> None:
+    """Tell the test that something has happened."""
+    _write_mark(_folder() / _MARKS, " ".join(map(str, words)))
+
+
+def _write_mark(fifo: Path, text: str) -> None:
+    # One write of less than PIPE_BUF bytes: lines of several processes never mix.
+    fd = os.open(fifo, os.O_WRONLY)
+    try:
+        os.write(fd, f"{text}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def wait_at(gate: str) -> None:
+    """Wait until the test has opened the gate; one that it never closed is open."""
+    fd = os.open(_folder() / f"gate-{gate}", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
+def note(**facts: Any) -> None:
+    """Write down, outlasting any death, what the script has just learned or done."""
+    fd = os.open(_folder() / _NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(fd, json.dumps(facts).encode() + b"\n")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# -- what the test calls --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the script's: its role in holdfast, and a pidfd that becomes readable."""
+
+    pid: int
+    role: str
+    pidfd: int
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        signal.pidfd_send_signal(self.pidfd, signum)
+
+    def ends(self, within_s: float = LONGEST_S) -> bool:
+        return bool(select.select([self.pidfd], [], [], within_s)[0])
+
+
+class UserScript:
+    """Runs `python path arguments...` and knows every process that comes of it.
+
+    `folder` holds marks, gates and notes; several scripts, one after the other, may share it.
+    `roles` that `processes` gives: script, warm, worker, scribe, keeper, other.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *arguments: str,
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._marks: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._kept: list[str] = []
+        self._identity = f"{id(self):x}-{os.urandom(8).hex()}"
+        fifo = folder / _MARKS
+        if not fifo.exists():
+            os.mkfifo(fifo)
+        # Open for both, so that it never ends when a writer does.
+        self._fifo = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+        self._stop, self._stopped = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-W", "error", str(path), *arguments],
+            env={
+                **os.environ,
+                **(environ or {}),
+                FOLDER: str(folder),
+                "HOLDFAST_TEST_IDENTITY": self._identity,
+            },
+            cwd=cwd or folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        self._texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._threads = [
+            threading.Thread(target=self._read_marks, daemon=True),
+            threading.Thread(target=self._read_text, args=("stdout",), daemon=True),
+            threading.Thread(target=self._read_text, args=("stderr",), daemon=True),
+            threading.Thread(target=self._wait, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def stdout(self) -> str:
+        """What it has printed; complete after `ends`."""
+        return "".join(self._texts["stdout"])
+
+    @property
+    def stderr(self) -> str:
+        return "".join(self._texts["stderr"])
+
+    def wait_for(self, text: str, within_s: float = LONGEST_S) -> str:
+        """The next mark that begins with `text`; others are kept for later calls.
+
+        Raises AssertionError when the script ends, or the time does, before that mark.
+        """
+        for at, kept in enumerate(self._kept):
+            if kept.startswith(text):
+                return self._kept.pop(at)
+        while True:
+            try:
+                found = self._marks.get(timeout=within_s)
+            except queue.Empty:
+                raise AssertionError(self._story(f"no mark {text!r} in {within_s} s")) from None
+            if found.startswith(text):
+                return found
+            self._kept.append(found)
+            if found == _END:
+                raise AssertionError(self._story(f"it ended before the mark {text!r}"))
+
+    def ends(self, within_s: float = LONGEST_S) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._story(f"it did not end in {within_s} s")) from None
+        return code
+
+    def succeeds(self, within_s: float = LONGEST_S) -> Self:
+        """Wait for its end; raises AssertionError with what it wrote if it failed."""
+        code = self.ends(within_s)
+        self.finish_reading()
+        assert code == 0, self._story(f"it ended with {code}")
+        return self
+
+    def finish_reading(self) -> None:
+        """Wait until all that it wrote has been read. Only once no process of it is left."""
+        for thread in self._threads[1:]:
+            thread.join(5)
+
+    def signal(self, signum: int) -> None:
+        self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        """SIGKILL to the script alone."""
+        self.process.kill()
+        self.process.wait()
+
+    def processes(self, role: str | None = None) -> list[Process]:
+        """Those that live now; close is done by `left`, or at the end of the test process."""
+        found = []
+        for pid in _pids():
+            pidfd = _pidfd(pid)
+            if pidfd is None:
+                continue
+            kind = self._role(pid)
+            if kind is None or (role is not None and kind != role):
+                os.close(pidfd)
+            else:
+                found.append(Process(pid=pid, role=kind, pidfd=pidfd))
+        return found
+
+    def left(self, within_s: float = 5.0) -> list[Process]:
+        """The processes that still live after so many seconds."""
+        for process in self.processes():
+            process.ends(within_s)
+            os.close(process.pidfd)
+        return self.processes()
+
+    def notes(self) -> list[dict[str, Any]]:
+        """What `note` wrote, in order; a line that a death cut off is left out."""
+        return read_notes(self.folder)
+
+    def close(self) -> None:
+        """End whatever is still there."""
+        for process in self.processes():
+            process.kill()
+        self.process.wait()
+        os.write(self._stopped, b"x")
+        for thread in self._threads:
+            thread.join(5)
+        for fd in (self._fifo, self._stop, self._stopped):
+            os.close(fd)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _role(self, pid: int) -> str | None:
+        if pid == self.process.pid:
+            return "script"
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        except (OSError, IndexError):
+            return None
+        if self._identity.encode() not in environ or stat[0] == "Z":
+            return None
+        if "scribe_process" in command:
+            return "scribe"
+        if "keeper:main" in command:
+            return "keeper"
+        if "runtime.warm" in command:
+            return "warm" if int(stat[1]) == self.process.pid else "worker"
+        return "other"
+
+    def _read_marks(self) -> None:
+        text = b""
+        while self._fifo in select.select([self._fifo, self._stop], [], [])[0]:
+            *lines, text = (text + os.read(self._fifo, 1 << 16)).split(b"\n")
+            for line in lines:
+                self._marks.put(line.decode())
+
+    def _read_text(self, name: str) -> None:
+        stream = getattr(self.process, name)
+        for line in stream:
+            self._texts[name].append(line)
+
+    def _wait(self) -> None:
+        self.process.wait()
+        self._marks.put(_END)
+
+    def _story(self, problem: str) -> str:
+        return (
+            f"{problem}\n-- marks: {self._kept}\n-- stdout:\n{self.stdout}\n"
+            f"-- stderr:\n{self.stderr}"
+        )
+
+
+class Gate:
+    """Holds back every `wait_at(name)` until it is opened."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(folder / f"gate-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def open(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@contextmanager
+def closed_gate(folder: Path, name: str) -> Iterator[Gate]:
+    gate = Gate(folder, name)
+    try:
+        yield gate
+    finally:
+        gate.open()
+
+
+def read_notes(folder: Path) -> list[dict[str, Any]]:
+    path = folder / _NOTES
+    if not path.exists():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def acknowledged(notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The notes about rows whose `report()` has returned."""
+    return [fact for fact in notes if fact.get("what") == "acknowledged"]
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None

@@ -1,0 +1,254 @@
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.records import pack
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
+from holdfast.scheduler.codec import snapshot
+from holdfast.scheduler.events import Resumed, SearchEnded
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import Journal, Position, segments
+from holdfast.testing.recorded import RecordedExperiment
+
+FIRST = "experiment_state-2023-11-14_22-13-21.json"  # the run begins 1,700,000,001 s after 1970
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    recorded = RecordedExperiment(tmp_path)
+    yield recorded
+    recorded.close()
+
+
+def take(run: RecordedExperiment, boot: str = "one") -> Scribe:
+    scribe = Scribe(run.layout, ScribeSettings(tensorboard=False), boot=boot)
+    scribe.catch_up()
+    scribe.snapshot()
+    return scribe
+
+
+def as_json(machine: Machine) -> str:
+    return json.dumps(snapshot(machine), default=str)
+
+
+def names(root: Path, prefix: str = SNAPSHOT_PREFIX) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.name.startswith(prefix))
+
+
+def restore(run: RecordedExperiment) -> None:
+    run.now += 60
+    run.add(Resumed(epoch=2, capacity={"CPU": 2}))
+
+
+def test_a_snapshot_gives_back_the_machine_and_its_place(run: RecordedExperiment) -> None:
+    trial = run.begin({"lr": 0.5, "sizes": (1, 2)})
+    run.report(trial, {"loss": float("inf"), "raw": b"\xff\x00"}, checkpoint="staged")
+    run.suggest()
+    scribe = take(run)
+    loaded = load_newest_snapshot(run.layout)
+    assert loaded.skipped == ()
+    assert loaded.snapshot is not None
+    assert loaded.snapshot.position == scribe.position
+    assert as_json(loaded.snapshot.machine) == as_json(run.machine)
+    assert loaded.snapshot.machine.trials == run.machine.trials
+    assert loaded.snapshot.boot_id == "one"
+
+
+def test_a_snapshot_is_named_after_the_utc_time_at_which_its_session_began(
+    run: RecordedExperiment,
+) -> None:
+    take(run)
+    assert names(run.layout.root) == [FIRST]
+    assert names(run.layout.root, VARIANTS_PREFIX) == [
+        FIRST.replace("experiment_state", "basic-variant-state")
+    ]
+
+
+def test_a_snapshot_is_json_for_whoever_reads_it(run: RecordedExperiment) -> None:
+    run.suggest({"lr": 0.5})
+    position = take(run).position
+    plain = json.loads((run.layout.root / FIRST).read_text())
+    assert plain["format"] == 1
+    assert plain["experiment_id"] == "experiment-d2a66"
+    journal = plain["journal"]
+    assert (journal["segment"], journal["offset"]) == (position.segment, position.offset)
+    assert plain["machine"]["trials"][0]["spec"]["config"] == {"lr": 0.5}
+
+
+def test_the_progress_of_the_search_can_be_read_beside_it(run: RecordedExperiment) -> None:
+    run.suggest()
+    take(run)
+    path = run.layout.root / names(run.layout.root, VARIANTS_PREFIX)[0]
+    made = json.loads(path.read_text())
+    assert (made["variants_made"], made["total"], made["seed"]) == (1, None, 0)
+    run.add(SearchEnded())
+    take(run)
+    assert json.loads(path.read_text())["total"] == 1
+
+
+def test_where_there_is_no_journal_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    loaded = load_newest_snapshot(Layout(tmp_path / "none"))
+    assert loaded.beginning is None
+    assert loaded.snapshot is None
+
+
+def test_without_a_snapshot_the_fold_starts_at_the_beginning(run: RecordedExperiment) -> None:
+    loaded = load_newest_snapshot(run.layout)
+    assert loaded.snapshot is None
+    assert loaded.beginning is not None
+    assert loaded.beginning.position == Position(0, 0)
+    assert loaded.beginning.spec.experiment_id == "experiment-d2a66"
+    assert loaded.beginning.began_at == 1_700_000_001.0
+
+
+def truncate(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flip(data: bytes) -> bytes:
+    middle = data.index(b'"active_s"')
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def blank(data: bytes) -> bytes:
+    return bytes(len(data))
+
+
+def of_another_format(data: bytes) -> bytes:
+    body = data.split(b"\n", 1)[1].replace(b'"format": 1', b'"format": 9')
+    return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (truncate, "CRC-32 does not match"),
+        (flip, "CRC-32 does not match"),
+        (blank, "CRC-32 does not match"),
+        (lambda data: b"", "CRC-32 does not match"),
+        (of_another_format, "format 9"),
+    ],
+)
+def test_a_damaged_snapshot_is_told_and_an_older_one_used(
+    run: RecordedExperiment, damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    run.suggest()
+    older = take(run).position
+    restore(run)
+    take(run)
+    newest = run.layout.root / names(run.layout.root)[-1]
+    newest.write_bytes(damage(newest.read_bytes()))
+    loaded = load_newest_snapshot(run.layout)
+    assert loaded.snapshot is not None
+    assert loaded.snapshot.position == older
+    [skipped] = loaded.skipped
+    assert skipped.name == newest.name
+    assert reason in str(skipped)
+
+
+def test_any_flipped_bit_is_noticed(run: RecordedExperiment) -> None:
+    take(run)
+    path = run.layout.root / FIRST
+    data = path.read_bytes()
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        assert load_newest_snapshot(run.layout).snapshot is None, at
+    path.write_bytes(data)
+    assert load_newest_snapshot(run.layout).snapshot is not None
+
+
+def test_a_snapshot_ahead_of_a_journal_that_was_cut_is_not_used(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path)
+    run.suggest()
+    place = take(run).position
+    run.close()
+    segment = run.layout.journal / "000000.log"
+    segment.write_bytes(segment.read_bytes()[: place.offset - 1])
+    [skipped] = load_newest_snapshot(run.layout).skipped
+    assert "the journal was cut" in skipped.reason
+    # Nor once the journal has grown over the place again, with other records.
+    journal = Journal(run.layout.journal)
+    while journal.position.offset < place.offset:
+        journal.append([pack(SearchEnded(), 1.0)])
+    [skipped] = load_newest_snapshot(run.layout).skipped
+    assert "the journal was cut" in skipped.reason
+    journal.close()
+
+
+def test_a_snapshot_of_an_earlier_experiment_in_the_directory_is_not_used(
+    tmp_path: Path, run: RecordedExperiment
+) -> None:
+    take(run)
+    second = RecordedExperiment(tmp_path, run="beef0")
+    loaded = load_newest_snapshot(run.layout)
+    assert loaded.snapshot is None
+    assert loaded.skipped == ()
+    assert loaded.beginning is not None
+    assert loaded.beginning.spec.run == "beef0"
+    assert loaded.beginning.position == Position(1, 0)
+    second.close()
+
+
+def test_the_beginning_is_found_behind_segments_that_go_on(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path)
+    run.close()
+    journal = Journal(run.layout.journal)
+    journal.rotate()
+    journal.append([pack(SearchEnded(), 1.0)])
+    journal.rotate()
+    journal.close()
+    assert segments(run.layout.journal) == [0, 1, 2]
+    beginning = find_beginning(run.layout.journal)
+    assert beginning is not None
+    assert beginning.position == Position(0, 0)
+
+
+def test_a_beginning_longer_than_its_head_is_found(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path, stop={"x" * 100_000: 1.0})
+    beginning = find_beginning(run.layout.journal)
+    assert beginning is not None
+    assert beginning.spec.stop == {"x" * 100_000: 1.0}
+    run.close()
+
+
+def test_only_two_sessions_of_an_experiment_keep_their_snapshots(
+    tmp_path: Path, run: RecordedExperiment
+) -> None:
+    take(run)
+    second = RecordedExperiment(tmp_path, run="beef0")
+    second.now += 3600
+    for _ in range(5):
+        restore(second)
+        take(second)
+    kept = names(tmp_path)
+    assert kept[0] == FIRST  # another experiment's
+    assert len(kept) == 3
+    assert [n.replace("experiment_state", "basic-variant-state") for n in kept] == names(
+        tmp_path, VARIANTS_PREFIX
+    )
+    second.close()
+
+
+def test_a_failed_write_leaves_the_snapshot_that_was_there(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scribe = take(run)
+    before = (run.layout.root / FIRST).read_bytes()
+    run.suggest()
+    scribe.catch_up()
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("holdfast.syncer.durable.fsync_file", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        scribe.snapshot()
+    assert (run.layout.root / FIRST).read_bytes() == before
+    monkeypatch.undo()
+    scribe.snapshot()
+    assert (run.layout.root / FIRST).read_bytes() != before

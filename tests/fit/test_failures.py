@@ -1,0 +1,323 @@
+"""What goes wrong inside a trial: tried again, told with its facts, and never the others' fault."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.experiment.pickling import NotPicklable
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+
+def attempts_so_far(config: dict[str, Any]) -> int:
+    """Count this attempt, where the next one finds it."""
+    with open(config["diary"], "a") as diary:
+        diary.write("x")
+    return len(Path(config["diary"]).read_text())
+
+
+def fail_at_two(config: dict[str, Any]) -> None:
+    """Report three epochs; fail after the second one in each of the first `failures` attempts."""
+    attempt = attempts_so_far(config)
+    checkpoint = tune.get_checkpoint()
+    start = int(Path(checkpoint.path, "epoch").read_text()) if checkpoint else 0
+    for epoch in range(start + 1, 4):
+        if epoch == 3 and attempt <= config["failures"]:
+            raise RuntimeError(f"stumble {attempt}")
+        directory = tune.staging_directory()
+        Path(directory, "epoch").write_text(str(epoch))
+        tune.report(
+            {"epoch": epoch, "attempt": attempt, "start": start},
+            checkpoint=tune.Checkpoint.from_directory(directory),
+        )
+
+
+# -- retries ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("max_failures", "failures"), [(2, 2), (-1, 4)])
+def test_a_failed_trial_is_tried_again_from_its_newest_checkpoint(
+    fit: Any, tmp_path: Path, max_failures: int, failures: int
+) -> None:
+    result = fit(
+        fail_at_two,
+        {"diary": str(tmp_path / "diary"), "failures": failures},
+        failure_config=tune.FailureConfig(max_failures=max_failures),
+    )[0]
+    assert result.error is None
+    assert (result.metrics["epoch"], result.metrics["start"]) == (3, 2)
+    assert result.metrics["attempt"] == failures + 1
+    assert (result.metrics["training_iteration"], result.metrics["iterations_since_restore"]) == (
+        3,
+        1,
+    )
+
+
+def test_a_trial_that_fails_once_more_than_allowed_ends_in_error(fit: Any, tmp_path: Path) -> None:
+    results = fit(
+        fail_at_two,
+        {"diary": str(tmp_path / "diary"), "failures": 9},
+        failure_config=tune.FailureConfig(max_failures=1),
+    )
+    (error,) = results.errors
+    assert error.failure.message == "stumble 2"
+    text = Path(results[0].path, "error.txt").read_text()
+    assert "stumble 1" in text
+    assert "stumble 2" in text
+    assert results[0].metrics["epoch"] == 2
+
+
+def test_the_first_failure_ends_a_run_that_fails_fast(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["fails"]:
+            raise RuntimeError("first of all")
+        tune.report({"a": 1})
+        threading.Event().wait()
+
+    results = fit(
+        train,
+        {"fails": tune.grid_search([False, True, False, False])},
+        failure_config=tune.FailureConfig(fail_fast=True),
+    )
+    assert results.num_errors == 1
+    assert len(results) < 4
+
+
+def test_fail_fast_raise_raises_the_error_of_the_trial(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise RuntimeError("first of all")
+
+    with pytest.raises(tune.TrialError, match="first of all") as caught:
+        fit(train, failure_config=tune.FailureConfig(fail_fast="raise"))
+    assert caught.value.failure.type_name == "RuntimeError"
+
+
+def test_fail_fast_and_retries_exclude_each_other() -> None:
+    with pytest.raises(InvalidConfig, match="fail_fast"):
+        tune.FailureConfig(fail_fast=True, max_failures=2)
+
+
+# -- every way to die ---------------------------------------------------------------------------
+
+
+class Stubborn(Exception):
+    """Neither picklable nor printable."""
+
+    def __init__(self) -> None:
+        super().__init__("stubborn")
+        self.lock = threading.Lock()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+def die(config: dict[str, Any]) -> None:
+    print("about to die")
+    match config["how"]:
+        case "raises":
+            raise ValueError("plain")
+        case "unpicklable":
+            raise Stubborn
+        case "surrogate":
+            raise OSError("no file \udc80 here")
+        case "exit 3":
+            sys.exit(3)
+        case "exit text":
+            sys.exit("gave up")
+        case "os._exit":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case "group":
+            os.killpg(0, signal.SIGKILL)
+        case "exit 0":
+            tune.report({"a": 1})
+            sys.exit()
+        case "nothing":
+            return
+    tune.report({"a": 1})
+
+
+WAYS = [
+    "raises",
+    "unpicklable",
+    "surrogate",
+    "exit 3",
+    "exit text",
+    "os._exit",
+    "kill",
+    "segfault",
+    "group",
+    "exit 0",
+    "nothing",
+    "fine",
+]
+
+
+@pytest.fixture(scope="module")
+def died(shared_fit: Any) -> tune.ResultGrid:
+    results: tune.ResultGrid = shared_fit(die, {"how": tune.grid_search(WAYS)})
+    return results
+
+
+def by_way(results: tune.ResultGrid) -> dict[str, tune.Result]:
+    return {str((result.config or {})["how"]): result for result in results}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "type_name", "message"),
+    [
+        ("raises", "user", "ValueError", "plain"),
+        ("unpicklable", "user", "Stubborn", "__str__ raised"),
+        ("surrogate", "user", "OSError", "no file ? here"),
+        ("exit 3", "user", "SystemExit", "3"),
+        ("exit text", "user", "SystemExit", "gave up"),
+        ("os._exit", "lost", "WorkerLost", "exited with status 3"),
+        ("kill", "lost", "WorkerLost", "SIGKILL"),
+        ("segfault", "lost", "WorkerLost", "SIGSEGV"),
+        ("group", "lost", "WorkerLost", "SIGKILL"),
+    ],
+)
+def test_each_way_to_die_is_told_with_its_cause(
+    died: tune.ResultGrid, how: str, kind: str, type_name: str, message: str
+) -> None:
+    result = by_way(died)[how]
+    error = result.error
+    assert isinstance(error, tune.TrialError)
+    assert (error.failure.kind, error.failure.type_name) == (kind, type_name)
+    assert message in error.failure.message
+    assert error.failure.pid
+    assert error.trial_id in result.path
+    assert error.log == result.path
+    assert type_name in Path(result.path, "error.txt").read_text()
+    assert "about to die" in Path(result.path, "stdout").read_text()
+
+
+def test_an_error_of_user_code_shows_its_line_in_result_file_and_stderr(
+    died: tune.ResultGrid,
+) -> None:
+    result = by_way(died)["raises"]
+    assert isinstance(result.error, tune.TrialError)
+    for text in (
+        result.error.failure.traceback,
+        Path(result.path, "error.txt").read_text(),
+        Path(result.path, "stderr").read_text(),
+    ):
+        assert 'raise ValueError("plain")' in text
+        assert "in die" in text
+
+
+def test_a_segfault_leaves_the_stack_of_the_user_in_stderr(died: tune.ResultGrid) -> None:
+    assert "in die" in Path(by_way(died)["segfault"].path, "stderr").read_text()
+
+
+@pytest.mark.parametrize("how", ["exit 0", "nothing", "fine"])
+def test_an_exit_without_a_code_and_a_return_without_a_report_are_no_errors(
+    died: tune.ResultGrid, how: str
+) -> None:
+    assert by_way(died)[how].error is None
+
+
+def test_the_grid_counts_who_failed_and_who_did_not(died: tune.ResultGrid) -> None:
+    assert len(died) == len(WAYS)
+    assert (died.num_errors, died.num_terminated) == (9, 3)
+    assert len(died.errors) == 9
+
+
+def test_the_parent_of_all_workers_may_die_and_the_run_goes_on(fit: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["kills"] and attempts_so_far(config) == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+            threading.Event().wait()
+        tune.report({"a": 1})
+
+    results = fit(
+        train,
+        {"kills": tune.grid_search([True, False]), "diary": str(tmp_path / "diary")},
+        tune.TuneConfig(max_concurrent_trials=1),
+        failure_config=tune.FailureConfig(max_failures=1),
+    )
+    assert results.num_errors == 0
+    assert [result.metrics["a"] for result in results] == [1, 1]
+
+
+def test_what_a_trial_started_does_not_outlive_it(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if os.fork() == 0:
+            while True:
+                signal.pause()
+        os._exit(1)
+
+    # The fixture that looks for processes after each test is what can fail here.
+    assert fit(train).num_errors == 1
+
+
+# -- what cannot reach a worker -----------------------------------------------------------------
+
+
+def test_a_closure_that_cannot_be_pickled_is_named(fit: Any) -> None:
+    guard = threading.Lock()
+
+    def train(config: dict[str, Any]) -> None:
+        with guard:
+            tune.report({"a": 1})
+
+    with pytest.raises(NotPicklable, match="variable 'guard' is a lock"):
+        fit(train)
+
+
+def test_an_attribute_that_cannot_be_pickled_is_named(fit: Any) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.layers = {"first": threading.Lock()}
+
+        def __call__(self, config: dict[str, Any]) -> None:
+            tune.report({"a": 1})
+
+    with pytest.raises(NotPicklable, match=r"\.layers\['first'\] is a lock"):
+        fit(Model())
+
+
+def test_a_value_in_the_search_space_that_cannot_be_pickled_is_named(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"a": 1})
+
+    with pytest.raises(TuneError, match="guard.*lock"):
+        fit(train, {"guard": threading.Lock()})
+
+
+def test_a_trainable_that_a_worker_cannot_import_fails_the_run_at_once(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("only_here")
+    exec("def train(config): pass", vars(module))
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(TuneError, match=r"cannot be loaded in a worker.*only_here"):
+        fit(module.train)
+
+
+def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"a": 1})
+
+    class Treacherous:
+        def __reduce__(self) -> Any:
+            return (int, ("no number",))
+
+    try:
+        results = fit(train, {"x": tune.sample_from(lambda: Treacherous())})
+    except TuneError as error:
+        assert "no number" in str(error)
+    else:
+        assert "no number" in results.errors[0].failure.message

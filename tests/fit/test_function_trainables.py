@@ -1,0 +1,341 @@
+"""A function as the trainable: what it reports, and what it may not."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+AUTOMATIC = {
+    "training_iteration",
+    "time_this_iter_s",
+    "time_total_s",
+    "timestamp",
+    "date",
+    "trial_id",
+    "done",
+    "pid",
+    "hostname",
+    "node_ip",
+    "iterations_since_restore",
+    "time_since_restore",
+    "should_checkpoint",
+    "checkpoint_dir_name",
+    "config",
+}
+
+
+class TorchLike:
+    """A scalar as torch has it: it gives its number only through `item`."""
+
+    def item(self) -> float:
+        return 0.25
+
+
+def checkpoint_of(text: str) -> tune.Checkpoint:
+    directory = tune.staging_directory()
+    Path(directory, "state.txt").write_text(text)
+    return tune.Checkpoint.from_directory(directory)
+
+
+# -- metrics ----------------------------------------------------------------------------------
+
+
+def train_with_many_kinds(config: dict[str, Any]) -> None:
+    for iteration in range(3):
+        tune.report(
+            {
+                "loss": np.float32(1.5) / (iteration + 1),
+                "steps": np.int64(7),
+                "good": np.bool_(True),
+                "zero_dimensional": np.array(3.0),
+                "vector": np.array([1, 2, 3]),
+                "torch": TorchLike(),
+                "text": "fine",
+                "nothing": None,
+                "broken": float("nan"),
+                "net": {"layer": {"norm": 0.5, "depth": np.int32(2)}},
+            }
+        )
+
+
+@pytest.fixture(scope="module")
+def many_kinds(shared_fit: Any) -> tune.Result:
+    space = {"lr": 0.1, "net": {"width": 8}}
+    result: tune.Result = shared_fit(train_with_many_kinds, space)[0]
+    return result
+
+
+def rows_of(result: tune.Result) -> list[dict[str, Any]]:
+    lines = Path(result.path, "result.json").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_row_carries_the_automatic_metrics(many_kinds: tune.Result) -> None:
+    rows = rows_of(many_kinds)
+    assert [row["training_iteration"] for row in rows] == [1, 2, 3]
+    assert [row["iterations_since_restore"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row.keys() >= AUTOMATIC
+        assert row["config"] == {"lr": 0.1, "net": {"width": 8}}
+        assert row["hostname"] == socket.gethostname()
+        assert row["pid"] not in (0, os.getpid())
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", row["date"])
+    assert rows[-1]["time_total_s"] == pytest.approx(sum(r["time_this_iter_s"] for r in rows))
+
+
+def test_result_metrics_are_the_last_row_with_tag_and_done(many_kinds: tune.Result) -> None:
+    metrics = many_kinds.metrics
+    assert metrics is not None
+    assert metrics.keys() >= AUTOMATIC | {"experiment_tag"}
+    assert metrics["training_iteration"] == 3
+    assert metrics["done"] is True
+    assert metrics["trial_id"] in many_kinds.path
+
+
+def test_numpy_and_torch_scalars_become_plain_numbers(many_kinds: tune.Result) -> None:
+    metrics = many_kinds.metrics
+    assert metrics is not None
+    assert metrics["loss"] == pytest.approx(0.5)
+    assert type(metrics["loss"]) is float
+    assert (metrics["steps"], metrics["good"], metrics["zero_dimensional"]) == (7, True, 3.0)
+    assert metrics["torch"] == 0.25
+    assert metrics["vector"] == [1, 2, 3]
+    assert rows_of(many_kinds)[0]["good"] is True
+
+
+def test_nested_none_and_nan_metrics_are_kept_as_they_are(many_kinds: tune.Result) -> None:
+    row = rows_of(many_kinds)[-1]
+    assert row["net"] == {"layer": {"norm": 0.5, "depth": 2}}
+    assert row["nothing"] is None
+    assert math.isnan(row["broken"])
+    frame = many_kinds.metrics_dataframe
+    assert frame is not None
+    assert list(frame["net/layer/depth"]) == [2, 2, 2]
+
+
+# -- what is returned or yielded --------------------------------------------------------------
+
+
+def test_a_returned_dict_or_number_is_the_last_report(shared_fit: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        if config["returns"] == "dict":
+            tune.report({"score": 1})
+            return {"score": 2}
+        return np.float64(0.5)
+
+    results = shared_fit(train, {"returns": tune.grid_search(["dict", "number"])})
+    assert [row["score"] for row in rows_of(results[0])] == [1, 2]
+    assert results[1].metrics["_metric"] == 0.5
+    assert results.num_errors == 0
+
+
+def test_each_dict_that_a_generator_yields_is_a_report(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        for number in range(3):
+            yield {"number": number}
+
+    result = fit(train)[0]
+    assert [row["number"] for row in rows_of(result)] == [0, 1, 2]
+
+
+def test_a_returned_object_is_no_error_and_the_log_says_that_it_is_not_kept(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> object:
+        tune.report({"a": 1})
+        return TorchLike
+
+    results = fit(train)
+    assert results.num_errors == 0
+    assert "returned" in Path(results[0].path, "stderr").read_text()
+
+
+# -- bad input --------------------------------------------------------------------------------
+
+
+def report_badly(config: dict[str, Any]) -> None:
+    case = config["case"]
+    if case == "no dict":
+        tune.report(["loss", 1])  # type: ignore[arg-type]
+    elif case == "object":
+        tune.report({"fine": 1, "model": {"weights": object()}})
+    elif case == "key":
+        tune.report({"fine": {1: 2}})
+    elif case == "huge":
+        tune.report({"count": 2**64})
+    elif case == "no checkpoint":
+        tune.report({"a": 1}, checkpoint="/tmp")  # type: ignore[arg-type]
+    elif case == "missing directory":
+        tune.report({"a": 1}, checkpoint=tune.Checkpoint("/nowhere/at/all"))
+    else:
+        with pytest.raises(TuneError, match="loss"):
+            tune.report({"loss": object()})
+        tune.report({"loss": 1})
+
+
+@pytest.fixture(scope="module")
+def reported_badly(shared_fit: Any) -> dict[str, tune.Result]:
+    cases = ["no dict", "object", "key", "huge", "no checkpoint", "missing directory", "caught"]
+    results = shared_fit(report_badly, {"case": tune.grid_search(cases)})
+    return {result.config["case"]: result for result in results}
+
+
+@pytest.mark.parametrize(
+    ("case", "named"),
+    [
+        ("no dict", "not list"),
+        ("object", "'model/weights'"),
+        ("key", "'fine'"),
+        ("huge", "'count'"),
+        ("no checkpoint", "not str"),
+        ("missing directory", "/nowhere/at/all"),
+    ],
+)
+def test_a_bad_report_fails_its_trial_naming_what_is_wrong_and_the_users_line(
+    reported_badly: dict[str, tune.Result], case: str, named: str
+) -> None:
+    error = reported_badly[case].error
+    assert isinstance(error, tune.TrialError)
+    assert named in error.failure.message
+    frames = [line for line in error.failure.traceback.splitlines() if line.startswith("  File")]
+    assert "report_badly" in frames[0]
+    assert "tune.report(" in error.failure.traceback
+
+
+def test_a_refused_report_can_be_caught_and_counts_as_no_iteration(
+    reported_badly: dict[str, tune.Result],
+) -> None:
+    result = reported_badly["caught"]
+    assert result.error is None
+    assert [row["training_iteration"] for row in rows_of(result)] == [1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: tune.report({"a": 1}), tune.get_checkpoint, tune.get_context, tune.staging_directory],
+)
+def test_outside_of_a_trial_its_functions_say_so(call: Any) -> None:
+    with pytest.raises(TuneError, match=r"tune\.\w+\(\) works only inside a trial"):
+        call()
+
+
+def test_keeping_zero_checkpoints_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="num_to_keep"):
+        tune.CheckpointConfig(num_to_keep=0)
+
+
+@pytest.mark.parametrize("trainable", [3, None, dict, lambda: None, lambda a, b: None])
+def test_what_is_no_trainable_is_refused_when_the_tuner_is_made(trainable: Any) -> None:
+    with pytest.raises(InvalidConfig):
+        tune.Tuner(trainable)
+
+
+# -- checkpoints ------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_kept_by_score_where_nan_and_none_are_never_best(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for score in (0.1, float("nan"), 0.9, None, 0.5, 0.2):
+            metrics = {} if score is None else {"score": score}
+            tune.report({"a": 1, **metrics}, checkpoint=checkpoint_of(str(score)))
+
+    config = tune.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
+    result = fit(train, checkpoint_config=config)[0]
+    kept = {path.name: (path / "state.txt").read_text() for path in checkpoints_in(result)}
+    assert kept == {
+        "checkpoint_000002": "0.9",
+        "checkpoint_000004": "0.5",
+        "checkpoint_000005": "0.2",
+    }
+    assert Path(result.checkpoint.path).name == "checkpoint_000005"
+    best = result.get_best_checkpoint("score", "max")
+    assert Path(best.path, "state.txt").read_text() == "0.9"
+
+
+def checkpoints_in(result: tune.Result) -> list[Path]:
+    return sorted(Path(result.path).glob("checkpoint_*"))
+
+
+def test_without_a_score_the_newest_checkpoints_are_kept(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for number in range(4):
+            with tempfile.TemporaryDirectory() as directory:
+                Path(directory, "state.txt").write_text(str(number))
+                tune.report({}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+    result = fit(train, checkpoint_config=tune.CheckpointConfig(num_to_keep=2))[0]
+    assert [path.name for path in checkpoints_in(result)] == [
+        "checkpoint_000002",
+        "checkpoint_000003",
+    ]
+    assert [row["checkpoint_dir_name"] for row in rows_of(result)][-1] == "checkpoint_000003"
+
+
+def test_a_checkpoint_from_the_staging_directory_is_moved_not_copied(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        directory = tune.staging_directory()
+        file = Path(directory, "weights.bin")
+        file.write_bytes(b"w" * 1_000_000)
+        inode = file.stat().st_ino
+        tune.report({"inode": inode}, checkpoint=tune.Checkpoint.from_directory(directory))
+        tune.report({"inode": inode, "gone": not Path(directory).exists()})
+
+    result = fit(train)[0]
+    assert result.metrics["gone"] is True
+    assert Path(result.checkpoint.path, "weights.bin").stat().st_ino == result.metrics["inode"]
+
+
+def test_get_checkpoint_is_none_at_first_and_then_the_newest(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        before = tune.get_checkpoint()
+        tune.report({"before": before is None}, checkpoint=checkpoint_of("one"))
+        checkpoint = tune.get_checkpoint()
+        assert checkpoint is not None
+        with checkpoint.as_directory() as directory:
+            text = Path(directory, "state.txt").read_text()
+        tune.report({"before": before is None, "text": text})
+
+    metrics = fit(train)[0].metrics
+    assert (metrics["before"], metrics["text"]) == (True, "one")
+
+
+# -- context ----------------------------------------------------------------------------------
+
+
+def test_the_context_tells_who_and_where_the_trial_is(fit: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        context = tune.get_context()
+        tune.report(
+            {
+                "id": context.get_trial_id(),
+                "name": context.get_trial_name(),
+                "dir": context.get_trial_dir(),
+                "cpus": context.get_trial_resources().required_resources,
+                "experiment": context.get_experiment_name(),
+                "storage": context.get_storage(),
+                "attempt": context.get_attempt(),
+                "world": [context.get_world_size(), context.get_world_rank()],
+                "origin": context.get_original_working_dir(),
+            }
+        )
+
+    result = fit(train, name="facts")[0]
+    metrics = result.metrics
+    assert metrics["id"] == metrics["trial_id"]
+    assert metrics["name"] == f"train_{metrics['id']}"
+    assert metrics["dir"] == result.path
+    assert metrics["cpus"] == {"CPU": 1}
+    assert metrics["experiment"] == "facts"
+    assert metrics["storage"] == str(tmp_path / "results" / "facts")
+    assert (metrics["attempt"], metrics["world"]) == (1, [1, 0])
+    assert metrics["origin"] == os.getcwd()

@@ -1,0 +1,160 @@
+"""What ends trials and experiments before their functions return."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.tune.stopper import Stopper
+
+
+def count_for_ever(config: dict[str, Any]) -> None:
+    number = 0
+    while True:
+        number += 1
+        tune.report({"number": number, "deep": {"score": number * 10}})
+
+
+def wait_for_ever(config: dict[str, Any]) -> None:
+    tune.report({"number": 1})
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("stop", "last"),
+    [
+        ({"training_iteration": 3}, 3),
+        ({"number": 100, "deep/score": 40}, 4),
+        (lambda trial_id, result: result["number"] >= 2, 2),
+    ],
+    ids=["iterations", "a nested metric", "a function"],
+)
+def test_a_bound_ends_the_trial_at_the_report_that_reaches_it(
+    fit: Any, stop: Any, last: int
+) -> None:
+    result = fit(count_for_ever, stop=stop)[0]
+    assert result.metrics["number"] == last
+    assert result.metrics["done"] is True
+    assert len(Path(result.path, "result.json").read_text().splitlines()) == last
+
+
+def test_code_in_finally_runs_when_a_trial_is_stopped_and_except_exception_does_not(
+    fit: Any,
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        try:
+            while True:
+                try:
+                    tune.report({"a": 1})
+                except Exception:  # what a user's own loop may do
+                    Path("swallowed").touch()
+        finally:
+            Path("tidied").touch()
+
+    path = Path(fit(train, stop={"training_iteration": 2})[0].path)
+    assert (path / "tidied").exists()
+    assert not (path / "swallowed").exists()
+
+
+def test_a_stopper_sees_full_rows_and_ends_each_trial_by_itself(fit: Any, tmp_path: Path) -> None:
+    class AtLimit(Stopper):
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, int, int]] = []
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            assert result["trial_id"] == trial_id
+            limit: int = result["config"]["limit"]
+            self.seen.append((trial_id, result["training_iteration"], limit))
+            return bool(result["number"] >= limit)
+
+    stopper = AtLimit()
+    results = fit(count_for_ever, {"limit": tune.grid_search([2, 4])}, stop=stopper)
+    assert [result.metrics["number"] for result in results] == [2, 4]
+    assert sorted(limit for _, _, limit in stopper.seen) == [2, 2, 4, 4, 4, 4]
+
+
+def test_stop_all_ends_every_trial_and_starts_no_more(fit: Any) -> None:
+    class AfterFive(Stopper):
+        reports = 0
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.reports += 1
+            return False
+
+        def stop_all(self) -> bool:
+            return self.reports >= 5
+
+    results = fit(count_for_ever, None, tune.TuneConfig(num_samples=-1), stop=AfterFive())
+    assert results.num_terminated == len(results) <= 2
+    assert sum(result.metrics.get("training_iteration", 0) for result in results) >= 5
+
+
+def test_a_stop_function_that_raises_fails_the_trial_with_its_own_frame(fit: Any) -> None:
+    def stop(trial_id: str, result: dict[str, Any]) -> bool:
+        raise KeyError("lost")
+
+    results = fit(count_for_ever, stop=stop)
+    (error,) = results.errors
+    assert error.failure.kind == "stopper"
+    assert 'raise KeyError("lost")' in error.failure.traceback
+
+
+def test_the_time_budget_ends_trials_that_never_report_again(fit: Any) -> None:
+    results = fit(wait_for_ever, None, tune.TuneConfig(num_samples=-1, time_budget_s=0.5))
+    assert results.num_terminated == len(results) >= 1
+    assert results.num_errors == 0
+
+
+@pytest.mark.parametrize("space", [{}, {"lr": tune.uniform(0, 1)}])
+def test_samples_without_end_need_something_that_ends_them(space: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=r"num_samples=-1.*time_budget_s"):
+        tune.Tuner(
+            count_for_ever, param_space=space, tune_config=tune.TuneConfig(num_samples=-1)
+        )
+
+
+# -- the metric that was promised ---------------------------------------------------------------
+
+
+def test_a_metric_that_the_first_report_lacks_ends_the_run_and_lists_what_was_reported(
+    fit: Any,
+) -> None:
+    config = tune.TuneConfig(metric="accurracy", mode="max")
+    with pytest.raises(TuneError, match=r"'accurracy'.*deep.*number") as caught:
+        fit(count_for_ever, None, config)
+    assert "Reported were" in str(caught.value)
+
+
+def test_a_nested_metric_is_found_by_its_path(fit: Any) -> None:
+    config = tune.TuneConfig(metric="deep/score", mode="max")
+    results = fit(count_for_ever, None, config, stop={"number": 2})
+    assert results.get_best_result().metrics["deep"] == {"score": 20}
+
+
+def test_the_strict_check_can_be_turned_off(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    config = tune.TuneConfig(metric="later", mode="max")
+    results = fit(count_for_ever, None, config, stop={"number": 2})
+    assert results[0].metrics["number"] == 2
+
+
+def test_a_trial_that_fails_before_it_reports_does_not_blame_the_metric(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["fails"]:
+            raise RuntimeError("too early")
+        tune.report({"score": 3})
+
+    results = fit(
+        train,
+        {"fails": tune.grid_search([True, False])},
+        tune.TuneConfig(metric="score", mode="max", max_concurrent_trials=1),
+    )
+    assert results.num_errors == 1
+    assert results.get_best_result().metrics["score"] == 3

@@ -1,0 +1,240 @@
+"""Death of one process, or of all, at a defined moment: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.testing.script import UserScript
+
+pytestmark = pytest.mark.process
+
+Results = Callable[[UserScript], list[dict[str, Any]]]
+
+
+def test_an_undisturbed_run_leaves_nothing_to_complain_about(
+    bench: Any, results_of: Results
+) -> None:
+    script = bench.start(samples=2, num_to_keep=2).succeeds()
+    assert script.left() == []
+    assert [found["epoch"] for found in results_of(script)] == [4, 4, 4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_controller_killed_before_the_first_report_is_restored(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-1")
+    script = bench.start()
+    script.wait_for("at 0 1")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(num_to_keep=1)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
+    again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
+    assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_controller_killed_while_the_last_trial_ends_is_restored(
+    bench: Any, results_of: Results
+) -> None:
+    script = bench.start()
+    script.wait_for("reported 0 4")
+    script.kill()
+    assert script.left() == []
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("0-6")
+    script = bench.start(epochs=7, checkpoint_every=3)
+    script.wait_for("at 0 6")
+    script.kill()
+    gate.open()
+    restored = bench.restore(epochs=7, checkpoint_every=3).succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [7, 7]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_five_kills_in_a_row_lose_nothing(bench: Any, results_of: Results) -> None:
+    script = bench.start(epochs=6)
+    for epoch in range(1, 6):
+        script.wait_for(f"reported 0 {epoch}")
+        script.kill()
+        script = bench.restore(epochs=6)
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [6, 6]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Any, results_of: Results) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(max_failures=2)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    for worker in script.processes("worker"):
+        worker.kill()
+    script.wait_for("begun 0 2")
+    script.wait_for("begun 1 2")
+    gate.open()
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-2")
+    script = bench.start()
+    script.wait_for("at 0 2")
+    script.wait_for("at 1 2")
+    for worker in script.processes("worker"):
+        worker.kill()
+    gate.open()
+    script.succeeds()
+    errors = [found["error"] for found in results_of(script)]
+    assert all("SIGKILL" in error for error in errors)
+    assert bench.problems() == []
+
+
+def test_a_killed_warm_parent_is_replaced(bench: Any, results_of: Results) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(max_failures=1)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    (warm,) = script.processes("warm")
+    warm.kill()
+    script.wait_for("begun 0 2")
+    script.wait_for("begun 1 2")
+    gate.open()
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert script.left() == []
+    assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.parametrize("role", ["scribe", "keeper"])
+def test_a_killed_service_is_started_again_and_catches_up(
+    bench: Any, results_of: Results, role: str
+) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(num_to_keep=1)
+    script.wait_for("at 0 3")
+    (service,) = script.processes(role)
+    service.kill()
+    gate.open()
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert f"the {role}" in script.stderr
+    assert "SIGKILL" in script.stderr
+    assert script.left() == []
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start()
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    killed = 0
+    while killed < 4:
+        for scribe in script.processes("scribe"):
+            scribe.kill()
+            assert scribe.ends()
+            killed += 1
+    gate.open()
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert "not started again" in script.stderr
+    bench.restore().succeeds()
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_restored(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start()
+    script.wait_for("at 0 3")
+    killed = 0
+    while killed < 4:
+        for keeper in script.processes("keeper"):
+            keeper.kill()
+            assert keeper.ends()
+            killed += 1
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "not started again" in script.stderr
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_everything_killed_at_once_is_restored(bench: Any, results_of: Results) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(num_to_keep=1)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    everything = script.processes()
+    roles = sorted(process.role for process in everything)
+    assert roles == ["keeper", "scribe", "script", "warm", "worker", "worker"]
+    for process in everything:
+        process.kill()
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_what_a_trial_started_does_not_outlive_the_controller(bench: Any) -> None:
+    path = bench.write(
+        """
+import subprocess, sys, time
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+
+def train(config):
+    subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    mark("started")
+    wait_at("never")
+
+if __name__ == "__main__":
+    tune.Tuner(train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="run")).fit()
+"""
+    )
+    bench.gate("never")
+    script = bench.run(path, str(bench.storage))
+    script.wait_for("started")
+    assert len(script.processes("other")) == 1
+    script.kill()
+    assert script.left() == []

@@ -1,0 +1,144 @@
+"""What a user might write: one script that begins an experiment, or goes on with it.
+
+The options are one JSON object on the command line. Each epoch notes that it ran and that it was
+acknowledged, marks what it reached and waits at a gate of its name, so that a test decides what
+happens at which moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from holdfast import tune
+from holdfast.testing.script import mark, note, wait_at
+from holdfast.tune.search import BasicVariantGenerator
+
+OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
+BEHAVIOUR = (
+    "epochs",
+    "checkpoint_every",
+    "checkpoint_bytes",
+    "fail",
+    "failing",
+    "ignore_sigterm",
+    "artifacts",
+)
+
+
+def start_of(checkpoint: tune.Checkpoint | None) -> int:
+    if checkpoint is None:
+        return 1
+    with checkpoint.as_directory() as folder:
+        return int(json.loads(Path(folder, "epoch.json").read_text())["epoch"]) + 1
+
+
+def make_trainable(options: dict[str, Any]) -> Any:
+    def train(config: dict[str, Any]) -> None:
+        context = tune.get_context()
+        trial, attempt = context.get_trial_id(), context.get_attempt()
+        index = int(trial.rpartition("_")[2])
+        if options.get("ignore_sigterm"):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        mark("begun", index, attempt)
+        for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
+            note(what="ran", trial=trial, attempt=attempt, iteration=epoch)
+            mark("at", index, epoch)
+            wait_at(f"{index}-{epoch}")
+            wait_at(f"any-{epoch}")
+            if [index, epoch] in options.get("fail", []) and attempt <= options.get("failing", 1):
+                raise RuntimeError(f"trial {index} cannot do epoch {epoch}")
+            if options.get("artifacts"):
+                Path("artifact.txt").write_text(f"epoch {epoch}")
+            report(config, trial, attempt, epoch)
+            mark("reported", index, epoch)
+
+    def report(config: dict[str, Any], trial: str, attempt: int, epoch: int) -> None:
+        row = {"epoch": epoch, "loss": config["lr"] / epoch, "attempt": attempt}
+        saves = epoch % options.get("checkpoint_every", 1) == 0
+        if not saves:
+            tune.report(row)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "epoch.json").write_text(json.dumps({"epoch": epoch}))
+                size = options.get("checkpoint_bytes", 100)
+                Path(folder, "weights").write_bytes(bytes([epoch % 256]) * size)
+                tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
+        note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
+
+    return train
+
+
+def run_config(options: dict[str, Any]) -> tune.RunConfig:
+    return tune.RunConfig(
+        storage_path=options["storage"],
+        name=options.get("name", "run"),
+        verbose=0,
+        failure_config=tune.FailureConfig(max_failures=options.get("max_failures", 0)),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=options.get("num_to_keep")),
+        sync_config=tune.SyncConfig(
+            sync_period=options.get("sync_period", 0.2),
+            sync_timeout=options.get("sync_timeout", 1800),
+            sync_artifacts=options.get("sync_artifacts", False),
+        ),
+    )
+
+
+def experiment_path(options: dict[str, Any]) -> str:
+    base, mark_, query = options["storage"].partition("?")
+    return f"{base.rstrip('/')}/{options.get('name', 'run')}{mark_}{query}"
+
+
+def make_tuner(options: dict[str, Any]) -> tune.Tuner:
+    behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
+    trainable = make_trainable(behaviour)
+    if "restore" in options:
+        given = {"trainable": trainable} if options.get("give", True) else {}
+        path = options.get("path") or experiment_path(options)
+        return tune.Tuner.restore(path, **given, **options["restore"])
+    return tune.Tuner(
+        trainable,
+        param_space={"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=options.get("samples", 1),
+            max_concurrent_trials=options.get("at_once"),
+            search_alg=BasicVariantGenerator(random_state=options.get("seed", 7)),
+        ),
+        run_config=run_config(options),
+    )
+
+
+def main() -> None:
+    if OPTIONS.get("env_vars"):
+        import holdfast
+
+        holdfast.init(num_cpus=2, runtime_env={"env_vars": OPTIONS["env_vars"]})
+    tuner = make_tuner(OPTIONS)
+    mark("made")
+    results = tuner.fit()
+    facts = [
+        {
+            "trial": result.metrics["trial_id"] if result.metrics else None,
+            "config": result.config,
+            "epoch": result.metrics.get("epoch") if result.metrics else None,
+            "error": str(result.error) if result.error else None,
+            "checkpoint": start_of(result.checkpoint) - 1 if result.checkpoint else None,
+        }
+        for result in results
+    ]
+    print("RESULTS", json.dumps(facts))
+    if OPTIONS.get("raise_after"):
+        raise LookupError("the script failed after fit()")
+    sys.stdout.flush()
+    os.write(2, b"the script has ended\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""The seam of trial schedulers: a small one that does what the reports tell it to."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply
+from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.scheduler.policy import (
+    Decision,
+    FIFOScheduler,
+    Observation,
+    PauseTrial,
+    StopTrial,
+    TrialEnded,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    View,
+)
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.trial import Status
+
+
+class Told(TrialScheduler):
+    """Does what the row says under "stop", "pause" and "unpause"; keeps what it has seen."""
+
+    def __init__(self, after_end: Sequence[Decision] = ()) -> None:
+        self.seen: list[Observation] = []
+        self._after_end = after_end
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        self.seen.append(event)
+        if isinstance(event, TrialEnded):
+            return self._after_end
+        kinds = {"stop": StopTrial, "pause": PauseTrial, "unpause": UnpauseTrial}
+        return [kinds[key](trial_id=event.row[key]) for key in event.row if key in kinds]
+
+    @property
+    def ended(self) -> list[str]:
+        return [event.trial_id for event in self.seen if isinstance(event, TrialEnded)]
+
+
+def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Rehearsal:
+    run = Rehearsal(capacity={"CPU": float(count)}, policy=policy or Told(), **spec)
+    for index in range(count):
+        run.suggest()
+        run.start(f"t{index}")
+    run.handle(SearchEnded())
+    return run
+
+
+def reply(verdict: Verdict, trial_id: str = "t0") -> Reply:
+    return Reply(trial_id=trial_id, attempt=1, verdict=verdict)
+
+
+def launches(effects: list[Effect]) -> list[str]:
+    return [effect.trial_id for effect in effects if isinstance(effect, Launch)]
+
+
+def test_a_policy_sees_each_report_with_our_counts_in_it() -> None:
+    policy = Told()
+    run = running(1, policy)
+    run.report("t0", {"loss": 1.0})
+    (seen,) = policy.seen
+    assert isinstance(seen, TrialReported)
+    assert seen.row == {
+        "loss": 1.0,
+        "training_iteration": 1,
+        "trial_id": "t0",
+        "time_this_iter_s": 0.5,
+        "time_total_s": 0.5,
+        "timestamp": int(run.now),
+        "iterations_since_restore": 1,
+        "time_since_restore": 0.5,
+    }
+
+
+def test_a_policy_sees_each_trial_end_once() -> None:
+    policy = Told()
+    run = running(2, policy)
+    run.ends("t0")
+    run.fails("t1")
+    run.exits("t1")
+    assert policy.ended == ["t0", "t1"]
+
+
+def test_it_stops_the_trial_that_reports() -> None:
+    run = running(1)
+    assert run.report("t0", {"stop": "t0"}) == [reply(Verdict.STOP)]
+    assert run.trial("t0").status is Status.STOPPING
+
+
+def test_it_stops_another_trial_in_the_middle_of_its_code() -> None:
+    run = running(2)
+    assert run.report("t0", {"stop": "t1"}) == [
+        Halt(trial_id="t1", attempt=1),
+        reply(Verdict.CONTINUE),
+    ]
+
+
+def test_a_trial_that_pauses_gives_up_its_worker_and_its_resources() -> None:
+    run = running(2)
+    assert run.report("t0", {"pause": "t0"}, checkpoint=True)[-1] == reply(Verdict.PAUSE)
+    run.returns("t0")
+    assert run.trial("t0").status is Status.PAUSED
+    assert run.exits("t0") == []
+    assert run.machine.capacity.free == {"CPU": 1}
+    assert run.trial("t0").status is Status.PAUSED
+
+
+def test_a_checkpoint_made_when_pausing_counts() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"})
+    run.save("t0")
+    assert len(run.trial("t0").checkpoints) == 1
+
+
+def test_an_unpaused_trial_starts_at_once_where_there_is_room() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
+    run.ends("t0")
+    effects = run.report("t1", {"unpause": "t0"})
+    assert launches(effects) == ["t0"]
+    assert effects[-1] == reply(Verdict.CONTINUE, "t1")
+    assert run.trial("t0").resumed_from == 1
+
+
+def test_an_unpaused_trial_waits_for_its_own_worker_to_be_gone() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"})
+    assert launches(run.report("t1", {"unpause": "t0"})) == []
+    assert run.trial("t0").status is Status.PENDING
+    assert launches(run.ends("t0")) == ["t0"]
+
+
+def test_another_trial_is_paused_in_the_middle_of_its_code() -> None:
+    run = running(2)
+    assert Halt(trial_id="t1", attempt=1) in run.report("t0", {"pause": "t1"})
+    run.fails("t1")
+    assert run.exits("t1") == []
+    assert run.trial("t1").status is Status.PAUSED
+    assert run.trial("t1").failures == 0
+
+
+def test_a_paused_trial_can_be_stopped_and_is_seen_to_end() -> None:
+    policy = Told()
+    run = running(2, policy)
+    run.report("t0", {"pause": "t0"})
+    run.ends("t0")
+    assert run.report("t1", {"stop": "t0"}) == [reply(Verdict.CONTINUE, "t1")]
+    assert run.trial("t0").status is Status.TERMINATED
+    assert policy.ended == ["t0"]
+
+
+def test_a_waiting_trial_can_be_stopped_and_never_starts() -> None:
+    run = Rehearsal(capacity={"CPU": 1}, policy=Told(), resources=None)
+    run.suggest()
+    run.suggest()
+    run.start("t0")
+    run.report("t0", {"stop": "t1"})
+    assert run.trial("t1").status is Status.TERMINATED
+    assert launches(run.ends("t0")) == []
+
+
+def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_told_to_stop() -> None:
+    run = running(1)
+    assert run.report("t0", {"pause": "t0", "stop": "t0"}) == [reply(Verdict.STOP)]
+
+
+def test_trials_that_are_left_paused_at_the_end_go_on() -> None:
+    run = running(1)
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
+    assert launches(run.ends("t0")) == ["t0"]
+
+
+def test_a_decision_at_the_end_of_a_trial_is_carried_out() -> None:
+    policy = Told(after_end=[UnpauseTrial(trial_id="t0")])
+    run = running(2, policy)
+    run.report("t0", {"pause": "t0"})
+    run.ends("t0")
+    assert launches(run.returns("t1")) == ["t0"]
+
+
+@pytest.mark.parametrize("order", [{"unpause": "t1"}, {"stop": "t2"}, {"pause": "t2"}])
+def test_a_decision_that_does_not_fit_its_trial_changes_nothing(order: dict[str, str]) -> None:
+    run = running(3)
+    run.ends("t2")
+    before = dict(run.machine.trials)
+    assert run.report("t0", order) == [reply(Verdict.CONTINUE)]
+    assert {**before, "t0": run.trial("t0")} == run.machine.trials
+
+
+def test_a_report_of_a_trial_that_is_stopping_is_not_shown() -> None:
+    policy = Told()
+    run = running(2, policy)
+    run.report("t0", {"stop": "t1"})
+    assert run.report("t1", {"pause": "t1"}) == [reply(Verdict.STOP, "t1")]
+    assert [event.trial_id for event in policy.seen] == ["t0"]
+
+
+def test_an_interrupt_leaves_paused_trials_as_they_are() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"})
+    run.handle(EndOrdered(reason="interrupt"))
+    run.ends("t0")
+    assert run.ends("t1") == [Finish(reason="interrupt")]
+    assert run.trial("t0").status is Status.PAUSED
+
+
+def test_a_spent_budget_ends_paused_trials() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"})
+    run.ends("t0")
+    run.handle(EndOrdered(reason="budget"))
+    assert run.trial("t0").status is Status.TERMINATED
+
+
+def test_a_restore_lets_paused_trials_go_on() -> None:
+    run = running(2)
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
+    run.crash()
+    assert sorted(launches(run.resume())) == ["t0", "t1"]
+
+
+def test_a_policy_sees_the_end_of_a_trial_that_a_crash_cut_off_while_it_stopped() -> None:
+    policy = Told()
+    run = running(1, policy)
+    run.report("t0", {"stop": "t0"})
+    run.crash()
+    run.resume()
+    assert policy.ended == ["t0"]
+
+
+def test_fifo_decides_nothing() -> None:
+    machine = Rehearsal().machine
+    assert list(FIFOScheduler().decide(machine, TrialEnded(trial_id="t0"))) == []
+
+
+def test_a_scheduler_must_define_decide() -> None:
+    with pytest.raises(NotImplementedError, match=r"TrialScheduler must define decide\(\)"):
+        TrialScheduler().decide(Rehearsal().machine, TrialEnded(trial_id="t0"))

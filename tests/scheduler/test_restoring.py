@@ -1,0 +1,196 @@
+"""What a restore makes of the trials that it finds."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Suggest
+from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.trial import Status
+
+
+def crashed(**spec: Any) -> Rehearsal:
+    """t0 ended, t1 errored, t2 ran, t3 waits; then the controller was killed."""
+    run = Rehearsal(capacity={"CPU": 1}, resources=None, **spec)
+    run.suggest()
+    run.suggest()
+    run.start("t0")
+    run.report("t0", checkpoint=True)
+    run.commit("t0", 0)
+    run.ends("t0")
+    run.suggest()
+    run.start("t1")
+    run.report("t1", checkpoint=True)
+    run.commit("t1", 0)
+    run.fails("t1")
+    run.exits("t1")
+    run.suggest()
+    run.start("t2")
+    run.report("t2", checkpoint=True)
+    run.crash()
+    return run
+
+
+def launches(effects: list[Effect]) -> list[str]:
+    return [effect.trial_id for effect in effects if isinstance(effect, Launch)]
+
+
+def statuses(run: Rehearsal) -> str:
+    return " ".join(trial.status for trial in run.machine.trials.values())
+
+
+def test_a_restore_goes_on_with_what_had_begun_then_with_what_waited() -> None:
+    run = crashed()
+    assert statuses(run) == "TERMINATED ERROR RUNNING PENDING"
+    effects = run.resume()
+    assert launches(effects) == ["t2"]
+    assert list(run.machine.queue) == ["t3"]
+    assert statuses(run) == "TERMINATED ERROR STARTING PENDING"
+
+
+def test_a_resumed_trial_begins_at_its_newest_checkpoint_with_a_new_attempt() -> None:
+    run = crashed()
+    (launch,) = [effect for effect in run.resume() if isinstance(effect, Launch)]
+    assert launch.attempt == 2
+    assert launch.checkpoint is not None
+    assert launch.checkpoint.iteration == 1
+    assert run.trial("t2").resumed_from == 1
+
+
+def test_a_commit_that_was_cut_off_is_asked_for_again() -> None:
+    run = crashed()
+    asked = [effect for effect in run.resume() if isinstance(effect, Commit)]
+    assert [effect.trial_id for effect in asked] == ["t2"]
+
+
+def test_a_suggestion_that_was_cut_off_is_asked_for_again() -> None:
+    run = Rehearsal()
+    run.crash()
+    assert run.resume() == [Suggest(index=0)]
+
+
+def test_a_search_that_had_ended_is_not_asked_again() -> None:
+    run = Rehearsal(capacity={"CPU": 2})
+    run.suggest()
+    run.handle(SearchEnded())
+    run.crash()
+    assert launches(run.resume()) == ["t0"]
+    run.start("t0")
+    assert run.ends("t0") == [Finish(reason="done")]
+
+
+def test_a_finished_experiment_finishes_again_at_once() -> None:
+    run = Rehearsal()
+    run.handle(SearchEnded())
+    run.crash()
+    assert run.resume() == [Finish(reason="done")]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "waiting"),
+    [
+        ({}, ["t2", "t3"]),
+        ({"errored": "resume"}, ["t1", "t2", "t3"]),
+        ({"errored": "restart"}, ["t1", "t2", "t3"]),
+        ({"finished": "resume"}, ["t0", "t2", "t3"]),
+        ({"unfinished": "skip"}, ["t3"]),
+        ({"unfinished": "skip", "errored": "resume"}, ["t1", "t3"]),
+        ({"unfinished": "skip", "errored": "restart", "finished": "restart"}, ["t0", "t1", "t3"]),
+        ({"unfinished": "restart"}, ["t2", "t3"]),
+    ],
+)
+def test_the_wishes_say_which_trials_are_taken_up(
+    wishes: dict[str, str], waiting: list[str]
+) -> None:
+    run = crashed()
+    effects = run.resume(**wishes)
+    assert [*launches(effects), *run.machine.queue] == waiting
+
+
+def test_an_errored_trial_that_is_resumed_has_its_budget_and_its_checkpoints() -> None:
+    run = crashed()
+    run.resume(errored="resume")
+    trial = run.trial("t1")
+    assert (trial.failures, trial.error, len(trial.checkpoints)) == (0, None, 1)
+    assert trial.resumed_from == 1
+
+
+def test_a_trial_that_is_restarted_begins_without_its_checkpoints() -> None:
+    run = crashed()
+    (launch,) = [e for e in run.resume(errored="restart") if isinstance(e, Launch)]
+    assert (launch.trial_id, launch.checkpoint) == ("t1", None)
+    trial = run.trial("t1")
+    assert (trial.iteration, trial.time_total_s, trial.row) == (0, 0.0, None)
+
+
+def test_a_restarted_trial_does_not_reuse_the_names_of_its_checkpoints() -> None:
+    run = crashed()
+    run.resume(errored="restart")
+    run.start("t1")
+    run.report("t1", checkpoint=True)
+    assert [checkpoint.index for checkpoint in run.trial("t1").checkpoints] == [1]
+
+
+def test_a_retry_that_waited_has_kept_its_failures() -> None:
+    run = Rehearsal(capacity={"CPU": 1}, failure=FailureConfig(max_failures=1))
+    run.suggest()
+    run.start("t0")
+    run.fails("t0")
+    run.crash()
+    run.resume()
+    run.start("t0")
+    run.fails("t0")
+    assert run.trial("t0").status is Status.ERROR
+
+
+def test_a_trial_that_was_stopping_has_ended() -> None:
+    run = Rehearsal(capacity={"CPU": 1}, stop={"training_iteration": 1})
+    run.suggest()
+    run.start("t0")
+    run.report("t0", checkpoint=True)
+    run.crash()
+    effects = run.resume()
+    assert run.trial("t0").status is Status.TERMINATED
+    assert launches(effects) == []
+    assert effects[-1] == Suggest(index=1)
+
+
+def test_an_interrupted_run_goes_on() -> None:
+    run = Rehearsal(capacity={"CPU": 1})
+    run.suggest()
+    run.start("t0")
+    run.handle(EndOrdered(reason="interrupt"))
+    run.exits("t0")
+    assert run.machine.finished
+    run.crash()
+    assert launches(run.resume()) == ["t0"]
+    assert not run.machine.finished
+    assert run.machine.ending is None
+
+
+def test_what_a_lost_incarnation_held_is_free_again() -> None:
+    run = crashed()
+    run.resume(capacity={"CPU": 3})
+    assert run.machine.capacity.free == {"CPU": 1}
+
+
+def test_a_smaller_machine_that_can_never_run_a_trial_ends_the_run_and_says_so() -> None:
+    run = Rehearsal(capacity={"CPU": 8}, resources=None)
+    run.suggest({"CPU": 4})
+    run.crash()
+    effects = run.resume(capacity={"CPU": 2})
+    assert launches(effects) == []
+    finish = effects[-1]
+    assert isinstance(finish, Finish)
+    assert finish.reason == "abort"
+    assert "t0 asks for {'CPU': 4}, this machine has {'CPU': 2}" in finish.message
+
+
+def test_the_epoch_counts_incarnations() -> None:
+    run = crashed()
+    run.resume()
+    run.crash()
+    run.resume()
+    assert run.machine.epoch == 3
