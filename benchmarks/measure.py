@@ -45,13 +45,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """How a benchmark is to be run: `runs` turns, smaller if `quick`, the full size if `long`."""
+    """How a benchmark is to be run: `runs` turns, smaller if `quick`, the full size if `long`.
+
+    `root` is a directory on the disk to measure, removed when all is done.
+    """
 
     runs: int = 5
     quick: bool = False
     long: bool = False
     ray_python: str | None = None
-    directory: Path | None = None
+    root: Path
     say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
 
     def size(self, usual: int, quick: int) -> int:
@@ -59,10 +62,7 @@ class Bench:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A directory on a local disk, gone afterwards."""
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=self.directory) as path:
-            yield Path(path)
-
+XX
     def interleaved(
         self, contenders: Mapping[str, Callable[[], T]], *, warm: bool = False
     ) -> dict[str, list[T]]:

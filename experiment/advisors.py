@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from holdfast.experiment.metrics import sendable
 from holdfast.trial.errors import Failure, TuneError
 
 DEADLINE_S = 300.0
@@ -33,14 +34,22 @@ class Advisor:
                 f"the {self._name} gave no answer within {self._deadline_s:g} s"
             ) from error
 
+    def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Have `statement` called after all that was asked or told before it."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, statement)
+
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:
+    try:
+        message = str(error)
+    except Exception:  # a broken __str__ must not hide the error
+        message = "(its __str__ raised)"
     return Failure(
         kind=kind,
         type_name=type(error).__qualname__,
-        message=str(error),
-        traceback="".join(traceback.format_exception(error)),
+        message=sendable(message),
+        traceback=sendable("".join(traceback.format_exception(error))),
     )

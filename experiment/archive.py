@@ -71,6 +71,11 @@ class Archive:
             self._timer = self._loop.call_later(sync_period_s, self._publish_now)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether storage is elsewhere, so that what is lost here may be had from there."""
+        return self._is_remote
+
+    @property
     def has_backlog(self) -> bool:
         return len(self._waiting) >= BACKLOG
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from holdfast.experiment.rows import result_row
 from holdfast.experiment.trial_view import TrialView, Views
@@ -32,14 +32,6 @@ SETUP_DEADLINE_S = 120.0
 # What the user is told: a text, and "info", "warning" or "error". Called from the control loop
 # too, so it must not block.
 Tell = Callable[[str, str], None]
-
-
-class Row(Protocol):
-    """Makes the full row of an accepted report, as `rows.result_row` does."""
-
-    def __call__(
-        self, trial: Trial, event: Reported, /, *, resumed_at_s: float
-    ) -> dict[str, Any]: ...
 
 
 class Callback:
@@ -252,7 +244,7 @@ class CallbackThread:
         views: Views,
         *,
         tell: Tell,
-        row: Row = result_row,
+        row: Callable[[Trial], dict[str, Any]] = result_row,
         setup: Mapping[str, Any] | None = None,
         long_queue: int = LONG_QUEUE,
         clock: Callable[[], float] = time.monotonic,
@@ -260,7 +252,6 @@ class CallbackThread:
         self._callbacks = tuple(zip(_names(callbacks), callbacks, strict=True))
         self._views = views
         self._row = row
-        self._resumed_at_s: dict[str, float] = {}
         self._tell = tell
         self._setup = dict(setup or {})
         self._long_queue = long_queue
@@ -405,11 +396,8 @@ class CallbackThread:
             return
         trial = self._views.show(after)
         about = {"iteration": iteration, "trials": self._views.trials, "trial": trial}
-        if isinstance(event, Started):
-            self._resumed_at_s[after.trial_id] = after.time_total_s
-        elif isinstance(event, Reported):
-            resumed_at_s = self._resumed_at_s.get(after.trial_id, 0.0)
-            trial.show(after, self._row(after, event, resumed_at_s=resumed_at_s))
+        if isinstance(event, Reported):
+            trial.show(after, self._row(after))
         for hook in hooks_for(event, before, after):
             if hook == "on_trial_result":
                 for name, callback in self._callbacks:

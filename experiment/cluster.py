@@ -53,6 +53,11 @@ def init(
             total[name] = amount
     total.update(resources or {})
     checked = validated(total, where="holdfast.init()")
+    if checked.get("GPU", 0) % 1:
+        raise InvalidConfig(
+            f"holdfast.init(): num_gpus must be a whole number, not {checked['GPU']!r}; a trial may "
+            f"ask for a part of one"
+        )
     _given.append(
         Machinery(
             total=checked,

@@ -26,13 +26,13 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.experiment.proposer import Proposer
-from holdfast.experiment.recovery import lost_checkpoints
+from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.rows import result_metrics, result_row
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts, StorageAge, Summarizer, Summary
 from holdfast.experiment.trial_view import Surroundings, Views
-from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.service import Beside, Service, ThreadService
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, ExperimentSpec, Resumed
@@ -44,7 +44,6 @@ from holdfast.syncer.keeper import main as keep
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
-from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Trial
 
 ENTRY = "holdfast.experiment.host:HOST"
@@ -158,15 +157,19 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         plan = self.plan
+        # The user's code first: when it raises, nothing has to be ended yet.
+        callbacks = self._open_callbacks()
+        job = b"" if not plan.job.capture else dumps(plan.job, "the trainable")
         launcher = plan.launcher or LocalLauncher(
             environ=self._environ(), inherited_fds=[plan.lock.fileno()]
         )
-        loading = asyncio.ensure_future(launcher.open(ENTRY, dumps(plan.job, "the trainable")))
-        journal = Journal(plan.layout.journal, fresh=plan.fresh)
-        for cut in journal.cuts:
-            self.tell(str(cut))
-        ledger = self._open_ledger(journal)
-        callbacks = self._open_callbacks()
+        loading = asyncio.ensure_future(launcher.open(ENTRY, job))
+        try:
+            ledger = self._open_ledger(self._open_journal())
+        except BaseException:
+            loading.cancel()
+            await launcher.close()
+            raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
         ledger_fault: BaseException | None = None
         try:
@@ -187,6 +190,12 @@ class Run:
             await self._end(launcher, ledger, controller, callbacks)
         if ledger_fault is not None:
             raise ledger_fault
+
+    def _open_journal(self) -> Journal:
+        journal = Journal(self.plan.layout.journal, fresh=self.plan.fresh)
+        for cut in journal.cuts:
+            self.tell(str(cut))
+        return journal
 
     async def _until(self, controller: Controller, ready: Any) -> None:
         """Wait for `ready`, or raise the fault that makes it impossible."""
@@ -211,10 +220,7 @@ class Run:
             )
         )
         for event in lost:
-            self.tell(
-                f"trial {event.trial_id} does not resume from checkpoint {event.index}: "
-                f"{event.reason}"
-            )
+            self.tell(lost_notice(event.trial_id, event.index, event.reason))
         return [*lost, plan.first]
 
     def _environ(self) -> dict[str, str]:
@@ -277,7 +283,7 @@ class Run:
         thread = CallbackThread(
             plan.callbacks,
             Views(self.surroundings()),
-            row=lambda trial, event, *, resumed_at_s: _newest_row(trial),
+            row=_newest_row,
             tell=self.tell,
             setup=plan.callback_setup,
         )
@@ -341,9 +347,7 @@ class Run:
             inherited_fds=[self.plan.lock.fileno()],
         )
 
-    def _start_keeper(
-        self, orders: Orders, on_message: Callable[[list[Any]], None]
-    ) -> Beside:
+    def _start_keeper(self, orders: Orders, on_message: Callable[[list[Any]], None]) -> Beside:
         """In a process of its own, or in a thread where a given filesystem cannot travel."""
         if orders.storage is not None and not orders.storage.is_picklable:
             return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-keeper")
@@ -400,22 +404,15 @@ class Run:
                 archive.publish()
             self.unsaved = await archive.close(settings.flush_deadline_s)
         ledger.close()
-        if told:
-            self.tell(told)
+        unheard = await controller.search_told(settings.callback_deadline_s)
+        for text in (told, unheard):
+            if text:
+                self.tell(text)
         await closing
 
 
 def _newest_row(trial: Trial) -> dict[str, Any]:
-    event = Reported(
-        trial_id=trial.trial_id,
-        attempt=trial.attempt,
-        iteration=trial.iteration,
-        metrics=trial.row or {},
-        timestamp=trial.reported_at,
-        time_this_iter_s=trial.time_this_iter_s,
-        time_total_s=trial.time_total_s,
-    )
-    return result_metrics(trial, result_row(trial, event, resumed_at_s=trial.time_at_start_s))
+    return result_metrics(trial, result_row(trial))
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:

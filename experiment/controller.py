@@ -21,6 +21,8 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.records import pack
+from holdfast.experiment.recovery import changed_checkpoint, lost_notice
+from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.effects import (
@@ -42,7 +44,6 @@ from holdfast.scheduler.events import (
     Exited,
     Raised,
     Resumed,
-    SearchEnded,
     StopperAnswered,
 )
 from holdfast.scheduler.machine import Machine
@@ -88,10 +89,19 @@ class Controller:
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
         self._actors: dict[str, TrialActor] = {}
-        self._search = Advisor("search algorithm")
+        self._search = SearchThread(
+            parts.proposer,
+            post=self.post,
+            fail=self._search_failed,
+            row_of=parts.full_row_of,
+            is_under_way=lambda: bool(
+                self.machine.holds or self.machine.queue or self.machine.paused
+            ),
+        )
         self._stopper = Advisor("stopper")
         self._tasks: set[asyncio.Task[None]] = set()
         self._budget: asyncio.TimerHandle | None = None
+        self._inherited: dict[str, int] = {}
         self.fault: BaseException | None = None
         self.outcome: Finish | None = None
         self.finished = asyncio.Event()
@@ -110,6 +120,11 @@ class Controller:
 
     def begin(self, events: Sequence[Event]) -> None:
         """Start with these events, and watch the time budget."""
+        resumed = next((event for event in events if isinstance(event, Resumed)), None)
+        self._search.begin(self.machine.trials.values(), resumed)
+        # What an earlier incarnation left may have changed since: it is read before it is used.
+        trials = self.machine.trials.values()
+        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in trials}
         for event in events:
             self.post(event)
             if isinstance(event, Resumed):
@@ -154,6 +169,7 @@ class Controller:
         self.ledger.append([pack(event, now) for event, now in batch])
         for event, before, after in seen:
             observe(event, before, after, after.iteration if after else 0)
+            self._search.saw(event, before, after)
         return effects
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
@@ -177,7 +193,7 @@ class Controller:
             case Launch():
                 self._launch(effect)
             case Suggest():
-                self._suggest(effect.index)
+                self._search.ask(effect.index)
             case Commit():
                 self._archive().commit(self._spec(effect.trial_id), effect.checkpoint)
             case Discard():
@@ -228,23 +244,33 @@ class Controller:
     def _launch(self, effect: Launch) -> None:
         trial = self.machine.trials[effect.trial_id]
         checkpoint = effect.checkpoint
-        if checkpoint is not None and not self._is_here(trial.spec, checkpoint):
-            self._spawn(self._fetch_and_launch(effect, trial, checkpoint))
+        inherited = self._inherited.get(effect.trial_id, 0)
+        if checkpoint is not None and checkpoint.index < inherited:
+            self._spawn(self._verify_and_launch(effect, trial, checkpoint))
         else:
             self._start(effect, trial)
 
-    def _is_here(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> bool:
-        return self._parts.layout.checkpoint(spec, checkpoint).is_dir()
+    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
+        """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
 
-    async def _fetch_and_launch(
+        Every byte is read, which the trial is about to do too.
+        """
+        problem = await self._loop.run_in_executor(
+            None, changed_checkpoint, self._parts.layout.checkpoint(spec, checkpoint), checkpoint
+        )
+        if problem and self.archive is not None and self.archive.is_remote:
+            return await self.archive.fetch(spec, checkpoint)
+        return problem
+
+    async def _verify_and_launch(
         self, effect: Launch, trial: Trial, checkpoint: CheckpointRecord
     ) -> None:
         """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
-        problem = await self._archive().fetch(trial.spec, checkpoint)
+        problem = await self._problem_with(trial.spec, checkpoint)
         if not problem:
             self._start(effect, trial)
             return
-        self._parts.warn(f"trial {trial.trial_id}: {checkpoint.dirname} is lost: {problem}")
+        self._parts.warn(lost_notice(trial.trial_id, checkpoint.index, problem))
         self.post(CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem))
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
@@ -280,17 +306,16 @@ class Controller:
 
     # -- the user's code ----------------------------------------------------------------------
 
-    def _suggest(self, index: int) -> None:
-        proposer = self._parts.proposer
-        if proposer.runs_user_code:
-            self._spawn(self._ask_search(index))
-            return
-        self.post(proposer.propose(index) or SearchEnded())
+    def _search_failed(self, error: BaseException) -> None:
+        """The run cannot go on as it was meant; at its end, what it has come to counts more."""
+        if self.finished.is_set():
+            self._parts.warn(f"the search algorithm raised {type(error).__name__}: {error}")
+        else:
+            self._fail(error)
 
-    async def _ask_search(self, index: int) -> None:
-        proposer = self._parts.proposer
-        answer = await self._search.ask(lambda: proposer.propose(index))
-        self.post(answer or SearchEnded())
+    async def search_told(self, deadline_s: float) -> str | None:
+        """Wait until the search algorithm has heard of everything."""
+        return await self._search.finish(deadline_s)
 
     async def _ask_stopper(self, effect: AskStopper) -> None:
         trial = self.machine.trials[effect.trial_id]

@@ -151,6 +151,8 @@ def _plan(
         Naming(
             trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
         ),
+        root=place.layout.root,
+        dirnames=[trial.spec.dirname for trial in machine.trials.values()],
     )
     for notice in proposer.notices:
         view.message(notice, "warning")

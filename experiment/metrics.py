@@ -99,8 +99,8 @@ def _from_array(value: Any, name: str) -> Any:
 
 def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:
     return InvalidMetrics(
-        f"the reported metric {name!r} is {kind}, which cannot be stored: {_excerpt(value)}. Report "
-        f"numbers, strings, booleans, None, and lists or dicts of them"
+        f"the reported metric {name!r} is {kind}, which cannot be stored: {_excerpt(value)}. "
+        f"Report numbers, strings, booleans, None, and lists or dicts of them"
     )
 
 

@@ -151,7 +151,6 @@ class _TrialRecord:
         self._curves = Curves(folder) if with_tensorboard else None
         self._marks = {0: _Mark()}
         self._waiting: list[Row] = []
-        self._resumed_at_s = 0.0
         self._ended = False
 
     def create(self, *, anew: bool) -> None:
@@ -185,7 +184,7 @@ class _TrialRecord:
                 file.move(folder)
 
     def add(self, trial: Trial, event: Reported) -> None:
-        row = result_row(trial, event, resumed_at_s=self._resumed_at_s, with_config=False)
+        row = result_row(trial, with_config=False)
         self._waiting.append(Row(row, event.iteration, event.timestamp))
 
     def mark(self, trial: Trial, iteration: int) -> None:
@@ -198,7 +197,6 @@ class _TrialRecord:
             self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
 
     def roll_back(self, trial: Trial, now: float) -> None:
-        self._resumed_at_s = trial.time_total_s
         self._ended = False
         self.flush()
         self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}

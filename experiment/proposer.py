@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.pickling import dumps, users_config
@@ -18,8 +19,9 @@ from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.space import Domain, is_grid
 from holdfast.trial.trial import TrialSpec
-from holdfast.trial.values import Opaque, format_tag, seal, summarize
+from holdfast.trial.values import Opaque, fold_values, format_tag, key_name, seal, summarize
 from holdfast.trial.variants import Space, Variant, has_user_code
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
@@ -33,6 +35,10 @@ class Naming:
 
     trial: Callable[[Any], str] | None = None
     directory: Callable[[Any], str] | None = None
+
+    @property
+    def chooses(self) -> bool:
+        return self.trial is not None or self.directory is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +63,21 @@ class Proposer:
         search: BasicVariantGenerator | Searcher,
         resources: Resources,
         naming: Naming,
+        *,
+        root: Path,
+        dirnames: Iterable[str] = (),
     ) -> None:
-        """Raises InvalidSearchSpace for a space that cannot be sampled."""
+        """`root` is the experiment's directory, `dirnames` the folders of trials that exist.
+
+        Raises InvalidSearchSpace for a space that cannot be sampled."""
         self._spec = spec
         self._param_space = param_space
         self._search = search
         self._resources = resources
         self._naming = naming
         self._space: Space | None = None
+        self._dirnames = set(dirnames)
+        self._root = root
         self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
@@ -88,10 +101,36 @@ class Proposer:
         return (
             self._space is None
             or not isinstance(self._resources, PlacementGroupFactory)
-            or self._naming.trial is not None
-            or self._naming.directory is not None
+            or self._naming.chooses
             or has_user_code(self._param_space)
         )
+
+    @property
+    def searcher(self) -> Searcher | None:
+        """The search algorithm that is told of results; random and grid search learn nothing."""
+        return self._search if isinstance(self._search, Searcher) else None
+
+    @property
+    def nothing_to_wait_for(self) -> str:
+        return (
+            f"{type(self._search).__name__}.suggest() returned None, «not now», while no trial "
+            f"runs or waits: it would never be asked again. Return Searcher.FINISHED to end"
+        )
+
+    def open(self) -> None:
+        """Give the searcher its goal and space. Raises InvalidConfig where nobody searches it."""
+        assert isinstance(self._search, Searcher)
+        taken = self._search.set_search_properties(
+            self._spec.metric, self._spec.mode, self._param_space
+        )
+        searched = [] if taken else list(_searched(self._param_space))
+        if searched:
+            raise InvalidConfig(
+                f"param_space leaves {', '.join(map(repr, searched))} to be searched, but "
+                f"{type(self._search).__name__} does not take its space from there "
+                f"(set_search_properties() returned False): give the space to the search "
+                f"algorithm, and only fixed values in param_space"
+            )
 
     def propose(self, index: int) -> Suggested | SearchEnded | None:
         """Trial number `index`, or that there is none, or None for «not now».
@@ -122,7 +161,9 @@ class Proposer:
                 f"{type(self._search).__name__}.suggest() must return a dict, None or "
                 f"Searcher.FINISHED, not {answer!r:.100}"
             )
-        return Variant(index=index, config=dict(answer), evaluated=dict(answer))
+        fixed = Space(_without_searched(self._param_space)).variant(0, random.Random(0))
+        config = _overlaid(fixed.config, answer)
+        return Variant(index=index, config=config, evaluated=dict(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
         config = seal(variant.config, _pickle)
@@ -131,24 +172,31 @@ class Proposer:
         proposed = ProposedTrial(
             trial_id=trial_id,
             trainable_name=self._spec.trainable,
-            config=config,
+            config=fold_values(variant.config, self._param_space),
             evaluated_params=variant.evaluated,
             experiment_tag=tag,
         )
         if self._naming.trial is not None:
             name = _named(self._naming.trial(proposed), "trial_name_creator")
-        dirname = f"{name}_{tag}"[:_LONGEST_NAME] + time.strftime("_%Y-%m-%d_%H-%M-%S")
+        dirname = _folder(f"{name}_{tag}") + time.strftime("_%Y-%m-%d_%H-%M-%S")
         if self._naming.directory is not None:
-            dirname = _named(self._naming.directory(proposed), "trial_dirname_creator")
+            dirname = _folder(_named(self._naming.directory(proposed), "trial_dirname_creator"))
+        if self._naming.chooses and self._is_taken(dirname):
+            # Two trials in one folder would overwrite each other.
+            dirname = f"{dirname}_{trial_id}"
+        self._dirnames.add(dirname)
         return TrialSpec(
             trial_id=trial_id,
             index=variant.index,
             name=name,
-            dirname=_UNSAFE.sub("_", dirname),
+            dirname=dirname,
             config=config,
             tag=tag,
             resources=self._request(config),
         )
+
+    def _is_taken(self, dirname: str) -> bool:
+        return dirname in self._dirnames or (self._root / dirname).exists()
 
     def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
         if isinstance(self._resources, PlacementGroupFactory):
@@ -160,6 +208,38 @@ def _named(name: object, creator: str) -> str:
     if not isinstance(name, str) or not name.strip("./"):
         raise InvalidConfig(f"{creator} must return a non-empty string, not {name!r}")
     return name
+
+
+def _folder(name: str) -> str:
+    """`name` as one folder of any file system: they count bytes."""
+    return _UNSAFE.sub("_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
+
+
+def _searched(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The keys of `space` that hold a domain or a grid."""
+    if isinstance(space, Domain) or is_grid(space):
+        yield key_name(path)
+    elif isinstance(space, Mapping):
+        for key, value in space.items():
+            yield from _searched(value, (*path, str(key)))
+
+
+def _without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_searched(value) if type(value) is dict else value
+        for key, value in space.items()
+        if not isinstance(value, Domain) and not is_grid(value)
+    }
+
+
+def _overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """`chosen` over `fixed`, key by key also in nested dicts."""
+    merged = dict(fixed)
+    for key, value in chosen.items():
+        below = merged.get(key)
+        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = _overlaid(below, value) if nested else value  # type: ignore[arg-type]
+    return merged
 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import read_events
@@ -14,7 +15,7 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer import manifest
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.journal import Position
 from holdfast.syncer.tree import MANIFEST_NAME, walk
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -75,6 +76,23 @@ def lost_checkpoints(
             yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
 
 
+def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
+    """Why the bytes are not those that were committed; "" if they are. Reads every file."""
+    try:
+        manifest.verify(directory, deep=True)
+    except NotStored as error:
+        # One that was staged and never hashed has been held to its sizes by `lost_checkpoints`.
+        return str(error) if record.committed or not directory.is_dir() else ""
+    except (StorageError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def lost_notice(trial_id: str, index: int, reason: str) -> str:
+    """What the user is told about a checkpoint that cannot be resumed from."""
+    return f"trial {trial_id} does not resume from checkpoint {index}: {reason}"
+
+
 def _broken(
     trial: Trial, record: CheckpointRecord, layout: Layout, *, same_boot: bool, is_remote: bool
 ) -> str:
@@ -86,7 +104,7 @@ def _broken(
         try:
             manifest.verify(directory)
         except StorageError as error:
-            return str(error)
+            return "" if is_remote and record.committed else str(error)
         return ""
     if not same_boot:
         return f"{directory} was not on the disk yet when the machine went down"

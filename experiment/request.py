@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.experiment.layout import (
+    CHECKPOINT_PREFIX,
+    EVENTS_PREFIX,
+    STAGING,
+    STDERR,
+    STDOUT,
+    TRIAL_FILES,
+)
 from holdfast.experiment.pickling import NotPicklable, dumps
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
@@ -52,6 +60,9 @@ class Request:
                 f"{' of an empty search space' if not self.param_space else ''}: give "
                 f"TuneConfig(time_budget_s=...) or a Stopper with stop_all()"
             )
+        log = self.run.log_to_file
+        for name in () if isinstance(log, bool) else (log,) if isinstance(log, str) else log:
+            _check_log_name(name)
         metric, mode = self.tune.metric, self.tune.mode
         if self.tune.scheduler is not None and metric and not mode:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
@@ -68,7 +79,7 @@ class Request:
     def objects(self) -> dict[str, bytes]:
         """The user's objects for tuner.pkl. What cannot be pickled there is left out.
 
-        Raises NotPicklable for the trainable and the search space, which no worker could get either.
+        Raises NotPicklable for the trainable and the space, which no worker could get either.
         """
         fields = {
             "trainable": dumps(self.trainable, "the trainable"),
@@ -91,6 +102,16 @@ class Request:
                     # Told at the restore that needs it: a run is not refused for it.
                     continue
         return fields
+
+
+def _check_log_name(name: str) -> None:
+    records = {*TRIAL_FILES, STAGING} - {STDOUT, STDERR}
+    ours = name in records or name.startswith((EVENTS_PREFIX, CHECKPOINT_PREFIX))
+    if ours or name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
+        raise InvalidConfig(
+            f"log_to_file names a file in each trial's folder that nothing else uses; it cannot "
+            f"be {name!r}"
+        )
 
 
 def request_of_restore(

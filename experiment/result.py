@@ -28,7 +28,6 @@ from holdfast.experiment.trial_folder import Row, TrialFolder
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
 from holdfast.trial.errors import Failure, TrialError, TuneError
-from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -97,28 +96,10 @@ class Left:
 
 
 def told_row(trial: Trial) -> Row:
-    """The newest row as far as the experiment's records tell it, without reading a file.
-
-    `result.json` has two more values, which records do not keep: `time_this_iter_s` and
-    `time_since_restore`.
-    """
+    """The newest row as the experiment's records tell it, without reading a file."""
     if trial.row is None:
         return {"trial_id": trial.trial_id, "done": False}
-    newest = trial.newest_checkpoint
-    with_it = newest is not None and newest.iteration == trial.iteration
-    event = Reported(
-        trial_id=trial.trial_id,
-        attempt=trial.attempt,
-        iteration=trial.iteration,
-        metrics=trial.row,
-        timestamp=trial.reported_at,
-        time_this_iter_s=0.0,
-        time_total_s=trial.time_total_s,
-        checkpoint=newest if with_it else None,
-    )
-    row = result_row(trial, event, resumed_at_s=0.0, with_config=False)
-    unknown = {"time_this_iter_s", "time_since_restore"} - trial.row.keys()
-    return {key: value for key, value in row.items() if key not in unknown}
+    return result_row(trial, with_config=False)
 
 
 def has_reported_since_start(trial: Trial) -> bool:

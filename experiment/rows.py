@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import Opaque, Ref, replace_leaves, summarize
 
@@ -21,36 +20,35 @@ CONFIG = "config"
 _NESTED = frozenset({dict, list, tuple, bytes})
 
 
-def result_row(
-    trial: Trial, event: Reported, *, resumed_at_s: float, with_config: bool = True
-) -> dict[str, Any]:
-    """The row of a report that the machine accepted; `trial` is the trial after it.
+def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:
+    """The row of the trial's newest report.
 
-    `resumed_at_s` is the trial's `time_total_s` when its current attempt started. A metric of
-    the user's wins over an automatic one of the same name, but for `training_iteration` and
-    `trial_id`, which other files refer to, and `done`, which is true once the trial is to end.
+    A metric of the user's wins over an automatic one of the same name, but for
+    `training_iteration` and `trial_id`, which other files refer to, and `done`, which is true once
+    the trial is to end.
     """
-    metrics, checkpoint, place = event.metrics, event.checkpoint, trial.place
+    metrics, checkpoint, place = trial.row or {}, trial.newest_checkpoint, trial.place
+    has_checkpoint = checkpoint is not None and checkpoint.iteration == trial.iteration
     automatic = {
-        "timestamp": int(event.timestamp),
-        "checkpoint_dir_name": None if checkpoint is None else checkpoint.dirname,
+        "timestamp": int(trial.reported_at),
+        "checkpoint_dir_name": checkpoint.dirname if checkpoint and has_checkpoint else None,
         "should_checkpoint": False,
         "done": False,
-        "training_iteration": event.iteration,
-        "trial_id": event.trial_id,
-        "date": _date(int(event.timestamp)),
-        "time_this_iter_s": event.time_this_iter_s,
-        "time_total_s": event.time_total_s,
+        "training_iteration": trial.iteration,
+        "trial_id": trial.trial_id,
+        "date": _date(int(trial.reported_at)),
+        "time_this_iter_s": trial.time_this_iter_s,
+        "time_total_s": trial.time_total_s,
         "pid": place.pid,
         "hostname": place.hostname,
         "node_ip": place.node_ip,
-        "time_since_restore": event.time_total_s - resumed_at_s,
-        "iterations_since_restore": event.iteration - trial.resumed_from,
+        "time_since_restore": trial.time_total_s - trial.time_at_start_s,
+        "iterations_since_restore": trial.iteration - trial.resumed_from,
     }
     # The user's keys come first, and their values last: one merge in C rather than a loop.
     row = {**metrics, **automatic, **metrics}
-    row["training_iteration"] = event.iteration
-    row["trial_id"] = event.trial_id
+    row["training_iteration"] = trial.iteration
+    row["trial_id"] = trial.trial_id
     row["done"] = metrics.get("done") is True or _is_ending(trial.status)
     if with_config and CONFIG not in row:
         row[CONFIG] = shown_config(trial.spec.config)

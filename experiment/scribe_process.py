@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from holdfast.experiment import scribe
 from holdfast.experiment.layout import Layout
 from holdfast.runtime.transport import Channel
 from holdfast.scheduler.policy import TrialScheduler
+
+_NICE = 10
 
 
 class _Begun:
@@ -28,6 +31,8 @@ class _Begun:
 
 def main(channel: Channel) -> None:
     """Main function of the scribe's process."""
+    # Whatever it has to write can wait for training.
+    os.nice(_NICE)
     opening = channel.receive()
     # Nothing is read before the controller has said how far the journal goes: an experiment that
     # follows another in the same directory would else be taken for the other.

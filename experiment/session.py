@@ -20,7 +20,6 @@ from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import InvalidMetrics, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 
-
 # The files hold lines whole; a terminal is not helped by longer ones.
 _LONGEST_LINE = 10_000
 

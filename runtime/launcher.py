@@ -97,6 +97,10 @@ class LocalLauncher:
         self._closing = True
         for worker in list(self._workers.values()):
             worker.signal(signal.SIGKILL)
+        for nursery in self._not_reaped:
+            if nursery.is_loading:
+                # It hears no order yet, and has no workers.
+                nursery.kill()
         if not await happens(self._all_gone, PATIENCE_S):
             # The warm parent does nothing any more; the kernel ends its workers with it.
             for nursery in self._not_reaped:

@@ -35,6 +35,7 @@ class Nursery:
         self._on_lost = on_lost
         self._reason = ""
         self._gone = asyncio.Event()
+        self.is_loading = True
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -61,7 +62,7 @@ class Nursery:
 
     async def close(self) -> None:
         """Let the process end by itself, unless it is still loading, and wait for it."""
-        if not self.loaded.done():
+        if self.is_loading:
             self.kill()
         self._link.send(["end"])
         self._link.close()
@@ -76,6 +77,7 @@ class Nursery:
             self._on_message(message)
 
     def _tell_loaded(self, answer: Message) -> None:
+        self.is_loading = False
         if not self.loaded.done():
             self.loaded.set_result(answer)
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Protocol
 
 from holdfast.runtime import guard
@@ -52,22 +52,16 @@ class Service:
         environ: Mapping[str, str],
         inherited_fds: Sequence[int] = (),
     ) -> None:
-        """Start `entry`, a `module:function` that takes a `Channel`."""
-        self._on_message = on_message
+        """Start `entry`, a `module:function` that takes a `Channel`. Raises OSError."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _start(entry, theirs.fileno(), environ, inherited_fds)
+            except OSError:
+                ours.close()
+                raise
         self._link = Link(ours, on_message, self._on_closed)
-        command = guard.python_command(
-            "holdfast.runtime.service:main", [entry, str(theirs.fileno()), str(os.getpid())]
-        )
-        self._process = subprocess.Popen(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), *inherited_fds),
-            start_new_session=True,
-        )
-        theirs.close()
 
     @property
     def pid(self) -> int:
@@ -97,6 +91,18 @@ class Service:
     def _on_closed(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)
+
+
+def _start(
+    entry: str, fd: int, environ: Mapping[str, str], inherited_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        guard.python_command("holdfast.runtime.service:main", [entry, str(fd), str(os.getpid())]),
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        pass_fds=(fd, *inherited_fds),
+        start_new_session=True,
+    )
 
 
 class ThreadService:
@@ -161,4 +167,5 @@ def main() -> None:
     module, function = entry.split(":")
     from importlib import import_module
 
-    getattr(import_module(module), function)(Channel(socket.socket(fileno=fd)))
+    with closing(Channel(socket.socket(fileno=fd))) as channel:
+        getattr(import_module(module), function)(channel)

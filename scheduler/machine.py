@@ -255,9 +255,7 @@ class Machine:
                     self._unpause(decision.trial_id)
                 case _:
                     assert_never(decision)
-        if any(isinstance(decision, UnpauseTrial) for decision in decisions):
-            effects += self._fill()
-        return effects
+        return [*effects, *self._fill()] if decisions else effects
 
     def _pause(self, trial_id: str, *, reporting: bool) -> list[Effect]:
         if self.trials[trial_id].status is not Status.RUNNING:

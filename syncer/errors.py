@@ -122,6 +122,8 @@ def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
             return NotStored(operation, where, cause)
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return StorageRefused(operation, where, cause)
+        case errno.ENOTDIR | errno.EISDIR | errno.ENAMETOOLONG | errno.ELOOP:
+            return StorageRefused(operation, where, cause)
         case errno.ENOSPC | errno.EDQUOT:
             return StorageUnavailable(operation, where, cause, "Make space and try again")
         case _:

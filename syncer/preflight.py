@@ -34,7 +34,8 @@ async def preflight(store: Store, public_name: str, *, deadline_s: float = DEADL
     except StorageError as error:
         await trial.clean_up()
         told = error.during(trial.tried, public_name)
-        told.advice = told.advice or _UNUSABLE
+        unreachable = isinstance(told, StorageUnavailable)
+        told.advice = told.advice or (_UNREACHABLE if unreachable else _UNUSABLE)
         raise told from error
 
 

@@ -1,8 +1,8 @@
 """A store over any pyarrow filesystem, those that wrap fsspec included.
 
 Blocking calls run in threads. `pyarrow.fs.copy_files` is not used: from pyarrow 19 to 26 it
-reports success when a part of an upload was refused (ray, and whoever trusts it, then names
-checkpoints that do not exist). Streams raise; what they stored is looked at again all the same.
+reports success when a part of an upload was refused and no object exists. Streams raise; the size
+of what they stored is looked at all the same.
 """
 
 from __future__ import annotations

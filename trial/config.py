@@ -246,7 +246,10 @@ class TuneConfig:
 
     @property
     def budget_seconds(self) -> float | None:
-        """`time_budget_s` as seconds, whether it was given as a number or a timedelta."""
+        """`time_budget_s` as seconds, whether it was given as a number or a timedelta.
+
+        None where it is endless.
+        """
         budget = self.time_budget_s
         if budget is None:
             return None
@@ -256,7 +259,7 @@ class TuneConfig:
             isinstance(budget, (int, float)) and not math.isnan(budget),
             f"time_budget_s must be seconds or a timedelta, not {budget!r}",
         )
-        return float(budget)
+        return None if budget == math.inf else float(budget)
 
 
 RESUME_TYPES = ("skip", "resume", "restart")

@@ -38,7 +38,8 @@ class PlacementGroupFactory:
     __slots__ = ("bundles", "strategy")
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
-        if not bundles or not all(isinstance(bundle, Mapping) for bundle in bundles):
+        is_list = isinstance(bundles, Sequence) and len(bundles) > 0
+        if not is_list or not all(isinstance(bundle, Mapping) for bundle in bundles):
             raise InvalidConfig(
                 f"PlacementGroupFactory takes a list of dicts such as [{{'CPU': 1}}], "
                 f"not {bundles!r}"

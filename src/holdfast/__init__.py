@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from holdfast.lazy import lazy
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from holdfast.experiment.cluster import (
         shutdown as shutdown,
     )
+
+if sys.platform == "win32":
+    raise ImportError("holdfast runs on Linux and macOS; on Windows use it inside WSL")
 
 __version__ = "0.1.0"
 

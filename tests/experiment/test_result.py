@@ -95,7 +95,7 @@ def test_metrics_do_not_wait_for_the_scribe(run: RecordedExperiment) -> None:
     assert metrics is not None
     assert (metrics["loss"], metrics["training_iteration"]) == (2.0, 2)
     assert metrics["done"] is False
-    assert "time_this_iter_s" not in metrics
+    assert metrics["time_this_iter_s"] > 0
 
 
 def test_metrics_of_a_trial_that_never_reported_are_what_is_known(run: RecordedExperiment) -> None:

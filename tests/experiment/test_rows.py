@@ -16,7 +16,6 @@ from holdfast.experiment.rows import (
 )
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
 
@@ -38,26 +37,24 @@ def make_trial(**changes: object) -> Trial:
         tag="0_lr=0.6",
     )
     place = Place(pid=41, hostname="here", node_ip="127.0.0.1")
-    values = {"spec": spec, "status": Status.RUNNING, "place": place, "resumed_from": 3, **changes}
-    return Trial(**values)  # type: ignore[arg-type]
-
-
-def make_report(**changes: object) -> Reported:
     values = {
-        "trial_id": "d2a66_00000",
-        "attempt": 2,
+        "spec": spec,
+        "status": Status.RUNNING,
+        "place": place,
+        "resumed_from": 3,
+        "time_at_start_s": 4.5,
         "iteration": 5,
-        "metrics": {"loss": 0.5},
-        "timestamp": NOON,
+        "row": {"loss": 0.5},
+        "reported_at": NOON,
         "time_this_iter_s": 1.5,
         "time_total_s": 7.5,
         **changes,
     }
-    return Reported(**values)  # type: ignore[arg-type]
+    return Trial(**values)  # type: ignore[arg-type]
 
 
 def test_a_row_holds_the_metrics_first_and_then_every_automatic_value() -> None:
-    row = result_row(make_trial(), make_report(), resumed_at_s=4.5)
+    row = result_row(make_trial())
     assert list(row) == ["loss", *AUTOMATIC, "config"]
     assert row == {
         "loss": 0.5,
@@ -81,25 +78,24 @@ def test_a_row_holds_the_metrics_first_and_then_every_automatic_value() -> None:
 
 def test_a_row_names_the_folder_of_its_checkpoint() -> None:
     record = CheckpointRecord(index=12, iteration=5, attempt=2, files=1, size_bytes=1)
-    row = result_row(make_trial(), make_report(checkpoint=record), resumed_at_s=0.0)
+    row = result_row(make_trial(checkpoints=(record,)))
     assert row["checkpoint_dir_name"] == "checkpoint_000012"
 
 
 def test_the_config_is_left_out_where_it_is_not_wanted() -> None:
-    row = result_row(make_trial(), make_report(), resumed_at_s=0.0, with_config=False)
+    row = result_row(make_trial(), with_config=False)
     assert list(row) == ["loss", *AUTOMATIC]
 
 
 def test_a_metric_of_the_users_wins_over_an_automatic_one() -> None:
     metrics = {"pid": "mine", "config": 7, "hostname": "theirs", "date": None}
-    row = result_row(make_trial(), make_report(metrics=metrics), resumed_at_s=0.0)
+    row = result_row(make_trial(row=metrics))
     assert {key: row[key] for key in metrics} == metrics
 
 
 def test_what_identifies_a_row_cannot_be_reported_otherwise() -> None:
     metrics = {"training_iteration": 99, "trial_id": "other", "done": False}
-    trial = make_trial(status=Status.STOPPING)
-    row = result_row(trial, make_report(metrics=metrics), resumed_at_s=0.0)
+    row = result_row(make_trial(status=Status.STOPPING, row=metrics))
     assert (row["training_iteration"], row["trial_id"], row["done"]) == (5, "d2a66_00000", True)
 
 
@@ -117,13 +113,13 @@ def test_what_identifies_a_row_cannot_be_reported_otherwise() -> None:
 def test_a_row_is_done_once_its_trial_is_to_end(
     status: Status, metrics: dict[str, object], done: bool
 ) -> None:
-    row = result_row(make_trial(status=status), make_report(metrics=metrics), resumed_at_s=0.0)
+    row = result_row(make_trial(status=status, row=metrics))
     assert row["done"] is done
 
 
 def test_the_metrics_of_a_result_add_the_tag_the_config_and_the_end() -> None:
     trial = make_trial(status=Status.TERMINATED)
-    row = result_row(trial, make_report(), resumed_at_s=0.0, with_config=False)
+    row = result_row(trial, with_config=False)
     metrics = result_metrics(trial, {**row, "done": False})
     assert metrics["experiment_tag"] == "0_lr=0.6"
     assert metrics["config"] == {"lr": 0.6, "net": {"width": 3}}

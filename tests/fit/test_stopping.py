@@ -113,9 +113,7 @@ def test_the_time_budget_ends_trials_that_never_report_again(fit: Any) -> None:
 @pytest.mark.parametrize("space", [{}, {"lr": tune.uniform(0, 1)}])
 def test_samples_without_end_need_something_that_ends_them(space: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=r"num_samples=-1.*time_budget_s"):
-        tune.Tuner(
-            count_for_ever, param_space=space, tune_config=tune.TuneConfig(num_samples=-1)
-        )
+        tune.Tuner(count_for_ever, param_space=space, tune_config=tune.TuneConfig(num_samples=-1))
 
 
 # -- the metric that was promised ---------------------------------------------------------------
@@ -136,9 +134,7 @@ def test_a_nested_metric_is_found_by_its_path(fit: Any) -> None:
     assert results.get_best_result().metrics["deep"] == {"score": 20}
 
 
-def test_the_strict_check_can_be_turned_off(
-    fit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_strict_check_can_be_turned_off(fit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     config = tune.TuneConfig(metric="later", mode="max")
     results = fit(count_for_ever, None, config, stop={"number": 2})

@@ -81,10 +81,13 @@ def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again
 
 
 def test_five_kills_in_a_row_lose_nothing(bench: Any, results_of: Results) -> None:
+    gates = [bench.gate(f"any-{epoch}") for epoch in range(2, 7)]
     script = bench.start(epochs=6)
-    for epoch in range(1, 6):
+    for epoch, gate in enumerate(gates, start=1):
         script.wait_for(f"reported 0 {epoch}")
+        script.wait_for(f"reported 1 {epoch}")
         script.kill()
+        gate.open()
         script = bench.restore(epochs=6)
     script.succeeds()
     assert [found["epoch"] for found in results_of(script)] == [6, 6]

@@ -29,6 +29,7 @@ BEHAVIOUR = (
     "ignore_sigterm",
     "artifacts",
 )
+SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
 
 def start_of(checkpoint: tune.Checkpoint | None) -> int:
@@ -44,7 +45,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
         if options.get("ignore_sigterm"):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_: mark("asked to stop", index))
         mark("begun", index, attempt)
         for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
             note(what="ran", trial=trial, attempt=attempt, iteration=epoch)
@@ -78,7 +79,7 @@ def run_config(options: dict[str, Any]) -> tune.RunConfig:
     return tune.RunConfig(
         storage_path=options["storage"],
         name=options.get("name", "run"),
-        verbose=0,
+        verbose=options.get("verbose", 1),
         failure_config=tune.FailureConfig(max_failures=options.get("max_failures", 0)),
         checkpoint_config=tune.CheckpointConfig(num_to_keep=options.get("num_to_keep")),
         sync_config=tune.SyncConfig(
@@ -97,13 +98,17 @@ def experiment_path(options: dict[str, Any]) -> str:
 def make_tuner(options: dict[str, Any]) -> tune.Tuner:
     behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
     trainable = make_trainable(behaviour)
+    if options.get("go_on") and tune.Tuner.can_restore(experiment_path(options)):
+        return tune.Tuner.restore(experiment_path(options), trainable)
     if "restore" in options:
         given = {"trainable": trainable} if options.get("give", True) else {}
+        if options.get("give_space"):
+            given["param_space"] = SPACE
         path = options.get("path") or experiment_path(options)
         return tune.Tuner.restore(path, **given, **options["restore"])
     return tune.Tuner(
         trainable,
-        param_space={"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])},
+        param_space=SPACE,
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",

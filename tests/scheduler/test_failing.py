@@ -1,5 +1,7 @@
 """Failures: retries and their budget, lost workers, and runs that end at the first error."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Suggest
@@ -9,7 +11,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
 
 
-def of_one(max_failures: int = 0, **spec: object) -> Rehearsal:
+def of_one(max_failures: int = 0, **spec: Any) -> Rehearsal:
     """One trial that runs, and no other."""
     failure = FailureConfig(max_failures=max_failures)
     run = Rehearsal(capacity={"CPU": 1}, failure=failure, **spec)

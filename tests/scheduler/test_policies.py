@@ -1,11 +1,11 @@
 """The seam of trial schedulers: a small one that does what the reports tell it to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policy import (
     Decision,
@@ -23,6 +23,12 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Status
 
+KINDS: dict[str, Callable[..., Decision]] = {
+    "stop": StopTrial,
+    "pause": PauseTrial,
+    "unpause": UnpauseTrial,
+}
+
 
 class Told(TrialScheduler):
     """Does what the row says under "stop", "pause" and "unpause"; keeps what it has seen."""
@@ -35,8 +41,7 @@ class Told(TrialScheduler):
         self.seen.append(event)
         if isinstance(event, TrialEnded):
             return self._after_end
-        kinds = {"stop": StopTrial, "pause": PauseTrial, "unpause": UnpauseTrial}
-        return [kinds[key](trial_id=event.row[key]) for key in event.row if key in kinds]
+        return [KINDS[key](trial_id=event.row[key]) for key in event.row if key in KINDS]
 
     @property
     def ended(self) -> list[str]:
@@ -72,7 +77,7 @@ def test_a_policy_sees_each_report_with_our_counts_in_it() -> None:
         "trial_id": "t0",
         "time_this_iter_s": 0.5,
         "time_total_s": 0.5,
-        "timestamp": int(run.now),
+        "timestamp": int(run.now - 1),
         "iterations_since_restore": 1,
         "time_since_restore": 0.5,
     }
@@ -163,6 +168,14 @@ def test_a_waiting_trial_can_be_stopped_and_never_starts() -> None:
     run.report("t0", {"stop": "t1"})
     assert run.trial("t1").status is Status.TERMINATED
     assert launches(run.ends("t0")) == []
+
+
+def test_stopping_the_first_that_waits_makes_way_for_the_next() -> None:
+    run = Rehearsal(capacity={"CPU": 2}, policy=Told(), resources=None)
+    run.suggest()
+    run.start("t0")
+    run.suggest({"CPU": 2})
+    assert run.report("t0", {"stop": "t1"})[0] == Suggest(index=2)
 
 
 def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_told_to_stop() -> None:

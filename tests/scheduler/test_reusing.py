@@ -1,9 +1,18 @@
 """reuse_actors: a worker that is done serves the next trial."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.scheduler.policy import (
+    Decision,
+    Observation,
+    StopTrial,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
 from holdfast.testing.rehearsal import Rehearsal, failure
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
@@ -54,15 +63,19 @@ def test_a_worker_with_other_resources_is_released_first() -> None:
     assert reused(run.exits("t1")) == {"t2": None}
 
 
+class StopsTheSecond(TrialScheduler):
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        return [StopTrial(trial_id="t2")] if isinstance(event, TrialReported) else []
+
+
 def test_a_worker_that_was_released_is_given_to_nobody() -> None:
-    run = running(2)
+    run = running(2, policy=StopsTheSecond())
     run.returns("t0")
-    run.suggest({"CPU": 2})
-    run.exits("t1", "was killed")
-    assert reused(run.exits("t0")) == {"t2": None}
-    run.start("t2")
-    run.fails("t2")
-    assert run.trial("t0").status is Status.TERMINATED
+    assert run.suggest({"CPU": 2}) == [Release(trial_id="t0", attempt=1)]
+    run.report("t1")
+    assert run.trial("t2").status is Status.TERMINATED
+    assert run.suggest() == []
+    assert reused(run.exits("t0")) == {"t3": None}
 
 
 def test_idle_workers_are_released_at_the_end() -> None:

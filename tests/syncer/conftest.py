@@ -30,9 +30,12 @@ def moto() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rclone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that rclone serves, with a bucket named `bucket` in it."""
+    """The folder that rclone serves: `bucket` is empty, and `full` has a folder of 2,100 files."""
     folder = tmp_path_factory.mktemp("rclone")
     (folder / "bucket").mkdir()
+    (folder / "full" / "many").mkdir(parents=True)
+    for number in range(2100):
+        (folder / "full" / "many" / f"{number:04}").write_bytes(b"x")
     return folder
 
 

@@ -224,15 +224,14 @@ def events(root: Path, trial: CheckedTrial) -> Iterator[str]:
             if tag is not None:
                 steps.setdefault(tag, []).append(step)
             else:
-                steps = {
-                    known: [at for at in found if at < step] for known, found in steps.items()
-                }
+                for found in steps.values():
+                    found[:] = [at for at in found if at < step]
     counted = [tag for tag in steps if tag.endswith("iterations_since_restore")]
     if trial.rows and not counted:
         yield f"{trial.dirname} has no events of iterations_since_restore"
     for tag in counted:
         if steps[tag] != sorted(trial.rows):
-            yield f"{trial.dirname}: {tag} has steps {steps[tag]}, the journal {sorted(trial.rows)}"
+            yield f"{trial.dirname}: {tag} has steps {steps[tag]}, not {sorted(trial.rows)}"
 
 
 def checkpoints(root: Path, trial: CheckedTrial, *, ended: bool) -> Iterator[str]:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Self
 
 FOLDER = "HOLDFAST_TEST_FOLDER"
-LONGEST_S = 60.0
-_MARKS = "marks"
+MARKS = "HOLDFAST_TEST_MARKS"
+LONGEST_S = 45.0
 _NOTES = "notes"
 _END = "script-ended"
 
@@ -38,14 +38,10 @@ def _folder() -> Path:
 
 def mark(*words: object) -> None:
     """Tell the test that something has happened."""
-    _write_mark(_folder() / _MARKS, " ".join(map(str, words)))
-
-
-def _write_mark(fifo: Path, text: str) -> None:
     # One write of less than PIPE_BUF bytes: lines of several processes never mix.
-    fd = os.open(fifo, os.O_WRONLY)
+    fd = os.open(os.environ[MARKS], os.O_WRONLY)
     try:
-        os.write(fd, f"{text}\n".encode())
+        os.write(fd, " ".join(map(str, words)).encode() + b"\n")
     finally:
         os.close(fd)
 
@@ -106,10 +102,9 @@ class UserScript:
         self.folder = folder
         self._marks: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._kept: list[str] = []
-        self._identity = f"{id(self):x}-{os.urandom(8).hex()}"
-        fifo = folder / _MARKS
-        if not fifo.exists():
-            os.mkfifo(fifo)
+        self._identity = os.urandom(8).hex()
+        fifo = folder / f"marks-{self._identity}"
+        os.mkfifo(fifo)
         # Open for both, so that it never ends when a writer does.
         self._fifo = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
         self._stop, self._stopped = os.pipe()
@@ -119,7 +114,7 @@ class UserScript:
                 **os.environ,
                 **(environ or {}),
                 FOLDER: str(folder),
-                "HOLDFAST_TEST_IDENTITY": self._identity,
+                MARKS: str(fifo),
             },
             cwd=cwd or folder,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,108 @@
+"""Real processes under test: told to the test as events, and none of them left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from holdfast.runtime.wire import Message
+
+# Long enough for a machine that is busy with other tests; only a failing test waits so long.
+PATIENCE_S = 30.0
+
+
+class Heard:
+    """A listener that keeps what a worker or service said, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._exit: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_message(self, message: Message) -> None:
+        assert not self._exit.done(), f"after the exit came {message!r}"
+        self._messages.put_nowait(message)
+
+    def on_exit(self, cause: str) -> None:
+        self._exit.set_result(cause)
+
+    async def message(self) -> Message:
+        """The next message, which may be there already."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._messages.get()
+
+    async def exit(self) -> str:
+        """How the process ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.shield(self._exit)
+
+    @property
+    def has_exited(self) -> bool:
+        return self._exit.done()
+
+    @property
+    def unread(self) -> int:
+        return self._messages.qsize()
+
+
+class Lifeline:
+    """A pipe whose writing end every process of a test inherits: its end is the end of them all.
+
+    Not even a grandchild that nobody knows of escapes it, as long as it was forked.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self.fd = os.pipe()
+
+    def wait_until_all_are_gone(self) -> None:
+        """Raises AssertionError when something still holds the pipe after `PATIENCE_S`."""
+        self.let_go()
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        assert poll.poll(PATIENCE_S * 1000), "a process is left that holds the pipe"
+        assert os.read(self._reading, 1) == b""
+
+    def let_go(self) -> None:
+        """Close this process's own writing end."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def close(self) -> None:
+        self.let_go()
+        os.close(self._reading)
+
+
+@contextmanager
+def no_process_is_left() -> Iterator[None]:
+    """AssertionError if this process has children at the end that it had not at the beginning."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    assert not left, f"left behind: {left}"
+
+
+def count_fds() -> int:
+    """How many descriptors this process has open."""
+    return psutil.Process().num_fds()
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that need not be our child is gone, or is a zombie.
+
+    Raises AssertionError after `PATIENCE_S`.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        assert poll.poll(PATIENCE_S * 1000), f"process {pid} is still there"
+    finally:
+        os.close(pidfd)

@@ -1,0 +1,160 @@
+"""One event of every kind, and a trial in every status: for tests and for the docs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+from holdfast.scheduler.events import (
+    Begun,
+    CheckpointLost,
+    EndOrdered,
+    Event,
+    Exited,
+    Raised,
+    Resumed,
+    SearchEnded,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.testing.rehearsal import experiment_spec, failure, trial_spec
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.lifecycle import (
+    Committed,
+    Dropped,
+    Errored,
+    Interrupted,
+    Launched,
+    PauseOrdered,
+    Reopened,
+    Reported,
+    Retried,
+    Returned,
+    Saved,
+    Started,
+    StopOrdered,
+    TrialEvent,
+    Unpaused,
+)
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Place, Status, Trial
+from holdfast.trial.values import Opaque, Ref
+
+BUNDLES = PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], strategy="SPREAD")
+CHECKPOINT = CheckpointRecord(index=2, iteration=7, attempt=2, files=3, size_bytes=4096, score=0.5)
+
+STARTED = Started(trial_id="t0", attempt=2, pid=41, hostname="host", node_ip="127.0.0.1")
+REPORTED = Reported(
+    trial_id="t0",
+    attempt=2,
+    iteration=7,
+    metrics={"loss": 0.25, "net": {"depth": 3, "names": ["a", "b"]}, "raw": b"\x00\xff"},
+    timestamp=1_700_000_000.25,
+    time_this_iter_s=0.5,
+    time_total_s=3.5,
+    checkpoint=CHECKPOINT,
+)
+
+TRIAL_EVENTS: tuple[TrialEvent, ...] = (
+    Launched(trial_id="t0"),
+    STARTED,
+    REPORTED,
+    Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT),
+    StopOrdered(trial_id="t0"),
+    PauseOrdered(trial_id="t0"),
+    Unpaused(trial_id="t0"),
+    Returned(trial_id="t0", attempt=2),
+    Retried(trial_id="t0", failure=failure()),
+    Errored(trial_id="t0", failure=failure()),
+    Interrupted(trial_id="t0"),
+    Reopened(trial_id="t0", from_scratch=True),
+    Committed(trial_id="t0", index=1),
+    Dropped(trial_id="t0", index=1),
+)
+
+EVENTS: tuple[Event, ...] = (
+    Begun(
+        spec=experiment_spec(
+            metric="loss",
+            mode="min",
+            num_samples=-1,
+            max_concurrent=4,
+            time_budget_s=60.0,
+            reuse_actors=True,
+            stop={"training_iteration": 10, "converged": True},
+            has_stopper=True,
+            resources=BUNDLES,
+            failure=FailureConfig(max_failures=-1),
+            checkpoint=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss"),
+            space=({"path": ["lr"], "text": "uniform(0, 1)", "varied": True},),
+            options={"verbose": 1},
+        ),
+        capacity={"CPU": 8, "GPU": 1, "licence": 2.5},
+        boot_id="boot",
+    ),
+    Resumed(
+        epoch=2,
+        capacity={"CPU": 4},
+        unfinished="restart",
+        errored="resume",
+        finished="resume",
+        boot_id="another boot",
+    ),
+    Suggested(
+        spec=replace(
+            trial_spec(0, BUNDLES),
+            config={
+                "lr": 0.5,
+                "layers": (1, [2]),
+                "data": Ref(path=("data", 1), index=0, summary="Frame"),
+                "model": Opaque(pickled=b"\x80\x05", summary="Net"),
+                "raw": b"\x00",
+            },
+        )
+    ),
+    SearchEnded(),
+    STARTED,
+    REPORTED,
+    Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT),
+    Returned(trial_id="t0", attempt=2),
+    Raised(trial_id="t0", attempt=2, failure=replace(failure(), pid=41, traceback="Traceback")),
+    Exited(trial_id="t0", attempt=2, cause="exited with status 0"),
+    StopperAnswered(
+        trial_id="t0",
+        attempt=2,
+        iteration=7,
+        stop=True,
+        stop_all=True,
+        failure=failure("stopper"),
+    ),
+    CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
+    Committed(trial_id="t0", index=1),
+    EndOrdered(reason="budget", message="spent"),
+)
+
+assert {type(event) for event in TRIAL_EVENTS} == set(get_args(TrialEvent))
+assert {type(event) for event in EVENTS} == set(get_args(Event))
+
+
+def trial_in(status: Status) -> Trial:
+    """A trial in its second attempt, with two checkpoints and a row."""
+    return Trial(
+        spec=trial_spec(0),
+        status=status,
+        attempt=2,
+        iteration=6,
+        resumed_from=4,
+        time_total_s=3.0,
+        time_at_start_s=2.0,
+        time_at_checkpoint_s=2.0,
+        row={"loss": 0.5},
+        failures=1,
+        error=failure() if status is Status.ERROR else None,
+        checkpoints=(
+            CheckpointRecord(index=0, iteration=2, attempt=1, files=1, size_bytes=9),
+            CheckpointRecord(index=1, iteration=4, attempt=1, files=1, size_bytes=9),
+        ),
+        next_checkpoint=2,
+        place=Place(pid=40, hostname="host", node_ip="127.0.0.1"),
+    )

@@ -1,0 +1,303 @@
+"""What a run leaves on the disk, and what it shows while it runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.experiment.metrics import sendable
+from holdfast.syncer.errors import StorageError
+from holdfast.trial.errors import InvalidConfig
+
+
+def speak(config: dict[str, Any]) -> None:
+    print("from python")
+    print("unfinished", end="")
+    print("to stderr", file=sys.stderr)
+    os.write(1, b"from C\n")
+    subprocess.run(["sh", "-c", "echo from a child; echo child error >&2"], check=True)
+    directory = tune.staging_directory()
+    Path(directory, "model").write_text("weights")
+    tune.report({"score": config["lr"]}, checkpoint=tune.Checkpoint.from_directory(directory))
+    Path("artifact").touch()
+    if config["kind"] == "b":
+        raise ValueError("halfway")
+
+
+@pytest.fixture(scope="module")
+def left(shared_fit: Any) -> tune.ResultGrid:
+    """A run with TensorBoard on, one of whose trials fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_TENSORBOARD", "1")
+        space = {"lr": tune.choice([0.5]), "kind": tune.grid_search(["a", "b"]), "n": {"w": 1}}
+        results: tune.ResultGrid = shared_fit(speak, space, name="exp")
+    return results
+
+
+# -- the tree -----------------------------------------------------------------------------------
+
+
+def test_the_experiments_folder_is_as_users_know_it(left: tune.ResultGrid) -> None:
+    names = sorted(path.name for path in Path(left.experiment_path).iterdir())
+    stamp = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
+    for pattern in (
+        rf"experiment_state-{stamp}\.json",
+        rf"basic-variant-state-{stamp}\.json",
+        r"tuner\.pkl",
+        r"journal",
+        rf"speak_[0-9a-f]{{5}}_00000_0_kind=a,lr=0\.5_{stamp}",
+        rf"speak_[0-9a-f]{{5}}_00001_1_kind=b,lr=0\.5_{stamp}",
+    ):
+        assert [name for name in names if re.fullmatch(pattern, name)], (pattern, names)
+
+
+def test_a_trials_folder_holds_all_its_records(left: tune.ResultGrid) -> None:
+    well, failed = ({path.name for path in Path(result.path).iterdir()} for result in left)
+    expected = {"params.json", "result.json", "progress.csv", "stdout", "stderr"}
+    expected |= {"checkpoint_000000", "artifact"}
+    assert {name for name in well if not name.startswith((".", "events"))} == expected
+    assert {name for name in failed if not name.startswith((".", "events"))} == {
+        *expected,
+        "error.txt",
+    }
+    assert any(name.startswith("events.out.tfevents.") for name in well)
+
+
+def test_params_json_and_the_csv_hold_the_config_and_the_rows(left: tune.ResultGrid) -> None:
+    path = Path(left[0].path)
+    assert json.loads((path / "params.json").read_text()) == {
+        "lr": 0.5,
+        "kind": "a",
+        "n": {"w": 1},
+    }
+    with open(path / "progress.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["score"], row["training_iteration"]) == ("0.5", "1")
+
+
+def test_stdout_holds_what_python_c_and_children_print_in_their_order(
+    left: tune.ResultGrid,
+) -> None:
+    path = Path(left[0].path)
+    assert (path / "stdout").read_text() == "from python\nunfinishedfrom C\nfrom a child\n"
+    assert (path / "stderr").read_text() == "to stderr\nchild error\n"
+
+
+def test_nothing_of_the_staging_is_left(left: tune.ResultGrid) -> None:
+    staged = [path for path in Path(left.experiment_path).rglob(".staging/*")]
+    assert staged == []
+
+
+# -- names --------------------------------------------------------------------------------------
+
+
+def report_once(config: dict[str, Any]) -> None:
+    print(f"I am {config.get('n')}")
+    tune.report({"n": config.get("n")})
+
+
+def test_log_files_may_have_names_of_the_users(fit: Any) -> None:
+    path = Path(fit(report_once, log_to_file=("out.log", "err.log"))[0].path)
+    assert (path / "out.log").read_text() == "I am None\n"
+    assert (path / "err.log").exists()
+    assert not (path / "stdout").exists()
+
+
+def test_one_log_file_takes_both_streams(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        print("one", flush=True)
+        print("two", file=sys.stderr)
+        tune.report({"n": 1})
+
+    assert Path(fit(train, log_to_file="all.log")[0].path, "all.log").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("name", ["result.json", "../outside", "/tmp/elsewhere", ""])
+def test_a_log_file_that_would_destroy_a_record_or_leave_the_folder_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="log_to_file"):
+        tune.Tuner(report_once, run_config=tune.RunConfig(log_to_file=name))
+
+
+def test_creators_of_names_see_the_trial_and_name_it(fit: Any) -> None:
+    results = fit(
+        report_once,
+        {"n": tune.grid_search([1, 2])},
+        tune.TuneConfig(
+            trial_name_creator=lambda trial: f"number{trial.config['n']}",
+            trial_dirname_creator=lambda trial: f"{trial.trainable_name}-{trial.experiment_tag}/x",
+        ),
+    )
+    assert [Path(result.path).name for result in results] == [
+        "report_once-0_n=1_x",
+        "report_once-1_n=2_x",
+    ]
+
+
+@pytest.mark.parametrize("name", ["same", "journal", "tuner.pkl"])
+def test_trials_that_are_given_one_folder_get_two(fit: Any, name: str) -> None:
+    config = tune.TuneConfig(trial_dirname_creator=lambda trial: name)
+    results = fit(report_once, {"n": tune.grid_search([1, 2])}, config)
+    assert [result.metrics["n"] for result in results] == [1, 2]
+    assert len({result.path for result in results}) == 2
+    for result in results:
+        assert Path(result.path, "stdout").read_text() == f"I am {result.metrics['n']}\n"
+        assert Path(result.path).name.startswith(name)
+
+
+@pytest.mark.parametrize("bad", ["", "..", None, 7])
+def test_a_creator_that_names_nothing_fails_fit(fit: Any, bad: Any) -> None:
+    config = tune.TuneConfig(trial_dirname_creator=lambda trial: bad)
+    with pytest.raises(InvalidConfig, match="trial_dirname_creator"):
+        fit(report_once, None, config)
+
+
+def test_long_and_foreign_names_still_fit_into_a_folder(fit: Any) -> None:
+    config = tune.TuneConfig(trial_name_creator=lambda trial: "试验" * 200)
+    assert fit(report_once, {"n": 1}, config)[0].metrics["n"] == 1
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def test_without_a_name_each_run_gets_one_of_its_own(fit: Any) -> None:
+    paths = {fit(report_once).experiment_path for _ in range(2)}
+    assert len(paths) == 2
+    assert all(re.match(r"report_once_\d{4}-", Path(path).name) for path in paths)
+
+
+def where(
+    monkeypatch: pytest.MonkeyPatch, path: Path | None = None, **environ: Path
+) -> tune.ResultGrid:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, str(value))
+    config = tune.RunConfig(storage_path=path and str(path), name="exp", verbose=0)
+    return tune.Tuner(report_once, run_config=config).fit()
+
+
+def test_the_default_place_is_ray_results_at_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = where(monkeypatch, HOME=tmp_path)
+    assert results.experiment_path == str(tmp_path / "ray_results" / "exp")
+    assert Path(results[0].path, "result.json").exists()
+
+
+def test_the_storage_path_wins_over_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = where(monkeypatch, tmp_path / "given", RAY_STORAGE=tmp_path / "variable")
+    assert results.experiment_path == str(tmp_path / "given" / "exp")
+    assert not (tmp_path / "variable").exists()
+
+
+def test_ray_storage_is_where_results_go_when_nothing_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = where(monkeypatch, RAY_STORAGE=tmp_path / "variable")
+    assert Path(results.experiment_path) == tmp_path / "variable" / "exp"
+    assert Path(results[0].path, "result.json").exists()
+
+
+def test_the_local_cache_is_worked_in_and_everything_is_persisted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = where(monkeypatch, tmp_path / "given", RAY_AIR_LOCAL_CACHE_DIR=tmp_path / "cache")
+    assert results.experiment_path == str(tmp_path / "given" / "exp")
+    for place in ("given", "cache"):
+        (trial,) = (tmp_path / place / "exp").glob("report_once_*")
+        assert (trial / "result.json").exists()
+        assert (trial / "stdout").read_text() == "I am None\n"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "a\\b"])
+def test_a_name_that_is_no_single_folder_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="name"):
+        tune.RunConfig(name=name)
+
+
+@pytest.mark.parametrize("place", ["/proc/holdfast", "{file}/below"])
+def test_storage_that_cannot_be_written_fails_before_the_first_trial(
+    fit: Any, tmp_path: Path, place: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    def train(config: dict[str, Any]) -> None:
+        (tmp_path / "ran").touch()
+
+    path = place.format(file=file)
+    with pytest.raises(StorageError, match=re.escape(path)):
+        fit(train, storage_path=path)
+    assert not (tmp_path / "ran").exists()
+
+
+# -- the terminal -------------------------------------------------------------------------------
+
+SCRIPT = """
+import os, sys
+from holdfast import tune
+
+def train(config):
+    print("hello from the trial")
+    print("and an error line", file=sys.stderr)
+    tune.report({"a": 1})
+    if config["fails"]:
+        raise ValueError("seen by all")
+
+if __name__ == "__main__":
+    storage, verbose = sys.argv[1:]
+    tune.Tuner(
+        train,
+        param_space={"fails": tune.grid_search([False, True])},
+        run_config=tune.RunConfig(storage_path=storage, verbose=int(verbose), name="exp"),
+    ).fit()
+    print("the end")
+"""
+
+
+def test_what_trials_print_and_what_became_of_them_is_shown_on_stderr(
+    run_script: Any, tmp_path: Path
+) -> None:
+    done = run_script(SCRIPT, str(tmp_path / "results"), "1")
+    assert done.stdout == "the end\n"
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    spoken = [line for line in lines if line.endswith("hello from the trial")]
+    assert len(spoken) == 2
+    assert all(re.search(r"train_\w{5}_0000\d pid=\d+", line) for line in spoken)
+    assert len([line for line in lines if line.endswith("and an error line")]) == 2
+    assert "ValueError: seen by all" in done.stderr
+    assert "1 failed" in done.stderr
+    assert str(tmp_path / "results" / "exp") in done.stderr
+
+
+def test_verbose_0_is_silent_but_for_failures(run_script: Any, tmp_path: Path) -> None:
+    done = run_script(SCRIPT, str(tmp_path / "results"), "0")
+    assert done.stdout == "the end\n"
+    assert "hello" not in done.stderr
+    assert "running" not in done.stderr
+
+
+def test_a_line_that_no_terminal_can_show_is_shown_with_question_marks() -> None:
+    assert sendable("caf\u00e9 \udc80!") == "caf\u00e9 ?!"
+
+
+def test_output_that_is_no_utf8_or_very_long_harms_nobody(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        os.write(2, b"\xff\xfe\n")
+        print("\udc80", file=sys.stderr)
+        print("x" * 1_000_000)
+        tune.report({"a": 1})
+
+    result = fit(train, verbose=None)[0]
+    assert result.error is None
+    assert Path(result.path, "stdout").stat().st_size == 1_000_001

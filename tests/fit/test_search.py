@@ -1,0 +1,310 @@
+"""Which trials there are: grids, samples, seeds, objects, and search algorithms of the user's."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
+from holdfast.tune.search import BasicVariantGenerator, Searcher
+
+
+def report_config(config: dict[str, Any]) -> None:
+    tune.report({"ok": 1, "loss": config.get("x", 0)})
+
+
+def configs_of(results: tune.ResultGrid) -> list[dict[str, Any]]:
+    return [dict(result.config or {}) for result in results]
+
+
+# -- grids and samples --------------------------------------------------------------------------
+
+
+def test_every_grid_combination_is_run_as_often_as_there_are_samples(fit: Any) -> None:
+    space = {
+        "kind": tune.grid_search(["a", "b"]),
+        "net": {"width": tune.grid_search([1, 2]), "depth": tune.choice([7])},
+        "lr": tune.uniform(0, 1),
+        "fixed": (1, "two"),
+    }
+    configs = configs_of(fit(report_config, space, tune.TuneConfig(num_samples=2)))
+    pairs = [(config["kind"], config["net"]["width"]) for config in configs]
+    assert sorted(pairs) == sorted([("a", 1), ("a", 2), ("b", 1), ("b", 2)] * 2)
+    assert len({config["lr"] for config in configs}) == 8
+    assert all(config["net"]["depth"] == 7 for config in configs)
+    assert all(config["fixed"] == (1, "two") for config in configs)
+
+
+def test_a_seed_makes_the_configs_the_same_again_whatever_runs_first(fit: Any) -> None:
+    space = {"lr": tune.loguniform(1e-5, 1), "n": tune.randint(0, 10**9), "z": tune.randn()}
+
+    def run(seed: int, at_once: int) -> list[dict[str, Any]]:
+        search = BasicVariantGenerator(random_state=seed)
+        config = tune.TuneConfig(num_samples=3, search_alg=search, max_concurrent_trials=at_once)
+        return configs_of(fit(report_config, space, config))
+
+    first = run(7, 1)
+    assert run(7, 2) == first
+    assert run(8, 2) != first
+
+
+def test_the_scripts_own_random_state_is_left_alone(fit: Any) -> None:
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    fit(report_config, {"lr": tune.uniform(0, 1)})
+    assert random.random() == expected
+
+
+def test_sample_from_may_look_at_the_rest_of_the_config(fit: Any) -> None:
+    space = {
+        "width": tune.grid_search([2, 3]),
+        "double": tune.sample_from(lambda spec: spec.config.width * 2),
+        "plain": tune.sample_from(lambda: 5),
+    }
+    configs = configs_of(fit(report_config, space))
+    assert [config["double"] for config in configs] == [4, 6]
+    assert [config["plain"] for config in configs] == [5, 5]
+
+
+def test_a_sample_from_that_raises_fails_fit_naming_its_key(fit: Any) -> None:
+    space = {"net": {"bad": tune.sample_from(lambda spec: 1 / 0)}}
+    with pytest.raises(InvalidSearchSpace, match="net/bad"):
+        fit(report_config, space)
+
+
+class Dataset:
+    """An object of the user's without any useful repr."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+    def __repr__(self) -> str:
+        return "<Dataset>"
+
+
+def test_objects_in_the_space_reach_the_trial_as_what_they_are(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        data, chosen, function = config["data"], config["net"]["chosen"], config["function"]
+        assert isinstance(data, Dataset)
+        assert isinstance(config["many"][1], set)
+        tune.report({"sum": sum(data.rows) + sum(chosen.rows) + function(1)})
+
+    shared = Dataset([1, 2])
+    space = {
+        "data": shared,
+        "net": {"chosen": tune.grid_search([Dataset([10]), Dataset([20])])},
+        "function": lambda number: number + 100,
+        "many": [1, {2, 3}],
+    }
+    results = fit(train, space)
+    assert [result.metrics["sum"] for result in results] == [114, 124]
+    assert (results[0].config or {})["data"] is shared
+
+
+def test_numpy_values_in_the_space_are_plain_numbers_in_params_json(fit: Any) -> None:
+    import numpy as np
+
+    space = {"lr": tune.grid_search(list(np.array([0.5, 0.25]))), "n": np.int64(3)}
+    result = fit(report_config, space)[1]
+    params = json.loads(Path(result.path, "params.json").read_text())
+    assert params == {"lr": 0.25, "n": 3}
+
+
+# -- a search algorithm of the user's -----------------------------------------------------------
+
+
+class Recorder(Searcher):
+    """Suggests x = 0, 1, 2, ... and writes down all that it is told, and in which thread."""
+
+    def __init__(self, limit: int = 3) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.limit = limit
+        self.told: list[tuple[Any, ...]] = []
+        self.threads: set[str] = set()
+
+    def note(self, *what: Any) -> None:
+        self.told.append(what)
+        self.threads.add(threading.current_thread().name)
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        number = sum(kind == "suggest" for kind, *_ in self.told)
+        if number == self.limit:
+            return self.FINISHED
+        self.note("suggest", trial_id)
+        return {"x": number}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.note("result", trial_id, result["training_iteration"], result["config"]["x"])
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.note("complete", trial_id, None if result is None else result["loss"], error)
+
+
+def test_a_searcher_is_told_results_and_ends_in_their_order_before_it_is_asked_again(
+    fit: Any,
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["x"] == 1:
+            raise RuntimeError("no good")
+        tune.report({"loss": config["x"] * 10})
+        tune.report({"loss": config["x"]})
+
+    searcher = Recorder()
+    config = tune.TuneConfig(search_alg=searcher, num_samples=9, max_concurrent_trials=1)
+    results = fit(train, None, config)
+    ids = [result.path.split("train_")[2][:11] for result in results]
+    assert searcher.told == [
+        ("suggest", ids[0]),
+        ("result", ids[0], 1, 0),
+        ("result", ids[0], 2, 0),
+        ("complete", ids[0], 0, False),
+        ("suggest", ids[1]),
+        ("complete", ids[1], None, True),
+        ("suggest", ids[2]),
+        ("result", ids[2], 1, 2),
+        ("result", ids[2], 2, 2),
+        ("complete", ids[2], 2, False),
+    ]
+    assert len(searcher.threads) == 1
+    assert searcher.threads != {threading.current_thread().name}
+
+
+def test_num_samples_is_the_most_that_a_searcher_is_asked_for(fit: Any) -> None:
+    searcher = Recorder(limit=100)
+    results = fit(report_config, None, tune.TuneConfig(search_alg=searcher, num_samples=2))
+    assert [config["x"] for config in configs_of(results)] == [0, 1]
+
+
+def test_fixed_values_of_the_space_stand_beside_what_a_searcher_suggests(fit: Any) -> None:
+    class Nested(Recorder):
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            answer = super().suggest(trial_id)
+            return {"net": answer} if isinstance(answer, dict) else answer
+
+        def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+            """Not looked at here."""
+
+    data = Dataset([1])
+    space = {"net": {"width": 8}, "data": data}
+    results = fit(report_config, space, tune.TuneConfig(search_alg=Nested(1), num_samples=1))
+    config = configs_of(results)[0]
+    assert config["net"] == {"width": 8, "x": 0}
+    assert config["data"] is data
+
+
+def test_a_searcher_that_says_not_now_is_asked_again_when_something_has_happened(
+    fit: Any,
+) -> None:
+    class OneByOne(Recorder):
+        alive = 0
+        refused = 0
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            if self.alive:
+                self.refused += 1
+                return None
+            answer = super().suggest(trial_id)
+            self.alive += isinstance(answer, dict)
+            return answer
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            self.alive -= 1
+
+    searcher = OneByOne()
+    results = fit(report_config, None, tune.TuneConfig(search_alg=searcher, num_samples=9))
+    assert len(results) == 3
+    assert searcher.refused >= 1
+
+
+def test_a_searcher_that_says_not_now_while_nothing_runs_ends_the_run_with_an_error(
+    fit: Any,
+) -> None:
+    class Never(Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            return None
+
+    with pytest.raises(TuneError, match=r"Never\.suggest\(\) returned None.*FINISHED"):
+        fit(report_config, None, tune.TuneConfig(search_alg=Never(), num_samples=3))
+
+
+def test_a_searcher_is_given_the_goal_and_the_space(fit: Any) -> None:
+    class Takes(Recorder):
+        def set_search_properties(
+            self, metric: str | None, mode: str | None, config: Any, **spec: Any
+        ) -> bool:
+            self.note("space", metric, mode, sorted(config))
+            return True
+
+    searcher = Takes(1)
+    fit(
+        report_config,
+        {"x": tune.uniform(0, 1), "y": 3},
+        tune.TuneConfig(search_alg=searcher, num_samples=1, metric="loss", mode="min"),
+    )
+    assert searcher.told[0] == ("space", "loss", "min", ["x", "y"])
+
+
+def test_a_space_that_nobody_would_search_is_refused_before_the_first_trial(fit: Any) -> None:
+    with pytest.raises(InvalidConfig, match="'net/x'.*Recorder"):
+        fit(
+            report_config,
+            {"net": {"x": tune.uniform(0, 1)}},
+            tune.TuneConfig(search_alg=Recorder(), num_samples=1),
+        )
+
+
+@pytest.mark.parametrize("method", ["suggest", "on_trial_result", "set_search_properties"])
+def test_an_error_in_a_searcher_is_raised_by_fit_as_it_is(fit: Any, method: str) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError(f"in {method}")
+
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"loss": 1})
+        threading.Event().wait()
+
+    searcher = Recorder()
+    setattr(searcher, method, broken)
+    with pytest.raises(ZeroDivisionError, match=method):
+        fit(train, None, tune.TuneConfig(search_alg=searcher, num_samples=1))
+
+
+def test_after_a_restore_a_searcher_is_told_what_had_finished_and_not_asked_for_it_again(
+    fit: Any, tmp_path: Path
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["x"] == 1 and not (tmp_path / "mended").exists():
+            raise RuntimeError("not yet")
+        tune.report({"loss": config["x"] * 5})
+
+    config = tune.TuneConfig(search_alg=Recorder(), num_samples=3, max_concurrent_trials=1)
+    failing = tune.FailureConfig(fail_fast=True)
+    first = fit(train, None, config, name="again", failure_config=failing)
+    assert len(first) == 2
+
+    (tmp_path / "mended").touch()
+    tuner = tune.Tuner.restore(str(tmp_path / "results" / "again"), train, resume_errored=True)
+    searcher = tuner._request.tune.search_alg
+    # Three suggestions were never asked of this copy: it counts from what it is told.
+    searcher.told = [("suggest", "told before"), ("suggest", "told before")]
+    results = tuner.fit()
+    kinds = [what for what in searcher.told if what[0] != "result"][2:]
+    ids = [f"{first[0].metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
+    assert kinds[0] == ("complete", ids[0], 0, False)
+    assert ("suggest", ids[2]) in kinds
+    assert {(what[1], what[2]) for what in kinds if what[0] == "complete"} == {
+        (ids[0], 0),
+        (ids[1], 5),
+        (ids[2], 10),
+    }
+    assert [result.metrics["loss"] for result in results] == [0, 5, 10]

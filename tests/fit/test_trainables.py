@@ -1,0 +1,116 @@
+"""Trainables with something bound to them: parameters, resources, a registered name."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig
+
+MEGABYTE = 1 << 20
+
+
+def shared_kib(address: int, length: int) -> tuple[int, int]:
+    """How much of this part of our memory other processes share, and how much is there, in KiB."""
+    shared = resident = 0
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if "-" in name and not name.endswith(":"):
+            start, end = (int(part, 16) for part in name.split("-"))
+            inside = start < address + length and end > address
+        elif inside and name in ("Shared_Clean:", "Shared_Dirty:"):
+            shared += int(rest.split()[0])
+        elif inside and name == "Rss:":
+            resident += int(rest.split()[0])
+    return shared, resident
+
+
+def test_a_large_parameter_is_there_once_for_all_workers(fit: Any) -> None:
+    def train(config: dict[str, Any], data: Any) -> None:
+        shared, resident = shared_kib(data.__array_interface__["data"][0], data.nbytes)
+        tune.report({"sum": int(data[:10].sum()), "shared": shared, "resident": resident})
+
+    data = np.ones(16 * MEGABYTE, dtype=np.uint8)
+    results = fit(tune.with_parameters(train, data=data), {"n": tune.grid_search([1, 2])})
+    for result in results:
+        assert result.metrics["sum"] == 10
+        assert result.metrics["shared"] > 0.9 * result.metrics["resident"] > 0
+    assert "train_" in results[0].path
+
+
+def test_a_class_gets_its_parameters_in_setup(fit: Any) -> None:
+    class Model(tune.Trainable):
+        def setup(self, config: dict[str, Any], data: Any = None, name: str = "") -> None:
+            self.data, self.name = data, name
+
+        def step(self) -> dict[str, Any]:
+            return {"got": [self.name, len(self.data), self.config["n"]], "done": True}
+
+    trainable = tune.with_parameters(Model, data=[1, 2, 3], name="bound")
+    result = fit(trainable, {"n": 4})[0]
+    assert result.metrics["got"] == ["bound", 3, 4]
+    assert "Model_" in result.path
+
+
+def test_parameters_and_resources_may_be_bound_in_either_order(fit: Any) -> None:
+    def train(config: dict[str, Any], extra: int) -> None:
+        asked = tune.get_context().get_trial_resources().required_resources
+        tune.report({"got": [extra, asked["CPU"]]})
+
+    inner = tune.with_parameters(train, extra=7)
+    one = tune.with_resources(inner, {"cpu": 2})
+    other = tune.with_parameters(
+        tune.with_resources(lambda c, extra=0: train(c, extra), {"cpu": 2}), extra=7
+    )
+    assert fit(one)[0].metrics["got"] == [7, 2]
+    assert fit(other)[0].metrics["got"] == [7, 2]
+
+
+def test_a_registered_name_stands_for_its_trainable(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"a": 1})
+
+    tune.register_trainable("by name", train)
+    assert fit("by name")[0].metrics["a"] == 1
+    with pytest.raises(InvalidConfig, match="'another'.*'by name'|'another'.*by name"):
+        fit("another")
+    with pytest.raises(InvalidConfig):
+        tune.register_trainable("bad", 3)
+
+
+def test_partials_lambdas_and_callable_objects_are_trainables(fit: Any) -> None:
+    class Callable:
+        def __call__(self, config: dict[str, Any]) -> None:
+            tune.report({"got": "object"})
+
+    def train(config: dict[str, Any], text: str) -> None:
+        tune.report({"got": text})
+
+    for trainable, got in (
+        (functools.partial(train, text="partial"), "partial"),
+        (lambda config: tune.report({"got": "lambda"}), "lambda"),
+        (Callable(), "object"),
+    ):
+        assert fit(trainable)[0].metrics["got"] == got
+
+
+def test_what_a_trial_changes_in_a_shared_parameter_stays_in_its_process(fit: Any) -> None:
+    def train(config: dict[str, Any], seen: list[int]) -> None:
+        seen.append(os.getpid())
+        tune.report({"seen": len(seen)})
+
+    seen: list[int] = []
+    results = fit(
+        tune.with_parameters(train, seen=seen),
+        {"n": tune.grid_search([1, 2])},
+        tune.TuneConfig(max_concurrent_trials=1),
+    )
+    assert [result.metrics["seen"] for result in results] == [1, 1]
+    assert seen == []

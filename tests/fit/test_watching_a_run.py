@@ -1,0 +1,210 @@
+"""Callbacks, loggers and progress reporters of the user's, in real runs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+
+def train(config: dict[str, Any]) -> None:
+    checkpoint = tune.get_checkpoint()
+    directory = tune.staging_directory()
+    Path(directory, "x").touch()
+    tune.report({"score": 1}, checkpoint=tune.Checkpoint.from_directory(directory))
+    if config.get("fails") and (checkpoint is None or config["fails"] == "always"):
+        raise RuntimeError("a stumble")
+    tune.report({"score": 2})
+
+
+class Recorder(tune.Callback):
+    """Writes down every hook that is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def setup(self, *_: Any, **info: Any) -> None:
+        self.calls.append(("setup", info["num_samples"]))
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("start", trial.config.get("fails")))
+
+    def on_trial_restore(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("restore",))
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
+    ) -> None:
+        self.calls.append(("result", result["training_iteration"], result["score"]))
+
+    def on_trial_save(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("save",))
+
+    def on_checkpoint(
+        self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **_: Any
+    ) -> None:
+        self.calls.append(("checkpoint", Path(checkpoint.path).name))
+
+    def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("recover",))
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("complete", trial.status))
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        self.calls.append(("error", trial.status))
+
+    def on_experiment_end(self, trials: Any, **_: Any) -> None:
+        self.calls.append(("end", len(trials)))
+
+
+def test_every_hook_is_called_in_the_order_of_what_happened(fit: Any) -> None:
+    recorder = Recorder()
+    fit(
+        train,
+        {"fails": tune.grid_search(["once", "always"])},
+        tune.TuneConfig(max_concurrent_trials=1),
+        callbacks=[recorder],
+        failure_config=tune.FailureConfig(max_failures=1),
+    )
+    first_attempt = [("result", 1, 1), ("save",), ("checkpoint", "checkpoint_000000")]
+    second_attempt = [("result", 2, 1), ("save",), ("checkpoint", "checkpoint_000001")]
+    assert recorder.calls == [
+        ("setup", 1),
+        *[("start", "once"), *first_attempt, ("recover",)],
+        *[("start", "once"), ("restore",), *second_attempt],
+        *[("result", 3, 2), ("complete", "TERMINATED")],
+        *[("start", "always"), *first_attempt, ("recover",)],
+        *[("start", "always"), ("restore",), *second_attempt, ("error", "ERROR")],
+        ("end", 2),
+    ]
+
+
+def test_a_logger_callback_follows_each_trial(fit: Any) -> None:
+    class Logger(tune.LoggerCallback):
+        lines: list[tuple[Any, ...]] = []
+
+        def log_trial_start(self, trial: Any) -> None:
+            self.lines.append(("start", trial.trainable_name))
+
+        def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
+            self.lines.append((iteration, result["score"], result["config"]["n"]))
+
+        def log_trial_end(self, trial: Any, failed: bool = False) -> None:
+            self.lines.append(("end", failed))
+
+    logger = Logger()
+    fit(train, {"n": 5}, callbacks=[logger])
+    assert logger.lines == [("start", "train"), (1, 1, 5), (2, 2, 5), ("end", False)]
+
+
+def test_a_callback_that_raises_is_told_about_and_ends_nothing(fit: Any, capfd: Any) -> None:
+    class Broken(tune.Callback):
+        def on_trial_result(self, *_: Any, **__: Any) -> None:
+            raise ValueError("out of ink")
+
+    results = fit(train, callbacks=[Broken()])
+    assert results[0].metrics["score"] == 2
+    shown = capfd.readouterr().err
+    assert "Broken.on_trial_result: ValueError: out of ink" in shown
+    assert 'raise ValueError("out of ink")' in shown
+
+
+def test_a_setup_that_raises_fails_fit_before_the_first_trial(fit: Any, tmp_path: Path) -> None:
+    class Broken(tune.Callback):
+        def setup(self, *_: Any, **__: Any) -> None:
+            raise ValueError("no account")
+
+    with pytest.raises(TuneError, match=r"Broken\.setup: ValueError: no account"):
+        fit(train, callbacks=[Broken()], name="exp")
+    assert not list(tmp_path.glob("results/exp/train_*"))
+
+
+def test_reports_go_on_while_a_callback_takes_its_time(fit: Any, tmp_path: Path) -> None:
+    reported = threading.Event()
+    seen: list[int] = []
+
+    class Slow(tune.Callback):
+        """Leaves its first hook only when the trial has made its last report."""
+
+        def on_trial_result(
+            self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
+        ) -> None:
+            seen.append(result["training_iteration"])
+            assert reported.wait(30), "the trial waited for the callback"
+
+    fifo = tmp_path / "fifo"
+    os_mkfifo(fifo)
+
+    def count(config: dict[str, Any]) -> None:
+        for number in range(50):
+            tune.report({"number": number})
+        fifo.write_text("all reported")
+
+    def listen() -> None:
+        fifo.read_text()
+        reported.set()
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    fit(count, callbacks=[Slow()])
+    listener.join()
+    assert seen == list(range(1, 51))
+
+
+def os_mkfifo(path: Path) -> None:
+    import os
+
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("callback", [object(), tune.Callback, "csv"])
+def test_what_is_no_callback_is_refused(fit: Any, callback: Any) -> None:
+    with pytest.raises(InvalidConfig, match="callback"):
+        fit(train, callbacks=[callback])
+
+
+# -- progress -----------------------------------------------------------------------------------
+
+
+def test_a_progress_reporter_of_the_users_is_shown_the_trials_until_they_are_done(
+    fit: Any,
+) -> None:
+    class Reporter(tune.ProgressReporter):
+        seen: list[tuple[bool, list[str]]] = []
+        goal: tuple[Any, ...] = ()
+
+        def setup(self, *_: Any, **facts: Any) -> None:
+            Reporter.goal = (facts["metric"], facts["mode"], facts["total_samples"])
+
+        def should_report(self, trials: Any, done: bool = False) -> bool:
+            return True
+
+        def report(self, trials: Any, done: bool, *sys_info: str) -> None:
+            self.seen.append((done, [trial.status for trial in trials]))
+
+    reporter = Reporter()
+    config = tune.TuneConfig(metric="score", mode="max", num_samples=2)
+    fit(train, None, config, progress_reporter=reporter)
+    assert Reporter.goal == ("score", "max", 2)
+    assert reporter.seen[-1] == (True, ["TERMINATED", "TERMINATED"])
+    assert not any(done for done, _ in reporter.seen[:-1])
+
+
+def test_the_cli_reporter_prints_its_table(fit: Any, capsys: Any) -> None:
+    reporter = tune.CLIReporter(metric_columns=["score"], parameter_columns=["n"])
+    fit(train, {"n": tune.grid_search([11, 12])}, progress_reporter=reporter, verbose=None)
+    shown = capsys.readouterr().out
+    assert "TERMINATED" in shown
+    assert "score" in shown
+    assert "11" in shown
+
+
+def test_what_is_no_reporter_is_refused(fit: Any) -> None:
+    with pytest.raises(InvalidConfig, match="progress_reporter"):
+        fit(train, progress_reporter=print)

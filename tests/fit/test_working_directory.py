@@ -1,0 +1,84 @@
+"""Where a trial runs, and what it still finds from there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+
+
+def look_around(config: dict[str, Any]) -> None:
+    Path("artifact.txt").write_text("relative")
+    tune.report(
+        {"cwd": os.getcwd(), "origin": tune.get_context().get_original_working_dir()},
+    )
+
+
+def test_a_trial_runs_in_its_own_directory_and_its_files_land_there(fit: Any) -> None:
+    result = fit(look_around)[0]
+    assert result.metrics["cwd"] == result.path
+    assert result.metrics["origin"] == os.getcwd()
+    assert Path(result.path, "artifact.txt").read_text() == "relative"
+
+
+def test_the_directory_can_stay_the_scripts(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", "0")
+    monkeypatch.chdir(tmp_path)
+    result = fit(look_around)[0]
+    assert result.metrics["cwd"] == str(tmp_path)
+    assert (tmp_path / "artifact.txt").exists()
+
+
+def test_relative_storage_means_where_the_script_was_started(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = fit(look_around, storage_path="here/below", name="rel")[0]
+    assert result.path.startswith(str(tmp_path / "here" / "below" / "rel"))
+    assert Path(result.path, "result.json").exists()
+
+
+SCRIPT = """
+import sys
+from holdfast import tune
+
+def train(config):
+    import sibling
+    from package import part
+    tune.report({"answer": sibling.ANSWER + part.MORE})
+
+if __name__ == "__main__":
+    storage, = sys.argv[1:]
+    result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=storage)).fit()[0]
+    if result.error:
+        raise result.error
+    print("answer", result.metrics["answer"])
+"""
+
+
+@pytest.mark.parametrize("spawned", ["0", "1"])
+def test_modules_beside_the_script_are_found_inside_a_trial(
+    run_script: Any, tmp_path: Path, spawned: str
+) -> None:
+    package = tmp_path / "script" / "package"
+    package.mkdir(parents=True)
+    (package / "part.py").write_text("MORE = 2")
+    (tmp_path / "script" / "sibling.py").write_text("ANSWER = 40")
+    source = SCRIPT
+    if spawned == "1":
+        # A native thread in the worker's parent makes a fork unsafe: workers start anew then.
+        source = source.replace("import sibling", "import sibling; starts_a_thread.START")
+        source = f"import starts_a_thread\n{source}"
+        (tmp_path / "script" / "starts_a_thread.py").write_text(
+            "import threading\n"
+            "START = threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        )
+    done = run_script(source, str(tmp_path / "results"))
+    assert "answer 42" in done.stdout, done.stderr
+    assert ("not forked" in done.stderr) is (spawned == "1")

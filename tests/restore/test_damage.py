@@ -1,0 +1,209 @@
+"""Files that were cut off, changed or lost: restored up to the last valid record, and told."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import checker
+from holdfast.testing.script import UserScript
+
+pytestmark = pytest.mark.process
+
+Results = Callable[[UserScript], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def killed(bench: Any) -> Any:
+    """An experiment of two trials that was killed after two of four epochs."""
+    gate = bench.gate("any-3")
+    script = bench.start()
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    return bench
+
+
+def journal_of(bench: Any) -> Path:
+    (segment,) = sorted((bench.root / "journal").glob("*.log"))
+    return Path(segment)
+
+
+def forget_notes(bench: Any) -> None:
+    """What the test itself took out of the journal is no longer to be asked for."""
+    (bench.folder / "bench" / "notes").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_journal_cut_anywhere_is_restored_from_what_is_left(
+    killed: Any, results_of: Results, seed: int
+) -> None:
+    journal = journal_of(killed)
+    size = journal.stat().st_size
+    first = len(next(iter(frames(journal))))
+    cut = random.Random(seed).randrange(8 + first, size)
+    with journal.open("r+b") as file:
+        file.truncate(cut)
+    forget_notes(killed)
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert killed.problems(tensorboard=True) == []
+
+
+def frames(journal: Path) -> list[bytes]:
+    data, offset, found = journal.read_bytes(), 8, []
+    while offset < len(data):
+        length = int.from_bytes(data[offset : offset + 4], "little")
+        found.append(data[offset : offset + 8 + length])
+        offset += 8 + length
+    return found
+
+
+def test_a_flipped_bit_in_the_journal_cuts_it_there_and_the_user_is_told(
+    killed: Any, results_of: Results
+) -> None:
+    journal = journal_of(killed)
+    data = bytearray(journal.read_bytes())
+    data[len(data) * 2 // 3] ^= 4
+    journal.write_bytes(data)
+    forget_notes(killed)
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert "are no valid records" in restored.stderr
+    assert "000000.log" in restored.stderr
+    assert list((killed.root / "journal").glob("*.cut-*"))
+    assert killed.problems(tensorboard=True) == []
+
+
+def test_a_journal_without_a_readable_beginning_is_refused_and_left_as_it_is(
+    killed: Any,
+) -> None:
+    journal = journal_of(killed)
+    data = bytearray(journal.read_bytes())
+    data[20] ^= 1
+    journal.write_bytes(data)
+    restored = killed.restore()
+    assert restored.ends() == 1
+    restored.finish_reading()
+    assert "NothingToRestore" in restored.stderr
+    assert str(killed.root) in restored.stderr
+    assert journal.read_bytes() == bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
+def test_damaged_snapshots_are_passed_over(killed: Any, results_of: Results, damage: str) -> None:
+    # One that lived long enough to write a snapshot.
+    killed.restore({"resume_unfinished": False}).succeeds()
+    snapshots = sorted(killed.root.glob("experiment_state-*.json"))
+    assert snapshots
+    for snapshot in snapshots:
+        data = snapshot.read_bytes()
+        if damage == "truncated":
+            snapshot.write_bytes(data[: len(data) // 2])
+        elif damage == "flipped":
+            snapshot.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+        else:
+            snapshot.unlink()
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert ("is not used" in restored.stderr) is (damage != "deleted")
+    assert killed.problems(tensorboard=True) == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
+def test_a_damaged_tuner_pkl_is_named_and_not_needed_where_all_is_given(
+    killed: Any, results_of: Results, damage: str
+) -> None:
+    file = killed.root / "tuner.pkl"
+    data = bytearray(file.read_bytes())
+    if damage == "truncated":
+        file.write_bytes(data[: len(data) // 2])
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    else:
+        file.unlink()
+    refused = killed.restore(give=False)
+    assert refused.ends() == 1
+    refused.finish_reading()
+    assert "BrokenTunerFile" in refused.stderr
+    assert str(file) in refused.stderr
+    assert "give the trainable" in refused.stderr
+    restored = killed.restore(give_space=True).succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert killed.problems(tensorboard=True) == []
+
+
+def newest_checkpoints(bench: Any) -> list[Path]:
+    folders = [bench.root / trial.dirname for trial in checker.fold(bench.root).trials.values()]
+    return [sorted(folder.glob("checkpoint_*"))[-1] for folder in folders]
+
+
+@pytest.mark.parametrize("damage", ["missing file", "missing folder", "longer", "flipped"])
+def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
+    killed: Any, results_of: Results, damage: str
+) -> None:
+    if damage == "flipped":
+        # Only what was committed has checksums: this lets the keeper finish.
+        killed.restore({"resume_unfinished": False}).succeeds()
+    for checkpoint in newest_checkpoints(killed):
+        weights = checkpoint / "weights"
+        if damage == "missing folder":
+            shutil.rmtree(checkpoint)
+        elif damage == "missing file":
+            weights.unlink()
+        elif damage == "longer":
+            weights.write_bytes(weights.read_bytes() + b"more")
+        else:
+            weights.write_bytes(b"\xff" + weights.read_bytes()[1:])
+    forget_notes(killed)
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert "does not resume from checkpoint 1" in restored.stderr
+    ran = [note["iteration"] for note in killed.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [2, 2, 3, 3, 4, 4]
+    assert killed.problems(tensorboard=True) == []
+
+
+def test_a_checkpoint_that_lost_its_manifest_since_it_was_committed_is_not_trusted(
+    killed: Any, results_of: Results
+) -> None:
+    killed.restore({"resume_unfinished": False}).succeeds()
+    for checkpoint in newest_checkpoints(killed):
+        (checkpoint / ".holdfast.json").unlink()
+    forget_notes(killed)
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert "does not resume from checkpoint 1" in restored.stderr
+    assert killed.problems(tensorboard=True) == []
+
+
+def test_without_any_whole_checkpoint_a_trial_begins_again(
+    killed: Any, results_of: Results
+) -> None:
+    for folder in killed.root.glob("*/checkpoint_*"):
+        shutil.rmtree(folder)
+    forget_notes(killed)
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    ran = [note["iteration"] for note in killed.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert killed.problems(tensorboard=True) == []
+
+
+def test_a_bit_flipped_in_result_json_is_mended_by_a_restore_that_runs_the_trial(
+    killed: Any, results_of: Results
+) -> None:
+    for file in killed.root.glob("*/result.json"):
+        file.write_text(json.dumps({"nonsense": 1}) + "\n{")
+    restored = killed.restore().succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert killed.problems(tensorboard=True) == []

@@ -1,0 +1,118 @@
+"""A full disk: reports fail clearly, and what was acknowledged is there when it has room."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing.script import UserScript
+
+pytestmark = pytest.mark.process
+
+Results = Callable[[UserScript], list[dict[str, Any]]]
+
+
+def mount(path: Path) -> bool:
+    path.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@dataclass
+class Disk:
+    """A small file system where mounting is allowed; else a limit on all that is written."""
+
+    path: Path
+    is_mounted: bool
+
+    def fill(self, script: UserScript) -> None:
+        if not self.is_mounted:
+            for process in script.processes():
+                _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
+            return
+        with pytest.raises(OSError, match="No space left"):
+            self._fill_up()
+
+    def _fill_up(self) -> None:
+        with self.filler.open("wb", 0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+
+    def free(self) -> None:
+        if self.is_mounted:
+            self.filler.unlink()
+
+    @property
+    def filler(self) -> Path:
+        return self.path / "filler"
+
+
+@pytest.fixture(params=["limited", "small"])
+def disk(request: pytest.FixtureRequest, bench: Any) -> Iterator[Disk]:
+    path = bench.folder / "disk"
+    is_mounted = request.param == "small" and mount(path)
+    path.mkdir(exist_ok=True)
+    bench.options["storage"] = str(path)
+    yield Disk(path, is_mounted)
+    bench.stack.close()
+    if is_mounted:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(
+    bench: Any, disk: Disk, results_of: Results
+) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(checkpoint_every=2)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    disk.fill(script)
+    gate.open()
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "append to the journal" in script.stderr
+    assert "make space, then restore" in script.stderr
+    assert script.left() == []
+    acknowledged = [n["iteration"] for n in bench.notes() if n["what"] == "acknowledged"]
+    assert sorted(acknowledged) == [1, 1, 2, 2]
+    disk.free()
+    restored = bench.restore(checkpoint_every=2).succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(disk.path / "run", tensorboard=True) == []
+
+
+def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(
+    bench: Any, disk: Disk, results_of: Results
+) -> None:
+    if disk.is_mounted:
+        big = {"checkpoint_bytes": 5 << 20, "samples": 1}
+        script = bench.start(**big).succeeds()
+        errors = [found["error"] for found in results_of(script)]
+        assert all("No space left" in error for error in errors)
+        assert all("Make space" in error for error in errors)
+        assert not list((disk.path / "run").glob("*/checkpoint_*"))
+        assert not list((disk.path / "run").glob("*/.staging/*"))
+        restored = bench.restore({"resume_errored": True}).succeeds()
+    else:
+        gate = bench.gate("any-3")
+        script = bench.start()
+        script.wait_for("at 0 3")
+        script.wait_for("at 1 3")
+        for worker in script.processes("worker"):
+            _, hard = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, hard))
+        gate.open()
+        script.succeeds()
+        errors = [found["error"] for found in results_of(script)]
+        assert all(os.strerror(27) in error for error in errors)  # EFBIG, in the user's own file
+        restored = bench.restore({"resume_errored": True}).succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(disk.path / "run", tensorboard=True) == []

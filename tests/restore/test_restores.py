@@ -1,0 +1,326 @@
+"""What `Tuner.restore` takes up, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import checker
+from holdfast.testing.script import UserScript
+
+pytestmark = pytest.mark.process
+
+Results = Callable[[UserScript], list[dict[str, Any]]]
+
+
+def ran(bench: Any) -> Counter[tuple[int, int]]:
+    """How often each (trial, epoch) ran."""
+    return Counter(
+        (int(note["trial"].rpartition("_")[2]), note["iteration"])
+        for note in bench.notes()
+        if note["what"] == "ran"
+    )
+
+
+def killed_in_epoch(bench: Any, epoch: int, **options: Any) -> UserScript:
+    gate = bench.gate(f"any-{epoch}")
+    script: UserScript = bench.start(**options)
+    script.wait_for(f"at 0 {epoch}")
+    script.wait_for(f"at 1 {epoch}")
+    script.kill()
+    gate.open()
+    return script
+
+
+def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_a_crash(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("2-2")
+    script = bench.start(samples=3, at_once=1)
+    script.wait_for("at 2 2")
+    script.kill()
+    gate.open()
+    restored = bench.restore().succeeds()
+    again = ran(bench)
+    assert {key for key, times in again.items() if times > 1} == {(2, 2)}
+    assert bench.problems(tensorboard=True) == []
+    undisturbed = bench.start(samples=3, at_once=1, name="other").succeeds()
+    configs = [[found["config"] for found in results_of(s)] for s in (restored, undisturbed)]
+    assert configs[0] == configs[1]
+    assert len(configs[0]) == 6
+
+
+def test_errored_trials_stay_errored_go_on_or_begin_again_as_asked(
+    bench: Any, results_of: Results
+) -> None:
+    bench.options["fail"] = [[1, 3]]
+    bench.start().succeeds()
+    left = results_of(bench.restore().succeeds())
+    assert [found["epoch"] for found in left] == [4, 2]
+    assert "cannot do epoch 3" in left[1]["error"]
+    assert max(ran(bench).values()) == 1
+
+    resumed = results_of(bench.restore({"resume_errored": True}).succeeds())
+    assert [found["error"] for found in resumed] == [None, None]
+    assert ran(bench)[1, 2] == 1
+    assert ran(bench)[1, 3] == 2
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_restart_errored_begins_again_from_the_first_epoch(
+    bench: Any, results_of: Results
+) -> None:
+    bench.options["fail"] = [[1, 3]]
+    bench.start(num_to_keep=1).succeeds()
+    restarted = results_of(bench.restore({"restart_errored": True}).succeeds())
+    assert [found["epoch"] for found in restarted] == [4, 4]
+    assert ran(bench)[1, 1] == 2
+    assert ran(bench)[0, 1] == 1
+
+
+def test_unfinished_trials_can_be_left_as_they_are(bench: Any, results_of: Results) -> None:
+    killed_in_epoch(bench, 3)
+    left = results_of(bench.restore({"resume_unfinished": False}).succeeds())
+    assert [found["epoch"] for found in left] == [2, 2]
+    assert (0, 4) not in ran(bench)
+
+
+def test_restore_without_a_trainable_uses_the_pickled_one(bench: Any, results_of: Results) -> None:
+    killed_in_epoch(bench, 3)
+    restored = results_of(bench.restore(give=False).succeeds())
+    assert [found["epoch"] for found in restored] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_moved_directory_is_restored_where_it_is_now(bench: Any, results_of: Results) -> None:
+    killed_in_epoch(bench, 3)
+    moved = bench.folder / "elsewhere" / "renamed"
+    moved.parent.mkdir()
+    bench.root.rename(moved)
+    restored = results_of(bench.restore(path=str(moved)).succeeds())
+    assert [found["epoch"] for found in restored] == [4, 4]
+    assert bench.problems(moved, tensorboard=True) == []
+    assert not bench.root.exists()
+
+
+def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(
+    bench: Any, results_of: Results
+) -> None:
+    gate = bench.gate("any-3")
+    original = bench.start()
+    original.wait_for("at 0 3")
+    original.wait_for("at 1 3")
+    copy = bench.folder / "copy"
+    shutil.copytree(bench.root, copy)
+    gate.open()
+    copied = bench.restore(path=str(copy)).succeeds()
+    original.succeeds()
+    for script in (original, copied):
+        assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert checker.check(bench.root, ended=True, tensorboard=True) == []
+    assert checker.check(copy, ended=True, tensorboard=True) == []
+
+
+def test_a_relative_path_is_restored_from_another_directory(
+    bench: Any, results_of: Results
+) -> None:
+    (bench.folder / "here").mkdir()
+    (bench.folder / "there").mkdir()
+    path = bench.write(
+        f"""
+import os, runpy, sys
+sys.argv[1] = sys.argv[2]
+os.chdir(sys.argv[3])
+runpy.run_path({str(Path(__file__).parent / "user_script.py")!r}, run_name="__main__")
+"""
+    )
+    import json
+
+    options = {"storage": "../storage", "epochs": 4}
+    gate = bench.gate("any-3")
+    script = bench.run(path, "", json.dumps(options), str(bench.folder / "here"))
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.kill()
+    gate.open()
+    options |= {"restore": {}, "path": "storage/run"}
+    restored = bench.run(path, "", json.dumps(options), str(bench.folder)).succeeds()
+    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_a_finished_experiment_restores_to_its_results_at_once(
+    bench: Any, results_of: Results
+) -> None:
+    bench.start().succeeds()
+    before = len(bench.notes())
+    for _ in range(2):
+        restored = results_of(bench.restore().succeeds())
+        assert [found["epoch"] for found in restored] == [4, 4]
+    assert len(bench.notes()) == before
+    assert bench.problems(tensorboard=True) == []
+
+
+PARTS = """
+import json, sys
+from pathlib import Path
+from holdfast import tune
+from holdfast.testing.script import mark, note, wait_at
+
+class Model:
+    def __init__(self, name):
+        self.name = name
+
+def train(config):
+    trial = tune.get_context().get_trial_id()
+    start = 1
+    if tune.get_checkpoint():
+        with tune.get_checkpoint().as_directory() as folder:
+            start = int(Path(folder, "epoch").read_text()) + 1
+    for epoch in range(start, 4):
+        wait_at(f"any-{epoch}")
+        folder = tune.staging_directory() if hasattr(tune, "staging_directory") else None
+        import tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "epoch").write_text(str(epoch))
+            tune.report({"epoch": epoch, "model": config["model"].name},
+                        checkpoint=tune.Checkpoint.from_directory(folder))
+        mark("reported", trial[-1], epoch)
+"""
+
+
+def test_objects_of_a_regiven_param_space_take_the_place_of_the_old_ones(bench: Any) -> None:
+    path = bench.write(
+        PARTS
+        + """
+space = lambda kind: {"model": tune.grid_search([Model(f"{kind} 1"), Model(f"{kind} 2")])}
+if __name__ == "__main__":
+    storage = sys.argv[1]
+    if sys.argv[2] == "begin":
+        tuner = tune.Tuner(train, param_space=space("old"),
+                           run_config=tune.RunConfig(storage_path=storage, name="run", verbose=0))
+    else:
+        tuner = tune.Tuner.restore(storage + "/run", train, param_space=space("new"))
+    for result in tuner.fit():
+        print("MODELS", [row for row in result.metrics_dataframe["model"]])
+"""
+    )
+    gate = bench.gate("any-3")
+    script = bench.run(path, str(bench.storage), "begin")
+    script.wait_for("reported 0 2")
+    script.wait_for("reported 1 2")
+    script.kill()
+    gate.open()
+    restored = bench.run(path, str(bench.storage), "restore").succeeds()
+    assert "MODELS ['old 1', 'old 1', 'new 1']" in restored.stdout
+    assert "MODELS ['old 2', 'old 2', 'new 2']" in restored.stdout
+
+
+def test_a_changed_param_space_is_refused_with_the_difference(bench: Any) -> None:
+    bench.start().succeeds()
+    path = bench.write(
+        """
+import sys
+from holdfast import tune
+def train(config): ...
+tune.Tuner.restore(sys.argv[1], train, param_space={
+    "lr": tune.loguniform(1e-4, 1e-2), "kind": tune.grid_search(["a", "b"]), "new": 1})
+"""
+    )
+    script = bench.run(path, str(bench.root))
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "lr" in script.stderr
+    assert "new" in script.stderr
+    assert "InvalidConfig" in script.stderr
+
+
+def test_can_restore_knows_an_experiment_from_an_empty_folder(bench: Any) -> None:
+    bench.start().succeeds()
+    (bench.folder / "empty").mkdir()
+    path = bench.write(
+        """
+import sys
+from holdfast import tune
+print([tune.Tuner.can_restore(path) for path in sys.argv[1:]])
+"""
+    )
+    script = bench.run(path, str(bench.root), str(bench.folder / "empty"), "/nowhere/at/all")
+    script.succeeds()
+    assert script.stdout.strip() == "[True, False, False]"
+
+
+def test_restoring_where_nothing_is_says_so(bench: Any) -> None:
+    script = bench.restore()
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "NothingToRestore" in script.stderr
+    assert str(bench.root) in script.stderr
+
+
+def test_results_can_be_had_after_a_restore_before_it_is_fitted(bench: Any) -> None:
+    killed_in_epoch(bench, 3)
+    path = bench.write(
+        """
+import sys
+from holdfast import tune
+results = tune.Tuner.restore(sys.argv[1]).get_results()
+print(sorted(result.metrics["epoch"] for result in results), len(results))
+results = tune.Tuner.restore(sys.argv[1]).fit()
+print([tune.Result.from_path(result.path).metrics["epoch"] for result in results])
+"""
+    )
+    script = bench.run(path, str(bench.root)).succeeds()
+    assert script.stdout.splitlines() == ["[2, 2] 2", "[4, 4]"]
+
+
+def test_stop_function_and_callbacks_come_back_from_tuner_pkl(bench: Any) -> None:
+    path = bench.write(
+        PARTS.replace('config["model"].name', '"x"')
+        + """
+def stop(trial_id, result):
+    return result["epoch"] >= 3
+
+class Watch(tune.Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        note(what="seen", epoch=result["epoch"])
+
+if __name__ == "__main__":
+    if sys.argv[2] == "begin":
+        tuner = tune.Tuner(train, run_config=tune.RunConfig(
+            storage_path=sys.argv[1], name="run", verbose=0, stop=stop, callbacks=[Watch()]))
+    else:
+        tuner = tune.Tuner.restore(sys.argv[1] + "/run")
+    results = tuner.fit()
+    print("EPOCH", results[0].metrics["epoch"])
+""".replace("range(start, 4)", "range(start, 1000)")
+    )
+    text = path.read_text().replace("range(start, 4)", "range(start, 1000)")
+    path.write_text(text)
+    gate = bench.gate("any-2")
+    script = bench.run(path, str(bench.storage), "begin")
+    script.wait_for("reported 0 1")
+    script.kill()
+    gate.open()
+    restored = bench.run(path, str(bench.storage), "restore").succeeds()
+    assert "EPOCH 3" in restored.stdout
+    seen = [note["epoch"] for note in bench.notes() if note["what"] == "seen"]
+    assert seen[-2:] == [2, 3]
+
+
+def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(bench: Any) -> None:
+    killed_in_epoch(bench, 3)
+    script = bench.start()
+    assert script.ends() == 1
+    script.finish_reading()
+    assert "ExperimentExists" in script.stderr
+    assert f"Tuner.restore({str(bench.root)!r}" in script.stderr
+    assert sys.platform == "linux"
+    assert os.path.isdir(bench.root)

@@ -1,0 +1,531 @@
+"""Workers of this machine, with a real warm parent: every way to live and to die."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast.runtime import launcher as launcher_module
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.wire import LARGEST_FROM_WORKER
+from holdfast.testing.processes import Heard, Lifeline, count_fds, wait_for_end
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
+
+MODULE = "holdfast.testing.worker_entry"
+OBEYING = f"{MODULE}:OBEYING"
+
+
+def warm_parent() -> psutil.Process:
+    (child,) = psutil.Process().children()
+    return child
+
+
+def start(launcher: LocalLauncher, name: str = "worker") -> tuple[LocalWorker, Heard]:
+    heard = Heard()
+    return launcher.launch(name, heard), heard
+
+
+async def ask(worker: LocalWorker, heard: Heard, *message: Any) -> Any:
+    """Send an order and wait for the one value of its answer."""
+    worker.send([*message])
+    return (await heard.message())[-1]
+
+
+async def ends(worker: LocalWorker, heard: Heard, *message: Any) -> str:
+    worker.send([*message])
+    return await heard.exit()
+
+
+# -- life ---------------------------------------------------------------------------------------
+
+
+async def test_a_worker_answers_until_it_returns(launcher: LocalLauncher) -> None:
+    assert await launcher.open(OBEYING, b"shared") == ""
+    worker, heard = start(launcher)
+    assert await ask(worker, heard, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
+    assert await ends(worker, heard, "return") == "exited with status 0"
+
+
+async def test_a_worker_leads_a_group_of_its_own_and_has_what_was_loaded(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"shared")
+    worker, heard = start(launcher)
+    facts = await ask(worker, heard, "tell")
+    assert facts["pid"] == facts["group"] == worker.pid
+    assert facts["parent"] == warm_parent().pid
+    assert await ask(worker, heard, "payload") == b"shared"
+    assert facts["frozen"] > 0
+    assert facts["collects"] is True
+
+
+async def test_workers_live_side_by_side(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    workers = [start(launcher, f"worker {number}") for number in range(10)]
+    answers = [await ask(w, heard, "echo", number) for number, (w, heard) in enumerate(workers)]
+    assert answers == list(range(10))
+    assert len({worker.pid for worker, _ in workers}) == 10
+
+
+async def test_what_a_worker_said_last_is_heard_before_its_exit(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    for number in range(1000):
+        worker.send(["echo", number])
+    assert await ends(worker, heard, "leave", 0) == "exited with status 0"
+    assert [(await heard.message())[1] for _ in range(1000)] == list(range(1000))
+
+
+async def test_a_message_larger_than_the_socket_takes_arrives_whole(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    large = os.urandom(1 << 22)
+    assert await ask(worker, heard, "echo", large) == large
+
+
+async def test_a_payload_larger_than_the_socket_takes_is_loaded(launcher: LocalLauncher) -> None:
+    large = os.urandom(1 << 23)
+    await launcher.open(OBEYING, large)
+    worker, heard = start(launcher)
+    assert await ask(worker, heard, "payload") == large
+
+
+async def test_a_worker_that_sends_too_much_is_killed(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    worker.send(["flood", LARGEST_FROM_WORKER + 1])
+    worker.send(["hang"])
+    assert "signal 9" in await heard.exit()
+    assert heard.unread == 0
+
+
+async def test_messages_to_a_worker_that_is_gone_go_nowhere(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    await ends(worker, heard, "return")
+    worker.send(["echo", 1])
+    worker.signal(signal.SIGKILL)
+    other, heard_other = start(launcher)
+    assert await ask(other, heard_other, "echo", 2) == 2
+    assert heard.unread == 0
+
+
+# -- death --------------------------------------------------------------------------------------
+
+DEATHS: list[tuple[list[Any], str]] = [
+    (["exit", 3], "exited with status 3"),
+    (["exit", None], "exited with status 0"),
+    (["exit", "in words"], "exited with status 1"),
+    (["leave", 7], "exited with status 7"),
+    (["raise", "oh no"], "exited with status 70"),
+    (["die of", signal.SIGTERM], "was killed by signal 15 (SIGTERM)"),
+    (["die of", signal.SIGKILL], "was killed by signal 9 (SIGKILL), perhaps for want of memory"),
+    (["crash"], "was killed by signal 11 (SIGSEGV)"),
+]
+
+
+async def test_the_cause_of_each_death_is_told(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    workers = [start(launcher, f"worker {number}") for number in range(len(DEATHS))]
+    told = [
+        await ends(worker, heard, *order)
+        for (worker, heard), (order, _) in zip(workers, DEATHS, strict=True)
+    ]
+    assert told == [cause for _, cause in DEATHS]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_signal_ends_a_worker_that_hangs(launcher: LocalLauncher, signum: int) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    await ask(worker, heard, "echo", 1)
+    worker.send(["hang"])
+    worker.signal(signum)
+    assert f"signal {int(signum)}" in await heard.exit()
+
+
+async def test_sigkill_takes_along_what_the_worker_started(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    grandchild = await ask(worker, heard, "bear")
+    worker.signal(signal.SIGKILL)
+    await heard.exit()
+    wait_for_end(grandchild)
+
+
+@pytest.mark.parametrize("order", [["return"], ["leave", 1], ["crash"]], ids=str)
+async def test_what_a_worker_started_does_not_outlive_it(
+    launcher: LocalLauncher, order: list[Any]
+) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    grandchild = await ask(worker, heard, "bear")
+    await ends(worker, heard, *order)
+    wait_for_end(grandchild)
+
+
+async def test_closing_ends_all_workers(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    workers = [start(launcher, f"worker {number}") for number in range(5)]
+    for worker, heard in workers:
+        await ask(worker, heard, "bear")
+    await launcher.close()
+    assert [heard.has_exited for _, heard in workers] == [True] * 5
+
+
+async def test_closing_takes_along_a_worker_that_was_ordered_a_moment_ago(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    _, heard = start(launcher)
+    await launcher.close()
+    assert "signal 9" in await heard.exit()
+
+
+async def test_a_launch_while_it_closes_is_told_as_an_exit(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    await launcher.close()
+    _, heard = start(launcher)
+    assert await heard.exit() == "could not be started: the run is ending"
+
+
+async def test_closing_without_opening_does_nothing(launcher: LocalLauncher) -> None:
+    await launcher.close()
+
+
+# -- the warm parent ----------------------------------------------------------------------------
+
+
+async def test_workers_die_with_the_warm_parent_and_another_takes_its_place(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"shared")
+    worker, heard = start(launcher)
+    grandchild = await ask(worker, heard, "bear")
+    first = warm_parent()
+    first.send_signal(signal.SIGKILL)
+    assert "lost together with the process" in await heard.exit()
+    wait_for_end(grandchild)
+    again, heard_again = start(launcher, "again")
+    assert await ask(again, heard_again, "payload") == b"shared"
+    assert warm_parent().pid != first.pid
+
+
+async def test_a_warm_parent_that_is_asked_to_end_takes_its_workers_along(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    grandchild = await ask(worker, heard, "bear")
+    warm_parent().send_signal(signal.SIGTERM)
+    assert "lost together with the process" in await heard.exit()
+    wait_for_end(grandchild)
+
+
+async def test_a_launch_just_after_the_warm_parent_died_is_told_as_an_exit_or_runs(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    warm_parent().send_signal(signal.SIGKILL)
+    _, lost = start(launcher, "lost")
+    assert "lost together with the process" in await lost.exit()
+    worker, heard = start(launcher, "next")
+    assert await ask(worker, heard, "echo", 1) == 1
+
+
+async def test_many_launches_wait_behind_the_load_of_a_new_warm_parent(
+    launcher: LocalLauncher,
+) -> None:
+    """Their sockets are queued behind a payload that does not fit, and must not be mixed up."""
+    await launcher.open(OBEYING, bytes(1 << 23))
+    warm_parent().send_signal(signal.SIGKILL)
+    _, lost = start(launcher, "lost")
+    await lost.exit()
+    workers = [start(launcher, f"worker {number}") for number in range(20)]
+    for number, (worker, heard) in enumerate(workers):
+        assert await ask(worker, heard, "echo", number) == number
+        assert (await ask(worker, heard, "tell"))["pid"] == worker.pid
+
+
+async def test_a_warm_parent_that_does_not_answer_is_killed(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "PATIENCE_S", 0.05)
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    await ask(worker, heard, "echo", 1)
+    warm_parent().suspend()
+    await launcher.close()
+    assert "lost together with the process" in await heard.exit()
+
+
+@pytest.mark.parametrize(
+    ("entry", "facts"),
+    [
+        ("REFUSING", ("LookupError", "the data set is not there")),
+        ("UNSPEAKABLE", ("Silent", "(its __str__ raised)")),
+        ("MISSING", ("AttributeError", "has no attribute 'MISSING'")),
+    ],
+)
+async def test_what_cannot_be_loaded_is_told_with_its_traceback(
+    launcher: LocalLauncher, entry: str, facts: tuple[str, str]
+) -> None:
+    with pytest.raises(LaunchFailed) as caught:
+        await launcher.open(f"{MODULE}:{entry}", b"")
+    assert caught.value.type_name == facts[0]
+    assert facts[1] in caught.value.message
+    assert "Traceback (most recent call last)" in caught.value.traceback
+
+
+async def test_a_warm_parent_that_dies_while_loading_is_told(launcher: LocalLauncher) -> None:
+    with pytest.raises(LaunchFailed, match="the warm parent exited with status 3"):
+        await launcher.open(f"{MODULE}:LEAVING", b"")
+
+
+async def test_its_death_is_seen_though_a_child_of_it_holds_the_connection(
+    launcher: LocalLauncher,
+) -> None:
+    with pytest.raises(LaunchFailed, match="the warm parent was killed by signal 9"):
+        await launcher.open(f"{MODULE}:ABANDONING", b"")
+
+
+async def test_closing_does_not_wait_for_a_load_that_never_ends(launcher: LocalLauncher) -> None:
+    opening = asyncio.ensure_future(launcher.open(f"{MODULE}:HANGING", b""))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    async with asyncio.timeout(4):
+        await launcher.close()
+
+
+async def test_a_warm_parent_that_cannot_be_started_is_told(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    fds = count_fds()
+    with pytest.raises(LaunchFailed, match="FileNotFoundError"):
+        await launcher.open(OBEYING, b"")
+    _, heard = start(launcher)
+    assert "could not be started" in await heard.exit()
+    assert count_fds() == fds
+
+
+async def test_a_second_warm_parent_that_cannot_load_fails_its_workers(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    await launcher.open(f"{MODULE}:FAILING", os.fsencode(tmp_path / "marker"))
+    warm_parent().send_signal(signal.SIGKILL)
+    _, lost = start(launcher, "lost")
+    await lost.exit()
+    _, heard = start(launcher, "next")
+    assert "could not be started: what the workers share" in await heard.exit()
+
+
+async def test_a_fork_that_fails_is_told_and_the_warm_parent_lives_on(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(f"{MODULE}:BARREN", b"")
+    before = warm_parent().pid
+    for name in ("first", "second"):
+        _, heard = start(launcher, name)
+        assert "could not be started: [Errno 11] Resource" in await heard.exit()
+    assert warm_parent().pid == before
+
+
+async def test_a_warm_parent_without_room_for_a_descriptor_fails_that_worker_only(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    parent = warm_parent()
+    usual, most = resource.prlimit(parent.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(parent.pid, resource.RLIMIT_NOFILE, (3, most))
+    _, heard = start(launcher, "first")
+    assert await heard.exit() == "could not be started: [Errno 24] Too many open files"
+    resource.prlimit(parent.pid, resource.RLIMIT_NOFILE, (usual, most))
+    worker, heard = start(launcher, "second")
+    assert await ask(worker, heard, "echo", 1) == 1
+
+
+# -- without a fork -----------------------------------------------------------------------------
+
+
+async def test_where_a_native_thread_runs_workers_are_fresh_interpreters(
+    launcher: LocalLauncher, lifeline: Lifeline
+) -> None:
+    notice = await launcher.open(f"{MODULE}:THREADED", b"shared")
+    assert "workers are not forked" in notice
+    worker, heard = start(launcher)
+    assert await ask(worker, heard, "payload") == b"shared"
+    facts = await ask(worker, heard, "tell")
+    assert facts["pid"] == facts["group"] == worker.pid
+    assert facts["parent"] == warm_parent().pid
+    assert str(lifeline.fd) in facts["fds"]
+    grandchild = await ask(worker, heard, "bear")
+    assert await ends(worker, heard, "exit", 4) == "exited with status 4"
+    wait_for_end(grandchild)
+
+
+async def test_a_spawned_worker_dies_with_the_warm_parent(launcher: LocalLauncher) -> None:
+    await launcher.open(f"{MODULE}:THREADED", b"")
+    worker, heard = start(launcher)
+    await ask(worker, heard, "echo", 1)
+    warm_parent().send_signal(signal.SIGKILL)
+    assert "lost together with the process" in await heard.exit()
+
+
+# -- what a worker finds ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", ["OBEYING", "THREADED"])
+@pytest.mark.parametrize(
+    ("user", "pool", "expected"), [(None, 3, "3"), ("2", 2, "2"), ("1", 1, "1")]
+)
+async def test_thread_limits_are_those_of_the_trial_unless_the_user_set_some(
+    lifeline: Lifeline, entry: str, user: str | None, pool: int, expected: str
+) -> None:
+    environ = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    if user is not None:
+        environ["OMP_NUM_THREADS"] = user
+    launcher = LocalLauncher(environ=environ, inherited_fds=[lifeline.fd])
+    await launcher.open(f"{MODULE}:{entry}", b"")
+    worker, heard = start(launcher)
+    before = (await ask(worker, heard, "tell"))["environ"]
+    assert before["OMP_NUM_THREADS"] == before["MKL_NUM_THREADS"] == "1"
+    for _ in range(2):  # a reused worker does it once more for its next trial
+        assert await ask(worker, heard, "pool", 3.0) == pool
+        after = (await ask(worker, heard, "tell"))["environ"]
+        assert after["OMP_NUM_THREADS"] == expected
+        assert "MKL_NUM_THREADS" not in after
+    await launcher.close()
+
+
+async def test_a_worker_has_no_descriptors_but_its_own(
+    launcher: LocalLauncher, lifeline: Lifeline
+) -> None:
+    await launcher.open(OBEYING, b"")
+    others = [start(launcher, f"other {number}") for number in range(5)]
+    for worker, heard in others:
+        await ask(worker, heard, "echo", 1)
+    worker, heard = start(launcher)
+    fds = (await ask(worker, heard, "tell"))["fds"]
+    assert set(fds) - {"0", "1", "2"} >= {str(lifeline.fd)}
+    sockets = [target for target in fds.values() if target.startswith("socket:")]
+    usual = {os.readlink(f"/proc/self/fd/{fd}") for fd in (1, 2)}
+    assert len(set(sockets) - usual) == 1
+    assert not [target for target in fds.values() if "eventpoll" in target]
+
+
+async def test_a_program_that_a_worker_starts_does_not_get_its_connection(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    fds = (await ask(worker, heard, "tell"))["fds"]
+    (number,) = [fd for fd, target in fds.items() if target.startswith("socket:") and int(fd) > 2]
+    assert _flags(worker.pid, number) & os.O_CLOEXEC
+
+
+def _flags(pid: int, fd: str) -> int:
+    return int(Path(f"/proc/{pid}/fdinfo/{fd}").read_text().split()[3], 8)
+
+
+async def test_exit_functions_of_a_worker_run_in_it_and_those_of_the_parent_do_not(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    file = tmp_path / "exits"
+    payload = json.dumps({"file": str(file), "folder": str(tmp_path)}).encode()
+    await launcher.open(f"{MODULE}:TIDY", payload)
+    worker, heard = start(launcher)
+    await ask(worker, heard, "at exit", str(file), "worker ")
+    await ends(worker, heard, "return")
+    assert file.read_text() == "worker "
+    await launcher.close()
+    assert file.read_text() == "worker parent "
+
+
+async def test_temporary_folders_are_removed_by_the_process_that_made_them(
+    launcher: LocalLauncher, tmp_path: Path
+) -> None:
+    payload = json.dumps({"file": str(tmp_path / "exits"), "folder": str(tmp_path)}).encode()
+    await launcher.open(f"{MODULE}:TIDY", payload)
+    (parents,) = _folders(tmp_path)
+    worker, heard = start(launcher)
+    workers = await ask(worker, heard, "temporary", str(tmp_path))
+    assert sorted(_folders(tmp_path)) == sorted([parents, workers])
+    await ends(worker, heard, "return")
+    assert _folders(tmp_path) == [parents]
+    await launcher.close()
+    assert _folders(tmp_path) == []
+
+
+def _folders(path: Path) -> list[str]:
+    return [str(found) for found in path.iterdir() if found.is_dir()]
+
+
+async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher, "first")
+    await ends(worker, heard, "return")
+    parent = warm_parent()
+    before = (count_fds(), parent.num_fds())
+    for batch in range(15):
+        workers = [start(launcher, f"worker {batch} {number}") for number in range(20)]
+        for worker, _ in workers:
+            worker.send(["return"])
+        for _, heard in workers:
+            assert await heard.exit() == "exited with status 0"
+    assert (count_fds(), parent.num_fds()) == before
+    assert parent.children() == []
+
+
+# -- the controller -----------------------------------------------------------------------------
+
+CONTROLLER = """
+import asyncio, os, sys
+from holdfast.runtime.launcher import LocalLauncher
+from holdfast.testing.processes import Heard
+
+async def main(entry, fd):
+    launcher = LocalLauncher(environ=os.environ, inherited_fds=[fd])
+    await launcher.open(entry, b"")
+    for number in range(2):
+        heard = Heard()
+        worker = launcher.launch(f"worker {number}", heard)
+        worker.send(["bear"])
+        await heard.message()
+        worker.send(["hang"])
+    print("up", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("entry", ["OBEYING", "THREADED"])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_controller_that_is_killed(
+    lifeline: Lifeline, entry: str, signum: int
+) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, f"{MODULE}:{entry}", str(lifeline.fd)],
+        pass_fds=[lifeline.fd],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with controller:
+        assert controller.stdout is not None
+        assert controller.stdout.readline() == "up\n"
+        controller.send_signal(signum)
+    lifeline.wait_until_all_are_gone()

@@ -1,0 +1,105 @@
+"""Thread limits for libraries, and which threads forbid a fork."""
+
+import ctypes
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.threads import LIMITS, limit_imports, release_limits, unsafe_to_fork
+
+
+def test_libraries_are_imported_with_one_thread() -> None:
+    environ = {"OMP_NUM_THREADS": "8", "PATH": "/bin"}
+    limit_imports(environ)
+    assert {environ[name] for name in LIMITS} == {"1"}
+    assert environ["PATH"] == "/bin"
+
+
+def test_a_worker_gets_as_many_threads_as_it_has_cpus() -> None:
+    environ: dict[str, str] = {}
+    limit_imports(environ)
+    assert release_limits(environ, 4.0) == 4
+    assert environ == {"OMP_NUM_THREADS": "4"}
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [(0, 1), (0.5, 1), (1, 1), (2.9, 2)])
+def test_part_of_a_cpu_is_one_thread(cpus: float, threads: int) -> None:
+    environ: dict[str, str] = {}
+    limit_imports(environ)
+    assert release_limits(environ, cpus) == threads
+
+
+def test_what_the_user_set_wins() -> None:
+    environ = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}
+    limit_imports(environ)
+    assert release_limits(environ, 8) == 3
+    assert environ["OMP_NUM_THREADS"] == "3"
+    assert environ["MKL_NUM_THREADS"] == "2"
+    assert "OPENBLAS_NUM_THREADS" not in environ
+
+
+def test_what_the_user_set_wins_for_every_trial_of_a_reused_worker() -> None:
+    environ = {"OMP_NUM_THREADS": "3"}
+    limit_imports(environ)
+    for cpus in (1, 8):
+        assert release_limits(environ, cpus) == 3
+        assert environ["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(("value", "threads"), [("4,2", 4), ("0", 2), ("many", 2), ("", 2)])
+def test_nested_or_nonsensical_limits_are_left_to_the_libraries(value: str, threads: int) -> None:
+    environ = {"OMP_NUM_THREADS": value}
+    limit_imports(environ)
+    assert release_limits(environ, 2) == threads
+    assert environ["OMP_NUM_THREADS"] == value
+
+
+class Named(threading.Thread):
+    """A thread with a name that the kernel knows, alive until told to end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._kernel_name = name
+        self._is_up = threading.Event()
+        self._may_end = threading.Event()
+
+    def run(self) -> None:
+        _take_name(self._kernel_name)
+        self._is_up.set()
+        self._may_end.wait()
+
+    def __enter__(self) -> None:
+        self.start()
+        self._is_up.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._may_end.set()
+        self.join()
+
+
+def _take_name(name: str) -> None:
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+
+
+def test_a_thread_that_runs_forbids_a_fork() -> None:
+    with Named("openblas (7) x"):
+        assert "openblas (7) x" in unsafe_to_fork()
+    assert "openblas (7) x" not in unsafe_to_fork()
+
+
+def test_a_thread_that_is_known_to_be_harmless_does_not() -> None:
+    with Named("jemalloc_bg_thd"):
+        assert "jemalloc_bg_thd" not in unsafe_to_fork()
+
+
+def test_a_thread_that_was_joined_does_not_though_the_kernel_still_lists_it() -> None:
+    """Joined as libraries do it: Python's own `join` returns before the native thread ends."""
+    libc = ctypes.CDLL(None)
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    body = kind(lambda _: _take_name("short-lived"))
+    for _ in range(300):
+        thread = ctypes.c_ulong()
+        assert libc.pthread_create(ctypes.byref(thread), None, body, None) == 0
+        assert libc.pthread_join(thread, None) == 0
+        assert "short-lived" not in unsafe_to_fork()

@@ -1,0 +1,179 @@
+"""Events and machines as plain data: what the journal and the snapshots hold."""
+
+from typing import Any
+
+import msgpack
+import pytest
+
+from holdfast.scheduler import codec
+from holdfast.scheduler.codec import UnknownRecord, decode, encode, from_snapshot, snapshot
+from holdfast.scheduler.events import EndOrdered, Event, SearchEnded
+from holdfast.scheduler.machine import Machine
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.samples import EVENTS
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+
+NOW = 1_700_000_000.25
+
+
+def through_bytes(plain: Any) -> Any:
+    return msgpack.unpackb(msgpack.packb(plain), strict_map_key=False)
+
+
+def of_kind(name: str) -> list[Any]:
+    """The record of the sample of one kind."""
+    (event,) = [event for event in EVENTS if type(event).__name__ == name]
+    record: list[Any] = through_bytes(encode(event, NOW))
+    return record
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_every_event_comes_back_as_it_was(event: Event) -> None:
+    assert decode(through_bytes(encode(event, NOW))) == (event, NOW)
+
+
+def test_every_event_that_is_written_can_be_read() -> None:
+    assert set(codec.EVENTS.values()) == {type(event) for event in EVENTS}
+
+
+def test_a_record_says_its_name_its_time_and_its_fields() -> None:
+    event = EndOrdered(reason="budget", message="spent")
+    assert encode(event, NOW) == ["EndOrdered", NOW, {"reason": "budget", "message": "spent"}]
+
+
+def test_a_field_that_was_not_written_yet_takes_its_default() -> None:
+    assert decode(["EndOrdered", NOW, {"reason": "budget"}]) == (EndOrdered(reason="budget"), NOW)
+    begun = of_kind("Begun")
+    del begun[2]["spec"]["has_stopper"]
+    event, _ = decode(begun)
+    assert not event.spec.has_stopper  # type: ignore[union-attr]
+
+
+def test_a_field_that_this_version_does_not_know_is_refused_and_named() -> None:
+    with pytest.raises(UnknownRecord, match=r"EndOrdered with the fields \['hue', 'reason'\]"):
+        decode(["EndOrdered", NOW, {"reason": "budget", "hue": "blue"}])
+
+
+def test_a_field_that_is_missing_is_refused_and_named() -> None:
+    with pytest.raises(UnknownRecord, match=r"CheckpointLost with the fields \['index'\]"):
+        decode(["CheckpointLost", NOW, {"index": 1}])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ["Rescheduled", NOW, {}],
+        ["SearchEnded", NOW],
+        ["SearchEnded", NOW, {}, "more"],
+        [["SearchEnded"], NOW, {}],
+        [],
+        ["SearchEnded", NOW, 5],
+        ["Machine", NOW, {}],
+    ],
+    ids=str,
+)
+def test_what_is_no_event_of_this_version_is_refused(record: list[Any]) -> None:
+    with pytest.raises(UnknownRecord):
+        decode(record)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("Suggested", ["spec", "resources"], {"strategy": "PACK"}),
+        ("Suggested", ["spec", "resources", "strategy"], "SCATTER"),
+        ("Suggested", ["spec", "resources", "bundles"], [{"CPU": -1}]),
+        ("Suggested", ["spec", "config"], {"__holdfast__": "portrait"}),
+        ("Suggested", ["spec"], "a trial"),
+        ("Begun", ["spec", "failure"], {"max_failures": -5}),
+        ("Begun", ["spec", "checkpoint", "num_to_keep"], 0),
+        ("Reported", ["checkpoint"], [1, 2]),
+        ("Reported", ["checkpoint", "hue"], "blue"),
+        ("Raised", ["failure"], {"kind": "user"}),
+    ],
+)
+def test_a_part_that_makes_no_sense_is_refused(name: str, path: list[str], value: Any) -> None:
+    record = of_kind(name)
+    inside = record[2]
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    with pytest.raises(UnknownRecord):
+        decode(record)
+
+
+# -- snapshots ----------------------------------------------------------------------------------
+
+
+def eventful() -> Machine:
+    """A machine in which something waits, runs, idles, has ended and has failed."""
+    run = Rehearsal(
+        capacity={"CPU": 3, "GPU": 1},
+        reuse_actors=True,
+        resources=None,
+        failure=FailureConfig(max_failures=1),
+        checkpoint=CheckpointConfig(num_to_keep=1),
+    )
+    run.suggest({"CPU": 1, "GPU": 0.5})
+    run.suggest()
+    run.suggest()
+    run.start("t0", "t1", "t2")
+    run.report("t0", {"loss": 0.5, "nested": {"deep": [1, 2]}}, checkpoint=True)
+    run.commit("t0", 0)
+    run.fails("t1")
+    run.returns("t2")
+    run.suggest({"CPU": 3})
+    return run.machine
+
+
+def test_a_snapshot_comes_back_as_the_same_machine() -> None:
+    plain = snapshot(eventful())
+    assert snapshot(from_snapshot(through_bytes(plain))) == plain
+
+
+def test_a_machine_from_a_snapshot_goes_on_alike() -> None:
+    machine = eventful()
+    other = from_snapshot(through_bytes(snapshot(machine)))
+    assert machine.handle(SearchEnded(), now=5000) == other.handle(SearchEnded(), now=5000)
+    assert snapshot(machine) == snapshot(other)
+
+
+def test_an_ending_is_part_of_a_snapshot() -> None:
+    run = Rehearsal()
+    run.handle(EndOrdered(reason="interrupt", message="Ctrl-C"))
+    machine = from_snapshot(through_bytes(snapshot(run.machine)))
+    assert machine.ending == EndOrdered(reason="interrupt", message="Ctrl-C")
+    assert machine.finished
+
+
+@pytest.mark.parametrize("name", snapshot(Machine()))
+def test_a_snapshot_without_one_of_its_parts_is_refused(name: str) -> None:
+    plain = snapshot(eventful())
+    del plain[name]
+    with pytest.raises(UnknownRecord):
+        from_snapshot(plain)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trials": [{"status": "PENDING"}]},
+        {"trials": 5},
+        {"spec": None},
+        {"holds": {"t0": {"amounts": {"TPU": 1}}}},
+        {"holds": {"t0": {"amounts": {}, "gpus": [7], "hue": "blue"}}},
+        {"queue": None},
+        {"ending": {"why": "budget"}},
+    ],
+    ids=str,
+)
+def test_a_snapshot_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(UnknownRecord):
+        from_snapshot({**snapshot(eventful()), **change})
+
+
+def test_a_status_of_another_version_is_refused() -> None:
+    plain = snapshot(eventful())
+    plain["trials"][0]["status"] = "DREAMING"
+    with pytest.raises(UnknownRecord, match="DREAMING"):
+        from_snapshot(plain)

@@ -1,0 +1,57 @@
+"""Journals and snapshots of every format version that was ever written must still load."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from holdfast.experiment.records import read_events
+from holdfast.scheduler.codec import EVENTS, from_snapshot, snapshot
+from holdfast.scheduler.events import FORMAT, Begun
+from holdfast.scheduler.machine import Machine
+from holdfast.testing.invariants import check
+from holdfast.trial.trial import Status
+
+DATA = Path(__file__).parents[1] / "data"
+FIRST = DATA / "format-1"
+
+
+def folded(journal: Path) -> Machine:
+    machine = Machine()
+    for event, now, _ in read_events(journal):
+        machine.handle(event, now=now)
+        check(machine)
+    return machine
+
+
+def test_there_is_an_example_of_the_present_version() -> None:
+    (begun,) = [e for e, _, _ in read_events(FIRST / "journal") if isinstance(e, Begun)]
+    assert begun.version == FORMAT == 1
+
+
+def test_the_example_tells_all_fourteen_kinds_of_event_that_there_were() -> None:
+    told = {type(event).__name__ for event, _, _ in read_events(FIRST / "journal")}
+    assert told <= set(EVENTS)
+    assert len(told) == 14
+
+
+def test_a_journal_of_version_1_loads_and_is_what_it_was() -> None:
+    machine = folded(FIRST / "journal")
+    statuses = {trial_id: trial.status for trial_id, trial in machine.trials.items()}
+    assert statuses == {"t0": Status.TERMINATED, "t1": Status.RUNNING, "t2": Status.RUNNING}
+    assert [checkpoint.index for checkpoint in machine.trials["t0"].checkpoints] == [1, 2, 3]
+    assert (machine.trials["t1"].attempt, machine.epoch) == (3, 2)
+
+
+def test_a_snapshot_of_version_1_loads_and_is_what_the_journal_says() -> None:
+    plain: dict[str, Any] = json.loads((FIRST / "snapshot.json").read_text())
+    machine = from_snapshot(plain)
+    check(machine)
+    assert as_bytes(machine) == as_bytes(folded(FIRST / "journal"))
+
+
+def as_bytes(machine: Machine) -> bytes:
+    """For comparing: NaN is not equal to itself."""
+    written: bytes = msgpack.packb(snapshot(machine))
+    return written

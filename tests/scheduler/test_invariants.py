@@ -1,0 +1,147 @@
+"""The checker notices what it is there to notice."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.machine import Machine
+from holdfast.testing.invariants import RULES, check
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.samples import CHECKPOINT
+from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.resources import Allocation
+from holdfast.trial.trial import Status
+
+
+def sound() -> Machine:
+    """t0 runs, t1 waits."""
+    run = Rehearsal(
+        capacity={"CPU": 1},
+        resources=None,
+        max_concurrent=1,
+        checkpoint=CheckpointConfig(num_to_keep=1),
+    )
+    run.suggest()
+    run.suggest()
+    run.start("t0")
+    return run.machine
+
+
+def change(machine: Machine, trial_id: str, **fields: object) -> None:
+    machine.trials[trial_id] = replace(machine.trials[trial_id], **fields)  # type: ignore[arg-type]
+
+
+def loses_resources(machine: Machine) -> None:
+    machine.capacity.give_back(Allocation(amounts={"CPU": 1}))
+
+
+def oversubscribes(machine: Machine) -> None:
+    more = Allocation(amounts={"CPU": 1})
+    machine.capacity.hold(more)
+    machine.holds["t1"] = more
+
+
+def forgets_what_a_trial_holds(machine: Machine) -> None:
+    machine.holds["t0"] = Allocation(amounts={"CPU": 0.5})
+    machine.capacity = Capacity({"CPU": 1})
+    machine.capacity.hold(machine.holds["t0"])
+
+
+def holds_an_idle_worker_twice(machine: Machine) -> None:
+    machine.capacity = Capacity({"CPU": 2})
+    machine.idle["t0"] = machine.holds["t0"]
+    machine.capacity.hold(Allocation(amounts={"CPU": 2}))
+
+
+def queues_a_running_trial(machine: Machine) -> None:
+    machine.queue.append("t0")
+
+
+def queues_a_trial_twice(machine: Machine) -> None:
+    machine.queue.append("t1")
+
+
+def misses_a_paused_trial(machine: Machine) -> None:
+    change(machine, "t1", status=Status.PAUSED)
+    machine.queue.clear()
+
+
+def runs_too_many(machine: Machine) -> None:
+    machine.holds["t1"] = Allocation(amounts={})
+
+
+def finishes_with_a_worker(machine: Machine) -> None:
+    machine.finished = True
+
+
+def hangs(machine: Machine) -> None:
+    machine.capacity = Capacity({"CPU": 1})
+    machine.holds = {}
+    change(machine, "t0", status=Status.PENDING)
+    machine.queue = deque(["t0", "t1"])
+
+
+def repeats_a_checkpoint(machine: Machine) -> None:
+    change(machine, "t0", checkpoints=(CHECKPOINT, CHECKPOINT), next_checkpoint=9)
+
+
+def keeps_too_many_checkpoints(machine: Machine) -> None:
+    kept = tuple(replace(CHECKPOINT, index=index, committed=True) for index in range(3))
+    change(machine, "t0", checkpoints=kept, next_checkpoint=9)
+
+
+def tries_too_often(machine: Machine) -> None:
+    change(machine, "t0", failures=2)
+
+
+def errs_without_an_error(machine: Machine) -> None:
+    change(machine, "t0", status=Status.ERROR)
+
+
+FAULTS = [
+    loses_resources,
+    oversubscribes,
+    forgets_what_a_trial_holds,
+    holds_an_idle_worker_twice,
+    queues_a_running_trial,
+    queues_a_trial_twice,
+    misses_a_paused_trial,
+    runs_too_many,
+    finishes_with_a_worker,
+    hangs,
+    repeats_a_checkpoint,
+    keeps_too_many_checkpoints,
+    tries_too_often,
+    errs_without_an_error,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_machine_that_contradicts_itself_is_found_out(fault: Callable[[Machine], None]) -> None:
+    machine = sound()
+    machine.asking = False
+    check(machine)
+    fault(machine)
+    with pytest.raises(AssertionError):
+        check(machine)
+
+
+def test_every_rule_finds_one_of_these_faults() -> None:
+    found = set()
+    for fault in FAULTS:
+        machine = sound()
+        machine.asking = False
+        fault(machine)
+        found |= {rule for rule in RULES if not _holds(rule, machine)}
+    assert found == set(RULES)
+
+
+def _holds(rule: Callable[[Machine], None], machine: Machine) -> bool:
+    try:
+        rule(machine)
+    except AssertionError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""Which checkpoints may go, and how they are ranked."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.scheduler.retention import ranked, score_of, superseded
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig
+
+
+def made(*scores: float | None, committed: bool = True) -> list[CheckpointRecord]:
+    return [
+        CheckpointRecord(
+            index=index,
+            iteration=index + 1,
+            attempt=1,
+            files=1,
+            size_bytes=1,
+            score=score,
+            committed=committed,
+        )
+        for index, score in enumerate(scores)
+    ]
+
+
+def by_score(keep: int | None = None, order: str = "max") -> CheckpointConfig:
+    return CheckpointConfig(
+        num_to_keep=keep, checkpoint_score_attribute="score", checkpoint_score_order=order
+    )
+
+
+def indices(checkpoints: list[CheckpointRecord]) -> list[int]:
+    return [checkpoint.index for checkpoint in checkpoints]
+
+
+@pytest.mark.parametrize(
+    ("row", "score"),
+    [
+        ({"score": 1}, 1.0),
+        ({"score": 0.5}, 0.5),
+        ({"eval": {"score": 2}}, None),
+        ({"score": float("nan")}, None),
+        ({"score": float("-inf")}, float("-inf")),
+        ({"score": True}, None),
+        ({"score": "1"}, None),
+        ({"score": None}, None),
+        ({}, None),
+    ],
+)
+def test_only_a_number_is_a_score(row: dict[str, Any], score: float | None) -> None:
+    assert score_of(row, "score") == score
+
+
+def test_a_nested_score_is_found_and_none_is_wanted_without_an_attribute() -> None:
+    assert score_of({"eval": {"score": 2}}, "eval/score") == 2.0
+    assert score_of({"score": 2}, None) is None
+
+
+def test_the_best_come_first_among_equals_the_newer_and_the_unscored_last() -> None:
+    checkpoints = made(1, None, 3, 1, None)
+    assert indices(ranked(checkpoints, by_score())) == [2, 3, 0, 4, 1]
+    assert indices(ranked(checkpoints, by_score(order="min"))) == [3, 0, 2, 4, 1]
+
+
+@pytest.mark.parametrize("keep", [None, 1, 2, 3])
+def test_nothing_goes_of_what_is_within_the_number(keep: int | None) -> None:
+    assert superseded(made(*range(keep or 5)), by_score(keep)) == []
+
+
+def test_an_uncommitted_one_is_neither_counted_nor_removed() -> None:
+    assert superseded([*made(1, 2), *made(0, 0, 0, committed=False)], by_score(2)) == []
+    assert superseded(made(1, 2, 3, committed=False), by_score(1)) == []
+
+
+@given(
+    st.lists(st.none() | st.floats(allow_nan=False), max_size=8),
+    st.integers(1, 4),
+    st.sampled_from(["max", "min"]),
+)
+def test_the_newest_and_the_best_always_stay(
+    scores: list[float | None], keep: int, order: str
+) -> None:
+    checkpoints = made(*scores)
+    config = by_score(keep, order)
+    gone = indices(superseded(checkpoints, config))
+    stay = [index for index in range(len(scores)) if index not in gone]
+    best = indices(ranked(checkpoints, config)[:keep])
+    assert set(best) <= set(stay)
+    assert len(stay) <= keep + 1
+    if scores:
+        assert len(scores) - 1 in stay

@@ -1,0 +1,39 @@
+"""What importing holdfast costs, and what its public modules offer."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PUBLIC = [
+    "holdfast",
+    "holdfast.tune",
+    "holdfast.train",
+    "holdfast.tune.search",
+    "holdfast.tune.schedulers",
+    "holdfast.tune.stopper",
+    "holdfast.tune.logger",
+]
+HEAVY = ["asyncio", "numpy", "pandas", "pyarrow", "rich", "uvloop", "aiobotocore", "anyio"]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_leads_to_an_object(module: str) -> None:
+    found = importlib.import_module(module)
+    assert found.__all__
+    assert all(getattr(found, name) is not None for name in found.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    tune = importlib.import_module("holdfast.tune")
+    with pytest.raises(AttributeError, match=r"holdfast\.tune.*no attribute 'Tunr'"):
+        _ = tune.Tunr
+
+
+def test_importing_holdfast_imports_nothing_heavy() -> None:
+    code = f"import holdfast.tune, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,148 @@
+"""Settings are checked when they are made: each rule, and what its message says."""
+
+from dataclasses import FrozenInstanceError
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    SyncConfig,
+    TuneConfig,
+)
+from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.stopper import Stopper
+
+NAN = float("nan")
+INFINITE = float("inf")
+
+
+def stop_function(trial_id: str, result: dict[str, Any]) -> bool:
+    return False
+
+
+REFUSED: list[tuple[type, dict[str, Any], str]] = [
+    (CheckpointConfig, {"num_to_keep": 0}, "num_to_keep must be a positive whole number.*not 0"),
+    (CheckpointConfig, {"num_to_keep": -1}, "num_to_keep"),
+    (CheckpointConfig, {"num_to_keep": 1.5}, "num_to_keep"),
+    (CheckpointConfig, {"num_to_keep": True}, "num_to_keep"),
+    (CheckpointConfig, {"num_to_keep": "1"}, "num_to_keep"),
+    (CheckpointConfig, {"checkpoint_score_order": "best"}, "'max' or 'min', not 'best'"),
+    (CheckpointConfig, {"checkpoint_score_order": None}, "'max' or 'min', not None"),
+    (CheckpointConfig, {"checkpoint_frequency": -1}, "checkpoint_frequency.*not -1"),
+    (CheckpointConfig, {"checkpoint_frequency": 0.5}, "checkpoint_frequency"),
+    (FailureConfig, {"max_failures": -2}, "max_failures must be 0 or more, or -1.*not -2"),
+    (FailureConfig, {"max_failures": 1.0}, "max_failures"),
+    (FailureConfig, {"max_failures": None}, "max_failures"),
+    (FailureConfig, {"fail_fast": "yes"}, "fail_fast must be True, False or 'raise', not 'yes'"),
+    (FailureConfig, {"fail_fast": 1}, "fail_fast must be"),
+    (FailureConfig, {"fail_fast": True, "max_failures": 3}, "max_failures=3 could never be used"),
+    (FailureConfig, {"fail_fast": "raise", "max_failures": -1}, "give one of them"),
+    (SyncConfig, {"sync_period": 0}, "sync_period must be a number of seconds above 0, not 0"),
+    (SyncConfig, {"sync_period": NAN}, "sync_period"),
+    (SyncConfig, {"sync_period": "300"}, "sync_period"),
+    (SyncConfig, {"sync_timeout": -1}, "sync_timeout"),
+    (RunConfig, {"failure_config": {"max_failures": 1}}, "failure_config must be a FailureConfig"),
+    (RunConfig, {"checkpoint_config": 3}, "checkpoint_config must be a CheckpointConfig, not 3"),
+    (RunConfig, {"sync_config": "auto"}, "sync_config must be a SyncConfig, not 'auto'"),
+    (RunConfig, {"name": ""}, "name must be a non-empty string"),
+    (RunConfig, {"name": ".."}, "name must be"),
+    (RunConfig, {"name": 7}, "name must be a non-empty string, not 7"),
+    (RunConfig, {"name": "a/b"}, "cannot hold a slash: 'a/b'"),
+    (RunConfig, {"name": "a\\b"}, "cannot hold a slash"),
+    (RunConfig, {"name": "a\0b"}, "cannot hold"),
+    (RunConfig, {"verbose": 4}, "verbose must be 0 to 3, not 4"),
+    (RunConfig, {"verbose": "loud"}, "verbose"),
+    (RunConfig, {"stop": 10}, "stop must be a dict of metric to bound.*not 10"),
+    (RunConfig, {"stop": {"loss": "low"}}, r"stop\['loss'\] must be a number.*not 'low'"),
+    (RunConfig, {"stop": {"loss": NAN}}, r"stop\['loss'\]"),
+    (RunConfig, {"stop": {"loss": None}}, r"stop\['loss'\]"),
+    (RunConfig, {"callbacks": "logger"}, "callbacks must be a list of Callback objects"),
+    (RunConfig, {"callbacks": object()}, "callbacks must be a list"),
+    (RunConfig, {"log_to_file": 1}, "log_to_file must be True, a file name, or a pair"),
+    (RunConfig, {"log_to_file": ("out",)}, "log_to_file"),
+    (RunConfig, {"log_to_file": ("out", 2)}, "log_to_file"),
+    (TuneConfig, {"mode": "maximum"}, "mode must be 'max' or 'min', not 'maximum'"),
+    (TuneConfig, {"metric": ""}, "metric must be the name of a reported value, not ''"),
+    (TuneConfig, {"metric": 3}, "metric must be"),
+    (TuneConfig, {"num_samples": 0}, "num_samples must be 1 or more, or -1.*not 0"),
+    (TuneConfig, {"num_samples": -2}, "num_samples"),
+    (TuneConfig, {"num_samples": 2.5}, "num_samples"),
+    (TuneConfig, {"num_samples": True}, "num_samples"),
+    (TuneConfig, {"max_concurrent_trials": -1}, "max_concurrent_trials.*not -1"),
+    (TuneConfig, {"max_concurrent_trials": 1.5}, "max_concurrent_trials"),
+    (TuneConfig, {"time_budget_s": 0}, "time_budget_s must be above 0 seconds, not 0"),
+    (TuneConfig, {"time_budget_s": -INFINITE}, "time_budget_s must be above 0"),
+    (TuneConfig, {"time_budget_s": timedelta(0)}, "time_budget_s must be above 0"),
+    (TuneConfig, {"time_budget_s": NAN}, "time_budget_s must be seconds or a timedelta"),
+    (TuneConfig, {"time_budget_s": "1h"}, "time_budget_s must be seconds or a timedelta"),
+    (ResumeConfig, {"finished": "again"}, "finished must be one of .* not 'again'"),
+    (ResumeConfig, {"unfinished": True}, "unfinished must be one of"),
+    (ResumeConfig, {"errored": ""}, "errored must be one of"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"), REFUSED, ids=lambda part: getattr(part, "__name__", None)
+)
+def test_what_cannot_mean_anything_is_refused_and_named(
+    kind: type, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        kind(**fields)
+
+
+ALLOWED: list[tuple[type, dict[str, Any]]] = [
+    (CheckpointConfig, {"num_to_keep": 1, "checkpoint_score_order": "min"}),
+    (CheckpointConfig, {"checkpoint_frequency": None, "checkpoint_at_end": True}),
+    (FailureConfig, {"max_failures": -1}),
+    (FailureConfig, {"fail_fast": "raise"}),
+    (FailureConfig, {"fail_fast": True, "max_failures": 0}),
+    (SyncConfig, {"sync_period": 0.5, "sync_timeout": 10, "sync_artifacts": True}),
+    (RunConfig, {"name": "my run.2"}),
+    (RunConfig, {"stop": {"loss": 0.1, "converged": True}}),
+    (RunConfig, {"stop": stop_function}),
+    (RunConfig, {"stop": Stopper()}),
+    (RunConfig, {"callbacks": []}),
+    (RunConfig, {"log_to_file": ("out", "err")}),
+    (RunConfig, {"verbose": 0}),
+    (TuneConfig, {"num_samples": -1, "mode": "min", "metric": "loss"}),
+    (TuneConfig, {"max_concurrent_trials": 0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), ALLOWED)
+def test_what_means_something_is_kept_as_it_was_given(kind: type, fields: dict[str, Any]) -> None:
+    config = kind(**fields)
+    assert {name: getattr(config, name) for name in fields} == fields
+
+
+def test_a_part_that_is_none_is_the_usual_one() -> None:
+    config = RunConfig(
+        failure_config=None,  # type: ignore[arg-type]
+        checkpoint_config=None,  # type: ignore[arg-type]
+        sync_config=None,  # type: ignore[arg-type]
+    )
+    assert config == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(None, None), (90, 90.0), (0.5, 0.5), (timedelta(minutes=2), 120.0), (INFINITE, None)],
+)
+def test_a_time_budget_may_be_seconds_or_a_timedelta(given: Any, seconds: float | None) -> None:
+    assert TuneConfig(time_budget_s=given).budget_seconds == seconds
+
+
+def test_settings_do_not_change_once_made() -> None:
+    with pytest.raises(FrozenInstanceError):
+        FailureConfig().max_failures = 3  # type: ignore[misc]
+
+
+def test_a_bad_setting_is_a_tune_error_and_a_value_error() -> None:
+    assert issubclass(InvalidConfig, TuneError)
+    assert issubclass(InvalidConfig, ValueError)

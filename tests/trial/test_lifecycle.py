@@ -1,0 +1,206 @@
+"""The lifecycle table: what each event does, and that every other one is refused."""
+
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from holdfast.testing.lifecycle_page import page
+from holdfast.testing.rehearsal import failure
+from holdfast.testing.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
+from holdfast.trial.errors import InvalidTransition
+from holdfast.trial.lifecycle import (
+    TABLE,
+    Committed,
+    Dropped,
+    Errored,
+    Interrupted,
+    Launched,
+    Reopened,
+    Reported,
+    Retried,
+    Saved,
+    Started,
+    TrialEvent,
+    advance,
+)
+from holdfast.trial.trial import Place, Status, Trial
+
+IMPOSSIBLE = [
+    pytest.param(status, event, id=f"{status} {type(event).__name__}")
+    for status, event in product(Status, TRIAL_EVENTS)
+    if (status, type(event)) not in TABLE
+]
+
+
+@pytest.mark.parametrize(("status", "event"), IMPOSSIBLE)
+def test_an_event_without_a_row_raises_with_the_trials_story(
+    status: Status, event: TrialEvent
+) -> None:
+    trial = trial_in(status)
+    with pytest.raises(InvalidTransition) as caught:
+        advance(trial, event)
+    assert caught.value.event is event
+    assert caught.value.story == trial.story()
+    assert f"trial t0 ({status}, attempt 2, iteration 6, 1 failures)" in str(caught.value)
+    assert type(event).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), TABLE, ids=lambda part: getattr(part, "__name__", part)
+)
+def test_a_row_gives_a_new_trial_and_leaves_the_old_one(status: Status, kind: type) -> None:
+    (event,) = [event for event in TRIAL_EVENTS if type(event) is kind]
+    before, trial = trial_in(status), trial_in(status)
+    after = advance(trial, event)
+    assert trial == before
+    assert after != before
+    assert after.spec is trial.spec
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    assert {kind for _, kind in TABLE} == set(get_args(TrialEvent))
+
+
+def test_what_has_ended_is_left_only_by_reopening_it() -> None:
+    left = {
+        kind
+        for (status, kind), row in TABLE.items()
+        for event in TRIAL_EVENTS
+        if type(event) is kind
+        and status.is_final
+        and row(trial_in(status), event).status is not status
+    }
+    assert left == {Reopened}
+
+
+def test_only_a_launch_gives_a_worker() -> None:
+    gained = {
+        kind
+        for (status, kind), row in TABLE.items()
+        for event in TRIAL_EVENTS
+        if type(event) is kind
+        and not status.has_worker
+        and row(trial_in(status), event).status.has_worker
+    }
+    assert gained == {Launched}
+
+
+def test_a_launch_begins_at_the_newest_checkpoint() -> None:
+    trial = advance(trial_in(Status.PENDING), Launched(trial_id="t0"))
+    assert (trial.status, trial.attempt) == (Status.STARTING, 3)
+    assert (trial.iteration, trial.resumed_from) == (4, 4)
+    assert (trial.time_total_s, trial.time_at_start_s) == (2.0, 2.0)
+    assert (trial.error, trial.place) == (None, Place())
+
+
+def test_a_launch_without_a_checkpoint_begins_at_nothing() -> None:
+    fresh = Trial(spec=trial_in(Status.PENDING).spec, time_at_checkpoint_s=9.0)
+    trial = advance(fresh, Launched(trial_id="t0"))
+    assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (0, 0, 0.0)
+
+
+def test_a_start_tells_where_the_attempt_runs() -> None:
+    trial = advance(trial_in(Status.STARTING), STARTED)
+    assert trial.status is Status.RUNNING
+    assert trial.place == Place(pid=41, hostname="host", node_ip="127.0.0.1")
+
+
+def test_a_start_that_comes_too_late_is_known_but_does_not_run() -> None:
+    trial = advance(trial_in(Status.STOPPING), STARTED)
+    assert (trial.status, trial.place.pid) == (Status.STOPPING, 41)
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.STOPPING])
+def test_a_report_is_the_trials_newest_row(status: Status) -> None:
+    trial = advance(trial_in(status), REPORTED)
+    assert trial.status is status
+    assert trial.row == REPORTED.metrics
+    assert (trial.iteration, trial.time_this_iter_s, trial.time_total_s) == (7, 0.5, 3.5)
+    assert trial.reported_at == REPORTED.timestamp
+    assert trial.newest_checkpoint == CHECKPOINT
+    assert (trial.next_checkpoint, trial.time_at_checkpoint_s) == (3, 3.5)
+
+
+def test_a_report_without_a_checkpoint_keeps_those_that_there_are() -> None:
+    event = Reported(
+        trial_id="t0",
+        attempt=2,
+        iteration=7,
+        metrics={},
+        timestamp=1.0,
+        time_this_iter_s=1.0,
+        time_total_s=4.0,
+    )
+    trial = advance(trial_in(Status.RUNNING), event)
+    assert len(trial.checkpoints) == trial.next_checkpoint == 2
+    assert trial.time_at_checkpoint_s == 2.0
+
+
+def test_a_checkpoint_without_a_report_leaves_the_row() -> None:
+    event = Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT)
+    trial = advance(trial_in(Status.STOPPING), event)
+    assert (trial.row, trial.iteration) == ({"loss": 0.5}, 6)
+    assert (trial.newest_checkpoint, trial.time_at_checkpoint_s) == (CHECKPOINT, 3.0)
+
+
+def test_a_retry_counts_unless_it_was_no_fault_of_the_trial() -> None:
+    counted = Retried(trial_id="t0", failure=failure())
+    free = Retried(trial_id="t0", failure=failure(), counted=False)
+    assert advance(trial_in(Status.RUNNING), counted).failures == 2
+    assert advance(trial_in(Status.RUNNING), free).failures == 1
+    assert advance(trial_in(Status.RUNNING), free).status is Status.PENDING
+
+
+def test_an_error_is_kept_with_the_trial() -> None:
+    trial = advance(trial_in(Status.RUNNING), Errored(trial_id="t0", failure=failure()))
+    assert (trial.status, trial.error, trial.failures) == (Status.ERROR, failure(), 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Status.STARTING, Status.PENDING),
+        (Status.RUNNING, Status.PENDING),
+        (Status.STOPPING, Status.TERMINATED),
+    ],
+)
+def test_an_interrupt_leaves_what_would_have_gone_on(before: Status, after: Status) -> None:
+    trial = advance(trial_in(before), Interrupted(trial_id="t0"))
+    assert (trial.status, trial.failures) == (after, 1)
+
+
+def test_a_trial_that_is_reopened_has_its_whole_budget_again() -> None:
+    resumed = advance(trial_in(Status.ERROR), Reopened(trial_id="t0", from_scratch=False))
+    assert (resumed.status, resumed.failures, resumed.error) == (Status.PENDING, 0, None)
+    assert len(resumed.checkpoints) == 2
+    again = advance(trial_in(Status.ERROR), Reopened(trial_id="t0", from_scratch=True))
+    assert (again.checkpoints, again.row, again.iteration) == ((), None, 0)
+    assert again.next_checkpoint == 2
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_checkpoint_is_committed_or_dropped_whatever_the_trial_does(status: Status) -> None:
+    trial = advance(trial_in(status), Committed(trial_id="t0", index=1))
+    assert [checkpoint.committed for checkpoint in trial.checkpoints] == [False, True]
+    trial = advance(trial, Dropped(trial_id="t0", index=0))
+    assert [checkpoint.index for checkpoint in trial.checkpoints] == [1]
+    assert trial.status is status
+
+
+def test_an_unfit_worker_may_be_replaced_while_the_trial_runs() -> None:
+    other = Started(trial_id="t0", attempt=2, pid=42, hostname="host", node_ip="127.0.0.1")
+    assert advance(trial_in(Status.RUNNING), other).place.pid == 42
+
+
+def test_the_page_in_the_docs_says_what_the_table_says() -> None:
+    path = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+    assert path.read_text() == page(), f"write it anew: see the first lines of {path}"
+
+
+def test_the_diagram_has_an_arrow_for_each_change_of_status() -> None:
+    assert "    PENDING --> STARTING: Launched\n" in page()
+    assert "    RUNNING --> ERROR: Errored\n" in page()
+    assert "    STOPPING --> TERMINATED: Returned, Interrupted\n" in page()
+    assert "    RUNNING --> RUNNING" not in page()
