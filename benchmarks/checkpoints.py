@@ -16,13 +16,13 @@ _STAGED = "staged"
 
 
 def measure(bench: Bench) -> list[Row]:
-    with bench.scratch() as folder:
-        large = bench.size(256, 2)
-        many = bench.size(1000, 20)
-        return [
-            *_rows(bench, f"checkpoint of {large} MiB", one_file(folder / "large", large)),
-            *_rows(bench, f"checkpoint of {many:,} x 4 KiB", small_files(folder / "many", many)),
-        ]
+    folder = bench.scratch()
+    large = bench.size(256, 2)
+    many = bench.size(1000, 20)
+    return [
+        *_rows(bench, f"checkpoint of {large} MiB", one_file(folder / "large", large)),
+        *_rows(bench, f"checkpoint of {many:,} x 4 KiB", small_files(folder / "many", many)),
+    ]
 
 
 def one_file(folder: Path, size_mib: int) -> Path:
@@ -66,8 +66,8 @@ def _rows(bench: Bench, work: str, source: Path) -> list[Row]:
 
 
 def _report_s(bench: Bench, source: Path, way: str) -> float:
-    with bench.scratch() as storage:
-        return report_s(str(storage), source, way, storage / "told")
+    storage = bench.scratch()
+    return report_s(str(storage), source, way, storage / "told")
 
 
 def report_s(storage: str, source: Path, way: str, out: Path, **environ: str) -> float:
@@ -80,9 +80,9 @@ def report_s(storage: str, source: Path, way: str, out: Path, **environ: str) ->
 
 
 def _cp_s(bench: Bench, source: Path) -> float:
-    with bench.scratch() as folder:
-        began_s = time.monotonic()
-        subprocess.run(["cp", "-r", source, folder / "copy"], check=True)
-        seconds = time.monotonic() - began_s
-        os.sync()
+    folder = bench.scratch()
+    began_s = time.monotonic()
+    subprocess.run(["cp", "-r", source, folder / "copy"], check=True)
+    seconds = time.monotonic() - began_s
+    os.sync()
     return seconds

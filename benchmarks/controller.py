@@ -38,9 +38,9 @@ def measure(bench: Bench) -> list[Row]:
 
 def waiting(bench: Bench, alive: int, done: int, count: int) -> Any:
     """What `scripts/waiting.py` tells of an experiment with so many trials done before."""
-    with bench.scratch() as storage:
-        prepare(storage / "experiment", done=done, rows=1, more=alive)
-        return finish(script("waiting", storage / "experiment", alive, count)).told
+    storage = bench.scratch()
+    prepare(storage / "experiment", done=done, rows=1, more=alive)
+    return finish(script("waiting", storage / "experiment", alive, count)).told
 
 
 def _name(alive: int, done: int) -> str:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("holdfast", "msgpack", "uvloop", "pyarrow", "numpy", "torch", "tensorboardX")
+_NEW_FILES = 1000
 
 
-def facts() -> dict[str, Any]:
-    """As plain data; `load` is that of the last minute, when the measuring begins."""
+def facts(folder: Path) -> dict[str, Any]:
+    """As plain data, when the measuring begins; `load` is that of the minute before.
+
+    `new_file_us` is what it takes to make a file on the disk of `folder`, in microseconds: a disk
+    from which much was deleted a moment ago may need ten times as long, and so do trials.
+    """
     return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
+        "new_file_us": _new_file_us(folder),
     }
 
 
@@ -33,6 +42,15 @@ def cpu_model() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def _new_file_us(folder: Path) -> float:
+    target = folder / "new-files"
+    target.mkdir()
+    began_s = time.perf_counter()
+    for number in range(_NEW_FILES):
+        (target / str(number)).touch()
+    return 1e6 * (time.perf_counter() - began_s) / _NEW_FILES
 
 
 def _version(name: str) -> str | None:

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,9 @@ OURS, REFERENCE = "ours", "reference"
 # It takes half a minute for some.
 _RAYS_RUNS = 3
 # Where results go is said by each script; nothing that the caller's shell says may change it.
-_DROPPED = ("RAY_AIR_LOCAL_CACHE_DIR", "RAY_STORAGE", "HOLDFAST_DEBUG")
+_DROPPED = ("RAY_AIR_LOCAL_CACHE_DIR", "RAY_STORAGE", "HOLDFAST_DEBUG",
+            # Without .pyc files each process would compile all that it imports.
+            "PYTHONDONTWRITEBYTECODE")  # fmt: skip
 MIB = 1 << 20
 
 
@@ -50,19 +51,24 @@ class Bench:
     `root` is a directory on the disk to measure, removed when all is done.
     """
 
+    root: Path
     runs: int = 5
     quick: bool = False
     long: bool = False
     ray_python: str | None = None
-    root: Path
     say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
 
     def size(self, usual: int, quick: int) -> int:
         return quick if self.quick else usual
 
-    @contextmanager
-    def scratch(self) -> Iterator[Path]:
-XX
+    def scratch(self) -> Path:
+        """A new directory, which stays until all is done.
+
+        For a minute after an inode was deleted ext4 does not use it again and searches past it:
+        clean up between two runs, and in the second one each new file costs 10 times as much.
+        """
+        return Path(tempfile.mkdtemp(dir=self.root))
+
     def interleaved(
         self, contenders: Mapping[str, Callable[[], T]], *, warm: bool = False
     ) -> dict[str, list[T]]:

@@ -70,6 +70,6 @@ def _slopes(few: list[int], many: list[int], more: int) -> list[float]:
 
 
 def _rss(bench: Bench, count: int) -> int:
-    with bench.scratch() as storage:
-        rss: int = finish(script("memory", storage, count)).told["rss"]
+    storage = bench.scratch()
+    rss: int = finish(script("memory", storage, count)).told["rss"]
     return rss

@@ -50,11 +50,11 @@ def measure(bench: Bench) -> list[Row]:
 
 def _reports(bench: Bench, library: str, trials: int, count: int, python: str) -> float:
     """Per second, from when the first trial begins until the last one ends."""
-    with bench.scratch() as storage:
-        told = storage / "told"
-        told.mkdir()
-        finish(script("reports", library, storage, trials, count, told, python=python))
-        spans = [json.loads(path.read_text()) for path in _all(told, trials)]
+    storage = bench.scratch()
+    told = storage / "told"
+    told.mkdir()
+    finish(script("reports", library, storage, trials, count, told, python=python))
+    spans = [json.loads(path.read_text()) for path in _all(told, trials)]
     began_s = min(float(began) for began, _ in spans)
     ended_s = max(float(ended) for _, ended in spans)
     return trials * count / (ended_s - began_s)

@@ -23,15 +23,15 @@ _JOURNAL = "journal alone"
 
 def measure(bench: Bench) -> list[Row]:
     trials, rows, unfinished = bench.size(10_000, 60), 10, bench.size(20, 4)
-    with bench.scratch() as storage:
-        experiment = storage / "experiment"
-        prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
-        samples = bench.interleaved(
-            {
-                _JOURNAL: partial(_from_journal_s, experiment),
-                OURS: partial(_restore_s, experiment),
-            }
-        )
+    storage = bench.scratch()
+    experiment = storage / "experiment"
+    prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
+    samples = bench.interleaved(
+        {
+            _JOURNAL: partial(_from_journal_s, experiment),
+            OURS: partial(_restore_s, experiment),
+        }
+    )
     work = f"restore of {trials:,} trials with {trials * rows:,} rows to the first that runs"
     return [
         Row(work=work, unit="s", ours=samples[OURS], goal=_BOUND),

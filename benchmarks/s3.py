@@ -17,7 +17,8 @@ _NOT_WAITING = Goal(of="ratio", bound=1.5)
 
 
 def measure(bench: Bench) -> list[Row]:
-    with moto_server() as server, bench.scratch() as folder:
+    folder = bench.scratch()
+    with moto_server() as server:
         make_bucket(server, _BUCKET)
         large, many = bench.size(64, 1), bench.size(400, 10)
         sources = {
@@ -47,11 +48,11 @@ def _row(bench: Bench, server: S3Server, work: str, source: Path) -> Row:
 
 def _remote_s(bench: Bench, server: S3Server, source: Path) -> float:
     storage = server.uri(f"{_BUCKET}/{uuid4().hex}")
-    with bench.scratch() as local:
-        cache = {"RAY_AIR_LOCAL_CACHE_DIR": str(local)}
-        return report_s(storage, source, "copied", local / "told", **cache)
+    local = bench.scratch()
+    cache = {"RAY_AIR_LOCAL_CACHE_DIR": str(local)}
+    return report_s(storage, source, "copied", local / "told", **cache)
 
 
 def _local_s(bench: Bench, source: Path) -> float:
-    with bench.scratch() as storage:
-        return report_s(str(storage), source, "copied", storage / "told")
+    storage = bench.scratch()
+    return report_s(str(storage), source, "copied", storage / "told")

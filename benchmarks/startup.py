@@ -40,10 +40,10 @@ def measure(bench: Bench) -> list[Row]:
 
 def _one_trial(bench: Bench, library: str, python: str) -> tuple[float, float]:
     """Seconds to the first report, and to the end."""
-    with bench.scratch() as storage:
-        command = script("one_trial", library, storage, storage / "reported", python=python)
-        done = finish(command)
-        reported_s = float((storage / "reported").read_text())
+    storage = bench.scratch()
+    command = script("one_trial", library, storage, storage / "reported", python=python)
+    done = finish(command)
+    reported_s = float((storage / "reported").read_text())
     return reported_s - done.began_s, done.wall_s
 
 

@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,32 +47,34 @@ def main(arguments: Sequence[str]) -> None:
     Raises SystemExit, after all that, if a benchmark could not be run.
     """
     asked = _parser().parse_args(arguments)
-    bench = Bench(
-        runs=asked.runs or (1 if asked.quick else 5),
-        quick=asked.quick,
-        long=asked.long,
-        ray_python=os.environ.get("HOLDFAST_RAY_PYTHON") or None,
-        directory=asked.directory,
-    )
-    began_at, facts = datetime.now(UTC).isoformat(timespec="seconds"), machine.facts()
-    measured = _measure(bench, asked.only or list(BENCHMARKS))
-    print(_headline(facts, bench))
-    print()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=asked.directory) as root:
+        bench = Bench(
+            root=Path(root),
+            runs=asked.runs or (1 if asked.quick else 5),
+            quick=asked.quick,
+            long=asked.long,
+            ray_python=os.environ.get("HOLDFAST_RAY_PYTHON") or None,
+        )
+        facts = machine.facts(bench.root)
+        measured = _measure(bench, asked.only or list(BENCHMARKS))
+    print(f"{_headline(facts, bench)}\n")
     print(table([row for rows in measured.values() for row in rows]))
     if asked.json:
-        found = {
-            "at": began_at,
-            "machine": facts,
-            "versions": machine.versions(),
-            "runs": bench.runs,
-            "quick": bench.quick,
-            "benchmarks": {
-                name: [row.as_json() for row in rows] for name, rows in measured.items()
-            },
-        }
-        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+        asked.json.write_text(json.dumps(_as_json(facts, bench, measured), indent=1) + "\n")
     if any(row.note == FAILED for rows in measured.values() for row in rows):
         raise SystemExit(1)
+
+
+def _as_json(
+    facts: Mapping[str, Any], bench: Bench, measured: Mapping[str, list[Row]]
+) -> dict[str, Any]:
+    return {
+        "machine": facts,
+        "versions": machine.versions(),
+        "runs": bench.runs,
+        "quick": bench.quick,
+        "benchmarks": {name: [row.as_json() for row in rows] for name, rows in measured.items()},
+    }
 
 
 def _measure(bench: Bench, names: Sequence[str]) -> dict[str, list[Row]]:
@@ -90,6 +92,7 @@ def _measure(bench: Bench, names: Sequence[str]) -> dict[str, list[Row]]:
 def _headline(facts: Mapping[str, Any], bench: Bench) -> str:
     return (
         f"{facts['cpu']}, {facts['cores']} cores, {facts['kernel']}, Python {facts['python']}; "
+        f"load {facts['load']:.1f}, a new file {facts['new_file_us']:.0f} µs; "
         f"medians of {bench.runs}{' (quick: sizes too small to judge by)' if bench.quick else ''}"
     )
 
@@ -102,5 +105,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--long", action="store_true", help="5,100 trials for the flatness")
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each (5; 1 if quick)")
-    parser.add_argument("--directory", type=Path, help="on the disk to measure (the temporary)")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure, with 6 GB free")
     return parser

@@ -112,11 +112,11 @@ def _steady(work: str, samples: dict[str, list[_Pace]], goal: Goal | None) -> Ro
 
 
 def _ours(bench: Bench, count: int, module: str = "", **environ: str) -> _Pace:
-    with bench.scratch() as storage:
-        command = script("noop_trials", "holdfast", storage, count, *[module][: bool(module)])
-        told = finish(command, **environ).told
-        ends = _ends(storage / "noop")
-        written = _last_written(storage / "noop")
+    storage = bench.scratch()
+    command = script("noop_trials", "holdfast", storage, count, *[module][: bool(module)])
+    told = finish(command, **environ).told
+    ends = _ends(storage / "noop")
+    written = _last_written(storage / "noop")
     return _pace(ends, max(ends[-1], written), told["fit_s"])
 
 
@@ -141,8 +141,8 @@ def _bare(count: int, module: str = "") -> _Pace:
 def _ray(bench: Bench, python: str) -> float:
     """Trials per second, of a whole fit()."""
     count = bench.size(_RAYS_TRIALS, 4)
-    with bench.scratch() as storage:
-        told = finish(script("noop_trials", "ray", storage, count, python=python)).told
+    storage = bench.scratch()
+    told = finish(script("noop_trials", "ray", storage, count, python=python)).told
     fit_s: float = told["fit_s"]
     return count / fit_s
 

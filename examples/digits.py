@@ -92,7 +92,9 @@ def main() -> None:
     results = make_tuner(arguments.storage, arguments.name).fit()
     best = results.get_best_result()
     checkpoint = best.get_best_checkpoint("accuracy", "max")
-    assert checkpoint is not None
+    assert best.metrics
+    assert best.config
+    assert checkpoint
     with checkpoint.as_directory() as directory:
         epoch, model = pickle.loads(Path(directory, "model.pkl").read_bytes())
     _, _, _, _, test_x, test_y = load_split()

@@ -14,6 +14,7 @@ from holdfast.experiment.summary import StorageAge
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
+from holdfast.syncer.journal import JournalFull
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.lifecycle import Committed
 from holdfast.trial.trial import Trial, TrialSpec
@@ -150,19 +151,23 @@ class Archive:
     def on_keeper(self, message: Message) -> None:
         match message:
             case ["committed", str(trial_id), int(index)]:
-                self._waiting.pop((trial_id, index), None)
+                self._done_with(trial_id, index)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
-                if not self._waiting:
-                    self._idle.set()
-                if self._held and not self.has_backlog:
-                    self._held.popleft()()
             case ["published", int(sealed)]:
                 self._published = max(self._published, sealed)
                 self._published_at, self._trouble = self._publish_began, ""
             case ["trouble", str(text)]:
                 self._trouble = text
                 self._tell(f"storage: {text}")
+            case ["uncommitted", str(trial_id), int(index), str(text)]:
+                # No reason to wait for it: it lies here, and a restore asks for it again.
+                self._done_with(trial_id, index)
+                self._trouble = text
+                self._tell(
+                    f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
+                    f"The local copy stays"
+                )
             case ["failed", str(what), str(text)]:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
@@ -177,6 +182,14 @@ class Archive:
             case _:
                 raise ValueError(f"not a message of the keeper: {message!r:.100}")
 
+    def _done_with(self, trial_id: str, index: int) -> None:
+        """A checkpoint waits no more; whoever reported while too many waited is answered."""
+        self._waiting.pop((trial_id, index), None)
+        if not self._waiting:
+            self._idle.set()
+        if self._held and not self.has_backlog:
+            self._held.popleft()()
+
     def _publish_now(self) -> None:
         self.publish()
         self._timer = self._loop.call_later(self._sync_period_s, self._publish_now)
@@ -184,7 +197,11 @@ class Archive:
     def publish(self) -> None:
         """Seal what the journal holds and make it visible in storage, once it is durable here."""
         self._publish_began = time.time()
-        sealed = self._ledger.rotate()
+        try:
+            sealed = self._ledger.rotate()
+        except JournalFull as error:
+            self._tell(f"nothing new is published: {error}")
+            return
         self._ledger.when_durable(lambda: self._order_publication(sealed))
 
     def _order_publication(self, sealed: int) -> None:
@@ -199,6 +216,13 @@ class Archive:
         ends: list[asyncio.Future[Any]] = [idle, self._keeper.ended]
         await asyncio.wait(ends, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
+
+    async def abandon(self) -> None:
+        """End without a further word to storage: it belongs to somebody else."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._keeper.kill()
+        await self._keeper.close()
 
     async def close(self, deadline_s: float) -> list[str]:
         """Finish what waits; returns what is not in storage."""

@@ -55,8 +55,8 @@ def init(
     checked = validated(total, where="holdfast.init()")
     if checked.get("GPU", 0) % 1:
         raise InvalidConfig(
-            f"holdfast.init(): num_gpus must be a whole number, not {checked['GPU']!r}; a trial may "
-            f"ask for a part of one"
+            f"holdfast.init(): num_gpus must be a whole number, not {checked['GPU']!r}; a trial "
+            f"may ask for a part of one"
         )
     _given.append(
         Machinery(

@@ -49,6 +49,7 @@ from holdfast.trial.trial import Trial
 ENTRY = "holdfast.experiment.host:HOST"
 SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper:main"
+_FLUSH_AFTER_FAULT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +159,8 @@ class Run:
         self._task = asyncio.current_task()
         plan = self.plan
         # The user's code first: when it raises, nothing has to be ended yet.
+        job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         callbacks = self._open_callbacks()
-        job = b"" if not plan.job.capture else dumps(plan.job, "the trainable")
         launcher = plan.launcher or LocalLauncher(
             environ=self._environ(), inherited_fds=[plan.lock.fileno()]
         )
@@ -169,6 +170,7 @@ class Run:
         except BaseException:
             loading.cancel()
             await launcher.close()
+            callbacks.close(plan.settings.callback_deadline_s)
             raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
         ledger_fault: BaseException | None = None
@@ -389,20 +391,27 @@ class Run:
     ) -> None:
         """End every process, then flush; each step has a deadline."""
         settings = self.plan.settings
+        # After a fault everything is on this disk, and a restore goes on with what waits.
+        flush_s = settings.flush_deadline_s
+        flush_s = flush_s if controller.fault is None else min(flush_s, _FLUSH_AFTER_FAULT_S)
         controller.close()
         await launcher.close()
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
         archive = controller.archive
+        if archive is not None and controller.is_usurped:
+            await archive.abandon()
+            archive = None
         if archive is not None:
-            await archive.drain(settings.flush_deadline_s)
+            flush_by = loop.time() + flush_s
+            await archive.drain(flush_s)
             # What the last commits superseded is removed once that is on the disk.
             await ledger.sync()
-        told = await ledger.finish(settings.flush_deadline_s)
+        told = await ledger.finish(flush_s)
         if archive is not None:
             if self.plan.remote is not None:
                 archive.publish()
-            self.unsaved = await archive.close(settings.flush_deadline_s)
+            self.unsaved = await archive.close(max(1.0, flush_by - loop.time()))
         ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
         for text in (told, unheard):

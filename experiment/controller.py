@@ -103,13 +103,14 @@ class Controller:
         self._budget: asyncio.TimerHandle | None = None
         self._inherited: dict[str, int] = {}
         self.fault: BaseException | None = None
+        self.is_usurped = False
         self.outcome: Finish | None = None
         self.finished = asyncio.Event()
 
     # -- events in ----------------------------------------------------------------------------
 
     def post(self, event: Event) -> None:
-        """Take in a fact, now; what it leads to in the same turn is dealt with before this returns.
+        """Take in a fact, now; what it leads to in this turn is dealt with before it returns.
 
         Gathering the facts of all sockets in one later callback was tried: it saves a write where
         many workers report in one moment, and costs each lock-step report 15% of its rate.
@@ -348,7 +349,8 @@ class Controller:
         self.post(EndOrdered(reason="interrupt", message="interrupted"))
 
     def usurped(self, text: str) -> None:
-        """Another incarnation owns the experiment: write nothing more."""
+        """Another incarnation owns the experiment: write nothing more there."""
+        self.is_usurped = True
         self._fail(TuneError(text))
 
     def forsaken(self, text: str) -> None:

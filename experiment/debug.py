@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 from holdfast.experiment.host import TrialHost
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from holdfast.experiment.conduct import Run
 
 _REFRESH_S = 0.25
+_HEARD_S = 5.0
 
 
 class InlineLauncher:
     """A launcher whose workers are turns of the calling thread."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[InlineWorker, socket.socket]] = queue.SimpleQueue()
 
     async def open(self, entry: str, payload: bytes) -> str:
         return "debug mode: trials run one at a time in this process"
@@ -34,7 +36,7 @@ class InlineLauncher:
     def launch(self, name: str, listener: Listener) -> InlineWorker:
         ours, theirs = socket.socketpair()
         worker = InlineWorker(name, ours, listener)
-        self._waiting.put(theirs)
+        self._waiting.put((worker, theirs))
         return worker
 
     async def close(self) -> None:
@@ -43,7 +45,7 @@ class InlineLauncher:
     def work(self, run: Run) -> bool:
         """Run the next trial, here, or wait a moment for one; whether the experiment has ended."""
         try:
-            sock = self._waiting.get(timeout=_REFRESH_S)
+            worker, sock = self._waiting.get(timeout=_REFRESH_S)
         except queue.Empty:
             return run.wait(0)
         host = TrialHost()
@@ -51,6 +53,11 @@ class InlineLauncher:
         channel = Channel(sock)
         try:
             host.run(channel)
+        except KeyboardInterrupt:
+            # First the order to stop, then the end of the trial: it did not fail.
+            run.interrupt()
+            worker.told_to_stop.wait(_HEARD_S)
+            raise
         finally:
             channel.close()
         return run.wait(0)
@@ -62,6 +69,7 @@ class InlineWorker:
     def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
         self.name = name
         self.pid = 0
+        self.told_to_stop = threading.Event()
         self._listener = listener
         self._link = Link(sock, listener.on_message, self._on_closed)
 
@@ -70,6 +78,7 @@ class InlineWorker:
 
     def signal(self, signum: int) -> None:
         """Nobody can interrupt the thread but the user; the next `report()` tells it to stop."""
+        self.told_to_stop.set()
 
     def _on_closed(self, reason: str) -> None:
         self._listener.on_exit(reason or "ended")

@@ -117,6 +117,7 @@ def _plan(
 ) -> Plan:
     resources = wrap.resources_of(request.trainable)
     _check_resources(resources, machinery)
+    debug = machinery.debug or settings.debug
     policy = _policy(request)
     if request.resume is None:
         fresh = check_free(place)
@@ -126,7 +127,7 @@ def _plan(
         )
         machine = Machine(policy)
         begins = (segments(place.layout.journal) or [-1])[-1] + 1
-        write_tuner_file(place.layout.tuner, request.objects())
+        write_tuner_file(place.layout.tuner, request.objects(travels=not debug))
     else:
         bring(place)
         recovered = recover(place.layout, policy)
@@ -142,7 +143,6 @@ def _plan(
             finished=request.resume.finished,
             boot_id=boot_id(),
         )
-    debug = machinery.debug or settings.debug
     proposer = Proposer(
         spec,
         request.param_space,

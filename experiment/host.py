@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import inspect
 import os
 import pickle
@@ -16,12 +15,14 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from numbers import Number
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from holdfast.experiment import session as sessions
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.main_module import adopt
 from holdfast.experiment.metrics import sendable
+from holdfast.experiment.outlet import Outlet
 from holdfast.experiment.pickling import users_config
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
@@ -42,7 +43,9 @@ class TrialHost:
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
 
-        self.take(cloudpickle.loads(payload))
+        job = cloudpickle.loads(payload)
+        adopt(job.trainable, job.param_space)
+        self.take(job)
 
     def take(self, job: Job) -> None:
         self._job = job
@@ -289,56 +292,6 @@ def _set_environment(assignment: Assignment) -> None:
     threads.widen_loaded_pools(threads.release_limits(os.environ, cpus))
     if assignment.sets_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
-
-
-class Outlet:
-    """Where the trial's stdout and stderr go: its files, and line by line to the controller."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def open(self) -> None:
-        job, directory = self._session.job, self._session.trial_dir
-        for fd, name in enumerate(job.log_names, start=1):
-            file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            os.dup2(file, fd)
-            os.close(file)
-        # A crash in native code leaves its stack there.
-        faulthandler.enable(2)
-        if job.echo:
-            for name in ("stdout", "stderr"):
-                stream = getattr(sys, f"__{name}__")
-                setattr(sys, name, Echo(stream, name, self._session.send_log))
-
-    def flush(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-
-class Echo:
-    """A text stream that writes to a file and hands each whole line on."""
-
-    def __init__(self, file: TextIO, name: str, hand_on: Callable[[str, str], None]) -> None:
-        self._file = file
-        self._name = name
-        self._hand_on = hand_on
-        self._line = ""
-
-    def write(self, text: str) -> int:
-        self._file.write(text)
-        if "\n" in text:
-            self._file.flush()
-        self._line += text
-        *lines, self._line = self._line.split("\n")
-        for line in lines:
-            self._hand_on(self._name, line)
-        return len(text)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 @contextmanager

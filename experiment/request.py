@@ -60,6 +60,13 @@ class Request:
                 f"{' of an empty search space' if not self.param_space else ''}: give "
                 f"TuneConfig(time_budget_s=...) or a Stopper with stop_all()"
             )
+        kept = self.run.checkpoint_config
+        by_steps = kept.checkpoint_frequency or kept.checkpoint_at_end
+        if by_steps and not isinstance(self.trainable, type):
+            raise InvalidConfig(
+                "checkpoint_frequency and checkpoint_at_end are for a Trainable class; a function "
+                "makes its own checkpoints: tune.report(metrics, checkpoint=...)"
+            )
         log = self.run.log_to_file
         for name in () if isinstance(log, bool) else (log,) if isinstance(log, str) else log:
             _check_log_name(name)
@@ -76,16 +83,18 @@ class Request:
             "log_to_file": list(log) if isinstance(log, tuple) else log,
         }
 
-    def objects(self) -> dict[str, bytes]:
+    def objects(self, *, travels: bool) -> dict[str, bytes]:
         """The user's objects for tuner.pkl. What cannot be pickled there is left out.
 
-        Raises NotPicklable for the trainable and the space, which no worker could get either.
+        Raises NotPicklable for the trainable and the space where they have to travel to workers.
         """
-        fields = {
-            "trainable": dumps(self.trainable, "the trainable"),
-            "param_space": dumps(dict(self.param_space), "param_space"),
-        }
+        fields = {}
+        if travels:
+            fields["trainable"] = dumps(self.trainable, "the trainable")
+            fields["param_space"] = dumps(dict(self.param_space), "param_space")
         others = {
+            "trainable": self.trainable,
+            "param_space": dict(self.param_space),
             "stop": self.stopper,
             "callbacks": self.run.callbacks,
             "progress_reporter": self.run.progress_reporter,
@@ -95,7 +104,7 @@ class Request:
             "trial_dirname_creator": self.tune.trial_dirname_creator,
         }
         for name, value in others.items():
-            if value is not None:
+            if value is not None and name not in fields:
                 try:
                     fields[name] = dumps(value, name)
                 except NotPicklable:

@@ -21,7 +21,7 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 
 # The files hold lines whole; a terminal is not helped by longer ones.
-_LONGEST_LINE = 10_000
+LONGEST_LINE = 10_000
 
 
 _CONTINUE = ["reply", Verdict.CONTINUE.value]
@@ -61,8 +61,14 @@ class Session:
         self.iteration = assignment.iteration
         self.stopping = False
         self._transport = transport
+        self._pid = os.getpid()
         self._next_checkpoint = assignment.next_checkpoint
         self._clock = _Clock(time.perf_counter(), assignment.time_total_s)
+
+    @property
+    def is_here(self) -> bool:
+        """False in a child that user code forked: the connection is its parent's."""
+        return os.getpid() == self._pid
 
     @property
     def trial_dir(self) -> Path:
@@ -129,7 +135,8 @@ class Session:
 
     def send_log(self, stream: str, line: str) -> None:
         """Show the controller a line that user code printed."""
-        self._transport.send(["log", stream, sendable(line[:_LONGEST_LINE])])
+        if self.is_here:
+            self._transport.send(["log", stream, sendable(line[:LONGEST_LINE])])
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""
@@ -186,6 +193,11 @@ def current(caller: str) -> Session:
         raise NotInTrial(
             f"{caller} works only inside a trial, in the function or class given to "
             f"Tuner(...) and called by fit()"
+        )
+    if not _current[0].is_here:
+        raise NotInTrial(
+            f"{caller} works only in the trial's own process, not in one that it started: send "
+            f"it the values, for instance through a multiprocessing.Queue"
         )
     return _current[0]
 

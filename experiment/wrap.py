@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from holdfast.experiment.trainable import Trainable
@@ -103,23 +104,26 @@ def with_resources(
     trainable: Any,
     resources: Mapping[str, float]
     | PlacementGroupFactory
-    | Callable[[dict[str, Any]], PlacementGroupFactory],
+    | Callable[[dict[str, Any]], Mapping[str, float] | PlacementGroupFactory],
 ) -> Any:
     """`trainable` asking for `resources` in each trial, or for what a function of its config says.
 
     Raises InvalidConfig for negative or unknown amounts.
     """
-    check_trainable(trainable)
+    if isinstance(trainable, type) or not callable(trainable):
+        check_trainable(trainable)
     if not callable(resources) or isinstance(resources, PlacementGroupFactory):
         resources = request(resources)
     if isinstance(trainable, type):
         return type(trainable.__name__, (trainable,), {_RESOURCES: staticmethod_or(resources)})
 
     @functools.wraps(trainable, updated=())
-    def bound(config: dict[str, Any]) -> Any:
-        return trainable(config)
+    def bound(config: dict[str, Any], **kwargs: Any) -> Any:
+        return trainable(config, **kwargs)
 
     del bound.__wrapped__
+    with suppress(ValueError):  # a builtin has none
+        bound.__signature__ = inspect.signature(trainable)  # type: ignore[attr-defined]
     setattr(bound, _RESOURCES, resources)
     return bound
 

@@ -17,7 +17,10 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 
 class Worker(Protocol):
-    """The controller's handle of one worker actor."""
+    """The controller's handle of one worker actor.
+
+    `pid` is 0 until it is told, which may be a moment after the worker's first message.
+    """
 
     name: str
     pid: int

@@ -12,6 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +159,7 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self._unsynced = False
         self._sealed: list[int] = []
+        self._number, self._fd, self._size = -1, -1, 0
         known = segments(directory)
         sound = self._seal(known)
         if sound and not fresh:
@@ -184,7 +186,8 @@ class Journal:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError as error:
-            os.ftruncate(self._fd, self._size)
+            with suppress(OSError):  # what is torn there then is cut off when it is next opened
+                os.ftruncate(self._fd, self._size)
             raise JournalFull(
                 "append to the journal",
                 str(self.directory / segment_name(self._number)),
@@ -217,13 +220,29 @@ class Journal:
     def rotate(self) -> int:
         """Seal the segment, begin the next one and return the sealed one's number.
 
-        Waits for no disk: the sealed segment is durable after the next `sync`.
+        Waits for no disk: the sealed segment is durable after the next `sync`. Raises
+        JournalFull where there is no room for another; then the segment is not sealed.
         """
-        number = self._number
-        self._sealed.append(self._fd)
-        self._create(number + 1)
+        number, sealed = self._number, self._fd
+        try:
+            self._create(number + 1)
+        except OSError as error:
+            path = self.directory / segment_name(number + 1)
+            self._give_up(path, number, sealed)
+            raise JournalFull(
+                "begin a segment of the journal", str(path), error.strerror or str(error)
+            ) from error
+        self._sealed.append(sealed)
         self._unsynced = True
         return number
+
+    def _give_up(self, path: Path, number: int, fd: int) -> None:
+        """Go on in segment `number`, whose descriptor is `fd`: the next could not be begun."""
+        if self._fd != fd:
+            os.close(self._fd)
+            path.unlink(missing_ok=True)
+        self._number, self._fd = number, fd
+        self._size = os.fstat(fd).st_size
 
     def close(self) -> None:
         self.sync()

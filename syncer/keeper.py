@@ -5,8 +5,10 @@ It is told what to do over a connection and answers when it is done:
     told:     ["open", pickled Orders]  ["commit", trial, index, folder]
               ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
               ["publish", sealed, begins]  ["close", deadline_s]
-    answers:  ["opened", epoch]  ["committed", trial, index]  ["trouble", text]  ["published", sealed]
-              ["fetched", ticket, error]  ["refused", text]  ["closed", [text, ...]]
+    answers:  ["opened", epoch]  ["committed", trial, index]  ["published", sealed]
+              ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
+              ["uncommitted", trial, index, text]  ["failed", what, text]
+              ["closed", [text, ...]]
 
 A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
 where storage is elsewhere, confirmed by it. `publish` makes a consistent set visible there: sealed
@@ -24,13 +26,15 @@ import threading
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.syncer import manifest
 from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (
     AlreadyStored,
+    ManifestMismatch,
     NotStored,
     StorageError,
     StorageUnavailable,
@@ -39,6 +43,8 @@ from holdfast.syncer.journal import segment_name
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
 from holdfast.syncer.tree import MANIFEST_NAME
+
+T = TypeVar("T")
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
@@ -94,6 +100,8 @@ class Keeper:
         self._slots = asyncio.Semaphore(orders.parallel)
         self._progress = _Progress()
         self._epoch = orders.epoch
+        self._owned_at = -_OWNED_S
+        self._published: dict[str, tuple[int, int]] = {}
         self.unfinished: dict[str, str] = {}
 
     @property
@@ -102,9 +110,21 @@ class Keeper:
 
     async def open(self) -> str:
         """Claim the next epoch in storage, and return it: the newest incarnation owns it."""
-        if self._store is not None and not self._epoch:
-            await self._retried("claim the storage", self._claim)
+        if self._store is not None:
+            if not self._epoch:
+                await self._retried("claim the storage", self._claim)
+            await self._retried("read the head", self._look_at_head)
         return self._epoch
+
+    async def _look_at_head(self) -> None:
+        """What an earlier incarnation has published need not travel again."""
+        assert self._store is not None
+        try:
+            head = json.loads(await self._store.read(self._orders.head))
+        except (NotStored, ValueError):
+            return
+        if head.get("experiment_id") == self._orders.experiment_id:
+            self._published = {s["name"]: (s["size"], s["crc32"]) for s in head["segments"]}
 
     async def _claim(self) -> None:
         assert self._store is not None
@@ -120,13 +140,25 @@ class Keeper:
                 "claim", self.where, "another restore of this experiment was a moment faster"
             ) from error
 
+    async def _own(self, *, at_once: bool = False) -> None:
+        """Raise Usurped if a newer incarnation has claimed the storage; looks once a second."""
+        now = asyncio.get_running_loop().time()
+        if self._store is None or (now - self._owned_at < _OWNED_S and not at_once):
+            return
+        newest = max((entry.key for entry in await self._store.list(_EPOCHS)), default="")
+        if newest > self._epoch:
+            raise Usurped("write", self.where, "a newer restore of this experiment has taken over")
+        self._owned_at = now
+
     async def commit(self, trial_id: str, index: int, folder: str) -> None:
         """Make a staged checkpoint durable here, complete there, and say so."""
         directory = self._orders.root / folder
         if not directory.exists():
             self._tell(["trouble", f"{directory} is gone: it cannot be committed"])
             return
-        written = await asyncio.to_thread(manifest.write, directory)
+        written = await self._retried(
+            f"commit {folder}", lambda: asyncio.to_thread(manifest.write, directory)
+        )
         if self._store is not None:
             await self._retried(f"upload {folder}", lambda: self._upload(folder, written))
         self._tell(["committed", trial_id, index])
@@ -136,6 +168,7 @@ class Keeper:
         store = self._store
         assert store is not None
         marker = f"{folder}/{MANIFEST_NAME}"
+        await self._own()
         present = {entry.key for entry in await store.list(folder)}
         if marker in present:
             if await store.read(marker) == written.to_bytes():
@@ -150,6 +183,7 @@ class Keeper:
     async def _put(self, key: str) -> None:
         assert self._store is not None
         async with self._slots:
+            await self._own()
             await self._store.put(key, self._orders.root / key)
 
     def doom(self, folders: list[str]) -> None:
@@ -159,17 +193,25 @@ class Keeper:
 
     async def discard(self, folders: list[str]) -> None:
         """Remove superseded checkpoints; one that is gone already is fine."""
+        await asyncio.to_thread(self._remove_local, folders)
+
+    def _remove_local(self, folders: list[str]) -> None:
         for folder in folders:
-            await asyncio.to_thread(remove_tree, self._orders.root / folder)
+            remove_tree(self._orders.root / folder)
 
     async def fetch(self, folder: str) -> None:
         """Bring a checkpoint from storage to the local tree, whole.
 
-        Raises StorageError.
+        Raises NotStored or ManifestMismatch where it is lost, another StorageError where storage
+        does not give it.
         """
-        store = self._store
-        if store is None:
+        if self._store is None:
             raise NotStored("fetch", folder, "there is no other storage to fetch it from")
+        await self._retried(f"fetch {folder}", lambda: self._fetch(folder))
+
+    async def _fetch(self, folder: str) -> None:
+        store = self._store
+        assert store is not None
         target = self._orders.root / folder
         partial = target.with_name(f".fetch-{target.name}")
         await asyncio.to_thread(remove_tree, partial)
@@ -202,21 +244,29 @@ class Keeper:
                 await self._publish_segment(number)
         await self._publish_files()
         await self._retried("publish the head", lambda: self._publish_head(begins, sealed))
-        for folder in doomed:
-            await self._retried(f"remove {folder}", lambda gone=folder: self._remove(gone))  # type: ignore[misc]
+        for above in sorted({folder.rpartition("/")[0] for folder in doomed}):
+            gone = {folder for folder in doomed if folder.startswith(f"{above}/")}
+            await self._retried(f"remove from {above}", partial(self._remove, above, gone))
         self._tell(["published", sealed])
 
     async def _publish_segment(self, number: int) -> None:
         assert self._store is not None
         key = f"{self._orders.journal}/{segment_name(number)}"
         data = await asyncio.to_thread((self._orders.root / key).read_bytes)
-        store = self._store
-        await self._retried(f"upload {key}", lambda: store.put(key, data))
-        self._progress.segments[number] = {
-            "name": segment_name(number),
-            "size": len(data),
-            "crc32": zlib.crc32(data),
-        }
+        name, size, crc32 = segment_name(number), len(data), zlib.crc32(data)
+        if self._published.get(name) != (size, crc32):
+            await self._retried(f"upload {key}", lambda: self._put_segment(key, data))
+        self._progress.segments[number] = {"name": name, "size": size, "crc32": crc32}
+
+    async def _put_segment(self, key: str, data: bytes) -> None:
+        """Never over one that a newer incarnation has put there: it may be named by its head."""
+        assert self._store is not None
+        await self._own()
+        try:
+            await self._store.put(key, data, create_only=True)
+        except AlreadyStored:
+            await self._own(at_once=True)
+            await self._store.put(key, data)
 
     async def _publish_files(self) -> None:
         found = await asyncio.to_thread(self._changed_files)
@@ -253,11 +303,7 @@ class Keeper:
     async def _publish_head(self, begins: int, sealed: int) -> None:
         store, orders = self._store, self._orders
         assert store is not None
-        newest = max((entry.key for entry in await store.list(_EPOCHS)), default="")
-        if newest > self._epoch:
-            raise Usurped(
-                "publish", self.where, "a newer restore of this experiment has taken it over"
-            )
+        await self._own(at_once=True)
         head = {
             "format": 1,
             "experiment_id": orders.experiment_id,
@@ -266,41 +312,58 @@ class Keeper:
         }
         await store.put(orders.head, json.dumps(head, indent=1).encode())
 
-    async def _remove(self, folder: str) -> None:
-        """The manifest goes first, so that no reader takes the rest for a checkpoint."""
+    async def _remove(self, above: str, folders: set[str]) -> None:
+        """The manifests go first, so that no reader takes the rest for checkpoints.
+
+        One listing serves all folders of a trial: a restore asks for every one that ever was.
+        """
         assert self._store is not None
-        keys = [entry.key for entry in await self._store.list(folder)]
-        marker = f"{folder}/{MANIFEST_NAME}"
-        if marker in keys:
-            await self._store.delete([marker])
-        await self._store.delete([key for key in keys if key != marker])
+        start = len(above) + 1
+        found = [
+            entry.key
+            for entry in await self._store.list(above)
+            if entry.key[: entry.key.find("/", start)] in folders
+        ]
+        markers = [key for key in found if key.endswith(f"/{MANIFEST_NAME}")]
+        if markers:
+            await self._store.delete(markers)
+        rest = [key for key in found if key not in markers]
+        if rest:
+            await self._store.delete(rest)
 
     async def close(self) -> None:
         if self._store is not None:
             await self._store.close()
 
-    async def _retried(self, what: str, attempt: Callable[[], Awaitable[object]]) -> None:
-        """Try until it works, waiting longer each time; give up after `timeout_s`."""
-        wait = _FIRST_WAIT_S
-        self.unfinished[what] = "not tried yet"
-        async with asyncio.timeout(self._orders.timeout_s):
-            while not await self._tried(what, attempt):
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-                wait = min(2 * wait, _LONGEST_WAIT_S)
-        del self.unfinished[what]
+    async def _retried(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works, waiting longer each time; give up after `timeout_s`.
 
-    async def _tried(self, what: str, attempt: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it worked; what may work later is told once, anything else is raised."""
-        first = self.unfinished[what] == "not tried yet"
+        What may work later is told once, anything else is raised. Raises StorageError.
+        """
+        wait = _FIRST_WAIT_S
+        self.unfinished[what] = "not done yet"
         try:
-            await attempt()
-        except* StorageUnavailable as failures:
-            self.unfinished[what] = str(_innermost(failures))
-        else:
-            return True
-        if first:
-            self._tell(["trouble", f"{self.unfinished[what]}; it is tried again"])
-        return False
+            async with asyncio.timeout(self._orders.timeout_s):
+                while True:
+                    try:
+                        return await attempt()
+                    except (StorageError, BaseExceptionGroup) as error:
+                        self._note_failure(what, _innermost(error), is_first=wait == _FIRST_WAIT_S)
+                    await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                    wait = min(2 * wait, _LONGEST_WAIT_S)
+        except TimeoutError as error:
+            cause = f"no success within {self._orders.timeout_s:g} s: {self.unfinished[what]}"
+            raise StorageUnavailable(what, self.where, cause) from error
+        finally:
+            del self.unfinished[what]
+
+    def _note_failure(self, what: str, error: BaseException, *, is_first: bool) -> None:
+        """Raises the error if trying again is useless."""
+        if not isinstance(error, StorageUnavailable):
+            raise error
+        self.unfinished[what] = str(error)
+        if is_first:
+            self._tell(["trouble", f"{error}; it is tried again"])
 
 
 class Usurped(StorageError):
@@ -308,6 +371,7 @@ class Usurped(StorageError):
 
 
 _EPOCHS = ".epochs"
+_OWNED_S = 1.0
 
 
 def _epoch_key(epoch: int) -> str:
@@ -341,6 +405,7 @@ class KeeperProcess:
         self._orders = orders
         self._keeper: Keeper | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[asyncio.Task[None], str] = {}
         self._failed: list[str] = []
 
     async def serve(self) -> None:
@@ -370,7 +435,12 @@ class KeeperProcess:
                 self._begin(pickle.loads(orders))
             case ["commit", str(trial_id), int(index), str(folder)]:
                 keeper = self._opened()
-                self._in_lane(trial_id, folder, lambda: keeper.commit(trial_id, index, folder))
+                self._in_lane(
+                    trial_id,
+                    folder,
+                    lambda: keeper.commit(trial_id, index, folder),
+                    on_failure=lambda text: ["uncommitted", trial_id, index, text],
+                )
             case ["discard", str(trial_id), list(folders)]:
                 keeper = self._opened()
                 # Before the lane is free: a publication that was ordered later counts on it.
@@ -397,32 +467,48 @@ class KeeperProcess:
     async def _open(self) -> None:
         try:
             epoch = await self._opened().open()
-        except (StorageError, OSError, TimeoutError) as error:
+        except (StorageError, OSError, BaseExceptionGroup) as error:
             # Without it nothing can be kept there: said at once rather than waited for.
-            self._wire.send(["refused", str(error)])
+            self._wire.send(["refused", str(_innermost(error))])
         else:
             self._wire.send(["opened", epoch])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
             await self._opened().fetch(folder)
+        except (NotStored, ManifestMismatch) as error:
+            self._wire.send(["fetched", ticket, str(error)])
         except (StorageError, OSError, BaseExceptionGroup) as error:
-            self._wire.send(["fetched", ticket, str(_innermost(error))])
+            # It may well be there: going on without it would run epochs again for nothing.
+            self._wire.send(["refused", str(_innermost(error))])
         else:
             self._wire.send(["fetched", ticket, ""])
 
-    def _in_lane(self, lane: str, what: str, work: Callable[[], Awaitable[None]]) -> None:
+    def _in_lane(
+        self,
+        lane: str,
+        what: str,
+        work: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], list[Any]] | None = None,
+    ) -> None:
+        tell = on_failure or (lambda text: ["failed", what, text])
         before = self._lanes.get(lane) or self._lanes.get("open")
-        task = asyncio.get_running_loop().create_task(self._after(before, what, work))
+        task = asyncio.get_running_loop().create_task(self._after(before, what, work, tell))
         self._lanes[lane] = task
+        self._under_way[task] = what
         task.add_done_callback(lambda done: self._leave_lane(lane, done))
 
     def _leave_lane(self, lane: str, done: asyncio.Task[None]) -> None:
+        self._under_way.pop(done)
         if self._lanes.get(lane) is done:
             del self._lanes[lane]
 
     async def _after(
-        self, before: asyncio.Task[None] | None, what: str, work: Callable[[], Awaitable[None]]
+        self,
+        before: asyncio.Task[None] | None,
+        what: str,
+        work: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], list[Any]],
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
@@ -430,9 +516,9 @@ class KeeperProcess:
             await work()
         except Usurped as error:
             self._wire.send(["refused", str(error)])
-        except (StorageError, OSError, TimeoutError, BaseExceptionGroup) as error:
+        except (StorageError, OSError, BaseExceptionGroup) as error:
             self._failed.append(f"{what}: {_innermost(error)}")
-            self._wire.send(["failed", what, str(_innermost(error))])
+            self._wire.send(on_failure(str(_innermost(error))))
 
     async def _close(self, deadline_s: float) -> None:
         """Finish what is under way; at the deadline, say what is not done."""
@@ -441,13 +527,25 @@ class KeeperProcess:
             _, late = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
             deadline_s -= asyncio.get_running_loop().time() - begun
             if late:
-                for task in late:
-                    task.cancel()
-                self._failed += [f"{k}: {v}" for k, v in self._opened().unfinished.items()]
+                self._failed += self._late()
                 break
+        # Told before anything else is closed, which might take its time as well.
+        self._wire.send(["closed", self._failed])
+        for task in list(self._under_way):
+            task.cancel()
         if self._keeper is not None:
             await self._keeper.close()
-        self._wire.send(["closed", self._failed])
+
+    def _late(self) -> list[str]:
+        """What is not done, with the reason where there is one."""
+        reasons = self._opened().unfinished
+        told = [f"{what}: {reason}" for what, reason in reasons.items()]
+        waiting = [
+            f"{what}: not begun yet"
+            for what in dict.fromkeys(self._under_way.values())
+            if not any(what in known for known in reasons) and what != "publish the records"
+        ]
+        return told + waiting
 
 
 def main(wire: Wire, orders: Orders | None = None) -> None:

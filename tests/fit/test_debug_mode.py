@@ -35,11 +35,8 @@ def test_trials_run_in_the_calling_thread_one_after_the_other(fit: Any, capsys: 
         lock.release()
 
     before = os.getcwd()
-    # A lock cannot be pickled: the closure is what it is, here and now.
-    globals_of_trial = {"train": train}
-    results = fit(
-        lambda config: globals_of_trial["train"](config), {"n": tune.grid_search([1, 2, 3])}
-    )
+    # No lock can be pickled, but nothing has to travel here.
+    results = fit(train, {"n": tune.grid_search([1, 2, 3])})
     assert [result.metrics["pid_here"] for result in results] == [os.getpid()] * 3
     assert threads == [threading.current_thread().name] * 3
     assert [result.metrics["cwd"] for result in results] == [result.path for result in results]

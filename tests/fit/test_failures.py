@@ -1,4 +1,4 @@
-"""What goes wrong inside a trial: tried again, told with its facts, and never the others' fault."""
+"""What goes wrong inside a trial: tried again, told with its facts, no harm to the others."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class Stubborn(Exception):
 
 def die(config: dict[str, Any]) -> None:
     print("about to die")
-    match config["how"]:
+    how: str = config["how"]
+    match how:
         case "raises":
             raise ValueError("plain")
         case "unpicklable":
@@ -146,6 +147,8 @@ def die(config: dict[str, Any]) -> None:
             sys.exit()
         case "nothing":
             return
+        case _:
+            tune.report({"a": 0})
     tune.report({"a": 1})
 
 
@@ -293,7 +296,7 @@ def test_a_value_in_the_search_space_that_cannot_be_pickled_is_named(fit: Any) -
     def train(config: dict[str, Any]) -> None:
         tune.report({"a": 1})
 
-    with pytest.raises(TuneError, match="guard.*lock"):
+    with pytest.raises(TuneError, match=r"param_space\['guard'\] is a lock"):
         fit(train, {"guard": threading.Lock()})
 
 
@@ -315,9 +318,6 @@ def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> N
         def __reduce__(self) -> Any:
             return (int, ("no number",))
 
-    try:
-        results = fit(train, {"x": tune.sample_from(lambda: Treacherous())})
-    except TuneError as error:
-        assert "no number" in str(error)
-    else:
-        assert "no number" in results.errors[0].failure.message
+    results = fit(train, {"x": tune.sample_from(lambda: Treacherous())})
+    (error,) = results.errors
+    assert "no number" in error.failure.message

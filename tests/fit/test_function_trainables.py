@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import re
 import socket
@@ -163,6 +164,24 @@ def test_a_returned_object_is_no_error_and_the_log_says_that_it_is_not_kept(fit:
 # -- bad input --------------------------------------------------------------------------------
 
 
+NAMED = {
+    "no dict": "not list",
+    "object": "'model/weights'",
+    "key": "'fine'",
+    "huge": "'count'",
+    "data": "'image' is an array of 1,001,000 values",
+    "text": "'file'",
+    "no checkpoint": "not str",
+    "missing directory": "/nowhere/at/all",
+}
+
+
+def report_from_child() -> None:
+    print("a child may print")
+    with pytest.raises(TuneError, match="own process"):
+        tune.report({"from": "child"})
+
+
 def report_badly(config: dict[str, Any]) -> None:
     case = config["case"]
     if case == "no dict":
@@ -173,6 +192,15 @@ def report_badly(config: dict[str, Any]) -> None:
         tune.report({"fine": {1: 2}})
     elif case == "huge":
         tune.report({"count": 2**64})
+    elif case == "data":
+        tune.report({"image": np.zeros((1001, 1000))})
+    elif case == "text":
+        tune.report({"file": "name in another code \udc80"})
+    elif case == "from a child":
+        child = multiprocessing.get_context("fork").Process(target=report_from_child)
+        child.start()
+        child.join()
+        tune.report({"exitcode": child.exitcode})
     elif case == "no checkpoint":
         tune.report({"a": 1}, checkpoint="/tmp")  # type: ignore[arg-type]
     elif case == "missing directory":
@@ -185,22 +213,12 @@ def report_badly(config: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def reported_badly(shared_fit: Any) -> dict[str, tune.Result]:
-    cases = ["no dict", "object", "key", "huge", "no checkpoint", "missing directory", "caught"]
+    cases = [*NAMED, "from a child", "caught"]
     results = shared_fit(report_badly, {"case": tune.grid_search(cases)})
     return {result.config["case"]: result for result in results}
 
 
-@pytest.mark.parametrize(
-    ("case", "named"),
-    [
-        ("no dict", "not list"),
-        ("object", "'model/weights'"),
-        ("key", "'fine'"),
-        ("huge", "'count'"),
-        ("no checkpoint", "not str"),
-        ("missing directory", "/nowhere/at/all"),
-    ],
-)
+@pytest.mark.parametrize(("case", "named"), NAMED.items())
 def test_a_bad_report_fails_its_trial_naming_what_is_wrong_and_the_users_line(
     reported_badly: dict[str, tune.Result], case: str, named: str
 ) -> None:
@@ -220,6 +238,14 @@ def test_a_refused_report_can_be_caught_and_counts_as_no_iteration(
     assert [row["training_iteration"] for row in rows_of(result)] == [1]
 
 
+def test_a_child_that_the_trial_forked_may_print_but_not_report(
+    reported_badly: dict[str, tune.Result],
+) -> None:
+    result = reported_badly["from a child"]
+    assert result.metrics is not None
+    assert (result.metrics["exitcode"], result.metrics["training_iteration"]) == (0, 1)
+
+
 @pytest.mark.parametrize(
     "call",
     [lambda: tune.report({"a": 1}), tune.get_checkpoint, tune.get_context, tune.staging_directory],
@@ -232,6 +258,14 @@ def test_outside_of_a_trial_its_functions_say_so(call: Any) -> None:
 def test_keeping_zero_checkpoints_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="num_to_keep"):
         tune.CheckpointConfig(num_to_keep=0)
+
+
+@pytest.mark.parametrize("option", ["checkpoint_frequency", "checkpoint_at_end"])
+def test_options_that_only_a_class_can_follow_are_refused_for_a_function(option: str) -> None:
+    options: dict[str, Any] = {option: 1}
+    config = tune.RunConfig(checkpoint_config=tune.CheckpointConfig(**options))
+    with pytest.raises(InvalidConfig, match=option):
+        tune.Tuner(train_with_many_kinds, run_config=config)
 
 
 @pytest.mark.parametrize("trainable", [3, None, dict, lambda: None, lambda a, b: None])

@@ -93,8 +93,7 @@ def test_stdout_holds_what_python_c_and_children_print_in_their_order(
 
 
 def test_nothing_of_the_staging_is_left(left: tune.ResultGrid) -> None:
-    staged = [path for path in Path(left.experiment_path).rglob(".staging/*")]
-    assert staged == []
+    assert list(Path(left.experiment_path).rglob(".staging/*")) == []
 
 
 # -- names --------------------------------------------------------------------------------------
@@ -248,10 +247,13 @@ from holdfast import tune
 
 def train(config):
     print("hello from the trial")
+    print("\\r 10%\\r 20%", end="", file=sys.stderr)
+    print("\\r 30%", file=sys.stderr)
     print("and an error line", file=sys.stderr)
     tune.report({"a": 1})
     if config["fails"]:
         raise ValueError("seen by all")
+    print("no end of line", end="")
 
 if __name__ == "__main__":
     storage, verbose = sys.argv[1:]
@@ -275,6 +277,9 @@ def test_what_trials_print_and_what_became_of_them_is_shown_on_stderr(
     assert len(spoken) == 2
     assert all(re.search(r"train_\w{5}_0000\d pid=\d+", line) for line in spoken)
     assert len([line for line in lines if line.endswith("and an error line")]) == 2
+    assert len([line for line in lines if line.endswith("  30%")]) == 2
+    assert len([line for line in lines if line.endswith("no end of line")]) == 1
+    assert "10%" not in done.stderr
     assert "ValueError: seen by all" in done.stderr
     assert "1 failed" in done.stderr
     assert str(tmp_path / "results" / "exp") in done.stderr

@@ -256,7 +256,7 @@ def test_a_searcher_is_given_the_goal_and_the_space(fit: Any) -> None:
 
 
 def test_a_space_that_nobody_would_search_is_refused_before_the_first_trial(fit: Any) -> None:
-    with pytest.raises(InvalidConfig, match="'net/x'.*Recorder"):
+    with pytest.raises(InvalidConfig, match=r"'net/x'.*Recorder"):
         fit(
             report_config,
             {"net": {"x": tune.uniform(0, 1)}},
@@ -299,7 +299,9 @@ def test_after_a_restore_a_searcher_is_told_what_had_finished_and_not_asked_for_
     searcher.told = [("suggest", "told before"), ("suggest", "told before")]
     results = tuner.fit()
     kinds = [what for what in searcher.told if what[0] != "result"][2:]
-    ids = [f"{first[0].metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
+    metrics = first[0].metrics
+    assert metrics is not None
+    ids = [f"{metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
     assert kinds[0] == ("complete", ids[0], 0, False)
     assert ("suggest", ids[2]) in kinds
     assert {(what[1], what[2]) for what in kinds if what[0] == "complete"} == {
@@ -307,4 +309,4 @@ def test_after_a_restore_a_searcher_is_told_what_had_finished_and_not_asked_for_
         (ids[1], 5),
         (ids[2], 10),
     }
-    assert [result.metrics["loss"] for result in results] == [0, 5, 10]
+    assert [(result.metrics or {})["loss"] for result in results] == [0, 5, 10]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def test_the_time_budget_ends_trials_that_never_report_again(fit: Any) -> None:
     results = fit(wait_for_ever, None, tune.TuneConfig(num_samples=-1, time_budget_s=0.5))
     assert results.num_terminated == len(results) >= 1
     assert results.num_errors == 0
+
+
+def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deaf(config: dict[str, Any]) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        wait_for_ever(config)
+
+    monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
+    results = fit(deaf, None, tune.TuneConfig(time_budget_s=1))
+    assert (results.num_terminated, results.num_errors) == (1, 0)
+    assert results[0].metrics["number"] == 1
 
 
 @pytest.mark.parametrize("space", [{}, {"lr": tune.uniform(0, 1)}])

@@ -66,9 +66,7 @@ def test_parameters_and_resources_may_be_bound_in_either_order(fit: Any) -> None
 
     inner = tune.with_parameters(train, extra=7)
     one = tune.with_resources(inner, {"cpu": 2})
-    other = tune.with_parameters(
-        tune.with_resources(lambda c, extra=0: train(c, extra), {"cpu": 2}), extra=7
-    )
+    other = tune.with_parameters(tune.with_resources(train, {"cpu": 2}), extra=7)
     assert fit(one)[0].metrics["got"] == [7, 2]
     assert fit(other)[0].metrics["got"] == [7, 2]
 
@@ -79,7 +77,7 @@ def test_a_registered_name_stands_for_its_trainable(fit: Any) -> None:
 
     tune.register_trainable("by name", train)
     assert fit("by name")[0].metrics["a"] == 1
-    with pytest.raises(InvalidConfig, match="'another'.*'by name'|'another'.*by name"):
+    with pytest.raises(InvalidConfig, match=r"'another'.*by name"):
         fit("another")
     with pytest.raises(InvalidConfig):
         tune.register_trainable("bad", 3)

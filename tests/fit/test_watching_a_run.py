@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def test_every_hook_is_called_in_the_order_of_what_happened(fit: Any) -> None:
 
 def test_a_logger_callback_follows_each_trial(fit: Any) -> None:
     class Logger(tune.LoggerCallback):
-        lines: list[tuple[Any, ...]] = []
+        def __init__(self) -> None:
+            self.lines: list[tuple[Any, ...]] = []
 
         def log_trial_start(self, trial: Any) -> None:
             self.lines.append(("start", trial.trainable_name))
@@ -108,7 +110,7 @@ def test_a_callback_that_raises_is_told_about_and_ends_nothing(fit: Any, capfd: 
         def on_trial_result(self, *_: Any, **__: Any) -> None:
             raise ValueError("out of ink")
 
-    results = fit(train, callbacks=[Broken()])
+    results = fit(train, callbacks=[Broken()], verbose=1)
     assert results[0].metrics["score"] == 2
     shown = capfd.readouterr().err
     assert "Broken.on_trial_result: ValueError: out of ink" in shown
@@ -139,7 +141,7 @@ def test_reports_go_on_while_a_callback_takes_its_time(fit: Any, tmp_path: Path)
             assert reported.wait(30), "the trial waited for the callback"
 
     fifo = tmp_path / "fifo"
-    os_mkfifo(fifo)
+    os.mkfifo(fifo)
 
     def count(config: dict[str, Any]) -> None:
         for number in range(50):
@@ -157,12 +159,6 @@ def test_reports_go_on_while_a_callback_takes_its_time(fit: Any, tmp_path: Path)
     assert seen == list(range(1, 51))
 
 
-def os_mkfifo(path: Path) -> None:
-    import os
-
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize("callback", [object(), tune.Callback, "csv"])
 def test_what_is_no_callback_is_refused(fit: Any, callback: Any) -> None:
     with pytest.raises(InvalidConfig, match="callback"):
@@ -176,11 +172,12 @@ def test_a_progress_reporter_of_the_users_is_shown_the_trials_until_they_are_don
     fit: Any,
 ) -> None:
     class Reporter(tune.ProgressReporter):
-        seen: list[tuple[bool, list[str]]] = []
-        goal: tuple[Any, ...] = ()
+        def __init__(self) -> None:
+            self.seen: list[tuple[bool, list[str]]] = []
+            self.goal: tuple[Any, ...] = ()
 
         def setup(self, *_: Any, **facts: Any) -> None:
-            Reporter.goal = (facts["metric"], facts["mode"], facts["total_samples"])
+            self.goal = (facts["metric"], facts["mode"], facts["total_samples"])
 
         def should_report(self, trials: Any, done: bool = False) -> bool:
             return True
@@ -191,7 +188,7 @@ def test_a_progress_reporter_of_the_users_is_shown_the_trials_until_they_are_don
     reporter = Reporter()
     config = tune.TuneConfig(metric="score", mode="max", num_samples=2)
     fit(train, None, config, progress_reporter=reporter)
-    assert Reporter.goal == ("score", "max", 2)
+    assert reporter.goal == ("score", "max", 2)
     assert reporter.seen[-1] == (True, ["TERMINATED", "TERMINATED"])
     assert not any(done for done, _ in reporter.seen[:-1])
 

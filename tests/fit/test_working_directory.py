@@ -44,6 +44,42 @@ def test_relative_storage_means_where_the_script_was_started(
     assert Path(result.path, "result.json").exists()
 
 
+PICKLES = """
+import multiprocessing, pickle, sys
+from pathlib import Path
+from holdfast import tune
+
+class Model:
+    def __init__(self, weight):
+        self.weight = weight
+
+def square(number):
+    return number**2
+
+def train(config):
+    directory = tune.staging_directory()
+    Path(directory, "model.pkl").write_bytes(pickle.dumps(Model(7)))
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        squares = pool.map(square, [1, 2, 3])
+    tune.report({"sum": sum(squares)}, checkpoint=tune.Checkpoint.from_directory(directory))
+
+if __name__ == "__main__":
+    storage, = sys.argv[1:]
+    result = tune.Tuner(train, run_config=tune.RunConfig(storage_path=storage)).fit()[0]
+    if result.error:
+        raise result.error
+    model = pickle.loads(Path(result.checkpoint.path, "model.pkl").read_bytes())
+    print("weight", model.weight, type(model) is Model, "sum", result.metrics["sum"])
+"""
+
+
+def test_what_the_script_defines_can_be_pickled_by_name_inside_a_trial(
+    run_script: Any, tmp_path: Path
+) -> None:
+    done = run_script(PICKLES, str(tmp_path / "results"))
+    assert done.stdout == "weight 7 True sum 14\n", done.stderr
+
+
 SCRIPT = """
 import sys
 from holdfast import tune

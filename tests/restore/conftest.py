@@ -86,6 +86,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             stack=stack,
             environ={
                 "HOLDFAST_STOP_GRACE_S": "2",
+                "HOLDFAST_FLUSH_DEADLINE_S": "10",
                 "HOLDFAST_SNAPSHOT_PERIOD_S": "0.2",
                 "HOLDFAST_FSYNC_PERIOD_S": "0.05",
                 "HOME": str(tmp_path / "home"),

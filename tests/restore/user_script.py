@@ -28,6 +28,7 @@ BEHAVIOUR = (
     "failing",
     "ignore_sigterm",
     "artifacts",
+    "padding",
 )
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
@@ -61,6 +62,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
 
     def report(config: dict[str, Any], trial: str, attempt: int, epoch: int) -> None:
         row = {"epoch": epoch, "loss": config["lr"] / epoch, "attempt": attempt}
+        if "padding" in options:
+            row["padding"] = "x" * options["padding"]
         saves = epoch % options.get("checkpoint_every", 1) == 0
         if not saves:
             tune.report(row)

@@ -62,7 +62,7 @@ async def test_a_worker_leads_a_group_of_its_own_and_has_what_was_loaded(
     await launcher.open(OBEYING, b"shared")
     worker, heard = start(launcher)
     facts = await ask(worker, heard, "tell")
-    assert facts["pid"] == facts["group"] == worker.pid
+    assert facts["pid"] == facts["group"]
     assert facts["parent"] == warm_parent().pid
     assert await ask(worker, heard, "payload") == b"shared"
     assert facts["frozen"] > 0
@@ -74,7 +74,8 @@ async def test_workers_live_side_by_side(launcher: LocalLauncher) -> None:
     workers = [start(launcher, f"worker {number}") for number in range(10)]
     answers = [await ask(w, heard, "echo", number) for number, (w, heard) in enumerate(workers)]
     assert answers == list(range(10))
-    assert len({worker.pid for worker, _ in workers}) == 10
+    pids = {(await ask(worker, heard, "tell"))["pid"] for worker, heard in workers}
+    assert len(pids) == 10
 
 
 async def test_what_a_worker_said_last_is_heard_before_its_exit(launcher: LocalLauncher) -> None:
@@ -109,6 +110,17 @@ async def test_a_worker_that_sends_too_much_is_killed(launcher: LocalLauncher) -
     worker.send(["hang"])
     assert "signal 9" in await heard.exit()
     assert heard.unread == 0
+
+
+async def test_the_process_of_a_worker_is_known_once_its_birth_or_death_was_told(
+    launcher: LocalLauncher,
+) -> None:
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    assert worker.pid == 0
+    pid = (await ask(worker, heard, "tell"))["pid"]
+    await ends(worker, heard, "return")
+    assert worker.pid == pid
 
 
 async def test_messages_to_a_worker_that_is_gone_go_nowhere(launcher: LocalLauncher) -> None:
@@ -256,7 +268,9 @@ async def test_many_launches_wait_behind_the_load_of_a_new_warm_parent(
     workers = [start(launcher, f"worker {number}") for number in range(20)]
     for number, (worker, heard) in enumerate(workers):
         assert await ask(worker, heard, "echo", number) == number
-        assert (await ask(worker, heard, "tell"))["pid"] == worker.pid
+        pid = (await ask(worker, heard, "tell"))["pid"]
+        await ends(worker, heard, "return")
+        assert worker.pid == pid
 
 
 async def test_a_warm_parent_that_does_not_answer_is_killed(
@@ -369,7 +383,7 @@ async def test_where_a_native_thread_runs_workers_are_fresh_interpreters(
     worker, heard = start(launcher)
     assert await ask(worker, heard, "payload") == b"shared"
     facts = await ask(worker, heard, "tell")
-    assert facts["pid"] == facts["group"] == worker.pid
+    assert facts["pid"] == facts["group"]
     assert facts["parent"] == warm_parent().pid
     assert str(lifeline.fd) in facts["fds"]
     grandchild = await ask(worker, heard, "bear")
@@ -432,9 +446,10 @@ async def test_a_program_that_a_worker_starts_does_not_get_its_connection(
 ) -> None:
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)
-    fds = (await ask(worker, heard, "tell"))["fds"]
-    (number,) = [fd for fd, target in fds.items() if target.startswith("socket:") and int(fd) > 2]
-    assert _flags(worker.pid, number) & os.O_CLOEXEC
+    facts = await ask(worker, heard, "tell")
+    opened = [fd for fd, target in facts["fds"].items() if target.startswith("socket:")]
+    (number,) = [fd for fd in opened if int(fd) > 2]
+    assert _flags(facts["pid"], number) & os.O_CLOEXEC
 
 
 def _flags(pid: int, fd: str) -> int:

@@ -204,6 +204,13 @@ def test_a_metric_may_be_nested_or_counted_by_us(name: str) -> None:
     assert run.report("t0", {"eval": {"accuracy": 1.0}})[-1] == go_on("t0")
 
 
+def test_a_metric_that_is_missing_may_be_let_pass() -> None:
+    run = Rehearsal(metric="accuracy", strict_metric=False)
+    run.suggest()
+    run.start("t0")
+    assert run.report("t0", {"loss": 1.0})[-1] == go_on("t0")
+
+
 def test_later_reports_may_lack_the_metric() -> None:
     run = Rehearsal(metric="accuracy")
     run.suggest()
