@@ -202,7 +202,8 @@ class Archive:
         except JournalFull as error:
             self._tell(f"nothing new is published: {error}")
             return
-        self._ledger.when_durable(lambda: self._order_publication(sealed))
+        if sealed >= self._begins:  # before the first record there is nothing to go on with
+            self._ledger.when_durable(lambda: self._order_publication(sealed))
 
     def _order_publication(self, sealed: int) -> None:
         self._sealed = sealed

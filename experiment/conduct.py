@@ -173,7 +173,6 @@ class Run:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
-        ledger_fault: BaseException | None = None
         try:
             if plan.remote is not None:
                 controller.archive = self._open_archive(controller)
@@ -186,12 +185,13 @@ class Run:
             if plan.remote is not None and controller.archive is not None:
                 controller.archive.publish()
             await controller.finished.wait()
-            self.outcome, ledger_fault = controller.outcome, controller.fault
+            self.outcome = controller.outcome
         finally:
             loading.cancel()
             await self._end(launcher, ledger, controller, callbacks)
-        if ledger_fault is not None:
-            raise ledger_fault
+        # One that came while everything ended counts as well: another incarnation may own it now.
+        if controller.fault is not None:
+            raise controller.fault
 
     def _open_journal(self) -> Journal:
         journal = Journal(self.plan.layout.journal, fresh=self.plan.fresh)

@@ -47,6 +47,7 @@ from holdfast.scheduler.events import (
     StopperAnswered,
 )
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, TuneError
@@ -166,12 +167,20 @@ class Controller:
             trial_id = getattr(event, "trial_id", "")
             before = machine.trials.get(trial_id)
             effects += machine.handle(event, now=now)
+            if isinstance(event, Reported) and machine.trials[trial_id] is before:
+                self._dismiss(event)
             seen.append((event, before, machine.trials.get(trial_id)))
         self.ledger.append([pack(event, now) for event, now in batch])
         for event, before, after in seen:
             observe(event, before, after, after.iteration if after else 0)
             self._search.saw(event, before, after)
         return effects
+
+    def _dismiss(self, event: Reported) -> None:
+        """A report that counts no more: its worker has not heard the order to stop, and waits."""
+        actor = self._actors.get(event.trial_id)
+        if actor is not None and actor.assignment.attempt == event.attempt:
+            actor.reply(Verdict.STOP)
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
         """A full disk: nobody is told that a row was kept which was not."""

@@ -17,6 +17,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import RESUMABLE
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
@@ -93,7 +94,8 @@ def check_free(place: Place) -> bool:
     if not exists:
         return False
     machine = recover(place.layout).machine
-    if machine.finished and machine.ending is None:
+    ending = machine.ending
+    if machine.finished and (ending is None or ending.reason not in RESUMABLE):
         return True
     left = sum(not trial.status.is_final for trial in machine.trials.values())
     raise ExperimentExists(

@@ -130,6 +130,8 @@ def to_fields(value: Any) -> dict[str, Any]:
 
 
 def _plain_part(value: Any, *, is_config: bool) -> Any:
+    if value is None:
+        return None
     if is_config:
         return to_plain(value)
     if isinstance(value, PlacementGroupFactory):

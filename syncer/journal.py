@@ -118,7 +118,7 @@ def read(
         expected = number + 1
         size = stop.offset if stop is not None and number == stop.segment else None
         offset = start.offset if number == start.segment else 0
-        end = offset
+        end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
         for payload, end in read_segment(directory, number, offset, size):
             yield payload, Position(number, end)
         if size is None and end < (directory / segment_name(number)).stat().st_size:
@@ -220,10 +220,13 @@ class Journal:
     def rotate(self) -> int:
         """Seal the segment, begin the next one and return the sealed one's number.
 
-        Waits for no disk: the sealed segment is durable after the next `sync`. Raises
-        JournalFull where there is no room for another; then the segment is not sealed.
+        One without a record stays as it is, and the number is that of the segment before. Waits
+        for no disk: the sealed segment is durable after the next `sync`. Raises JournalFull where
+        there is no room for another; then the segment is not sealed.
         """
         number, sealed = self._number, self._fd
+        if self._size == len(MAGIC):
+            return number - 1
         try:
             self._create(number + 1)
         except OSError as error:

@@ -406,6 +406,7 @@ class KeeperProcess:
         self._keeper: Keeper | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._under_way: dict[asyncio.Task[None], str] = {}
+        self._asked: list[tuple[int, int]] = []
         self._failed: list[str] = []
 
     async def serve(self) -> None:
@@ -449,10 +450,8 @@ class KeeperProcess:
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:
-                keeper = self._opened()
-                self._in_lane(
-                    "publish", "publish the records", lambda: keeper.publish(sealed, begins)
-                )
+                self._asked.append((sealed, begins))
+                self._in_lane("publish", "publish the records", self._publish)
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
@@ -472,6 +471,14 @@ class KeeperProcess:
             self._wire.send(["refused", str(_innermost(error))])
         else:
             self._wire.send(["opened", epoch])
+
+    async def _publish(self) -> None:
+        """All that was asked for until now at once: where storage is slower than the period of
+        publications, they would queue up for ever."""
+        if self._asked:
+            newest = max(self._asked)
+            self._asked.clear()
+            await self._opened().publish(*newest)
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
@@ -541,9 +548,9 @@ class KeeperProcess:
         reasons = self._opened().unfinished
         told = [f"{what}: {reason}" for what, reason in reasons.items()]
         waiting = [
-            f"{what}: not begun yet"
+            f"{what}: not done yet"
             for what in dict.fromkeys(self._under_way.values())
-            if not any(what in known for known in reasons) and what != "publish the records"
+            if not any(what in known for known in reasons)
         ]
         return told + waiting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.tune.stopper import Stopper
@@ -122,6 +124,32 @@ def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
     results = fit(deaf, None, tune.TuneConfig(time_budget_s=1))
     assert (results.num_terminated, results.num_errors) == (1, 0)
     assert results[0].metrics["number"] == 1
+
+
+def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo, unwound = tmp_path / "fifo", tmp_path / "unwound"
+    os.mkfifo(fifo)
+
+    def deaf(config: dict[str, Any]) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        fifo.write_text("deaf now")
+        try:
+            count_for_ever(config)
+        finally:
+            unwound.touch()
+
+    def ask(config: dict[str, Any]) -> dict[str, float]:
+        if config["cpus"] > 1:
+            fifo.read_text()
+        return {"cpu": config["cpus"]}
+
+    holdfast.init(num_cpus=2)
+    monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "20")
+    with pytest.raises(TuneError, match="could never start"):
+        fit(tune.with_resources(deaf, ask), {"cpus": tune.grid_search([1, 64])})
+    assert unwound.exists()
 
 
 @pytest.mark.parametrize("space", [{}, {"lr": tune.uniform(0, 1)}])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import queue
+import re
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +71,83 @@ class Bench:
         return checker.check(root or self.root, notes=self.notes(), **options)
 
 
+class Proxy:
+    """Stands between the experiment and its storage: tells what was done, and breaks it off."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, _, port = endpoint.removeprefix("http://").partition(":")
+        self._target = (host, int(port))
+        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._open: set[socket.socket] = set()
+        self._is_broken = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def wait_for(self, method: str, ending: str, within_s: float = 30) -> None:
+        """Wait until the next such request has been answered."""
+        while True:
+            found, path = self._done.get(timeout=within_s)
+            if found == method and path.endswith(ending):
+                return
+
+    def break_off(self) -> None:
+        """Cut every connection, and each new one, until `mend`."""
+        self._is_broken = True
+        for sock in list(self._open):
+            self._cut(sock)
+
+    def mend(self) -> None:
+        self._is_broken = False
+
+    def close(self) -> None:
+        self.break_off()
+        # A plain close would leave the thread in `accept`.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._is_broken:
+                    client.close()
+                    continue
+                server = socket.create_connection(self._target)
+                self._open |= {client, server}
+                asked: list[tuple[str, str]] = []
+                for pair in ((client, server), (server, client)):
+                    arguments = (*pair, asked, pair[0] is client)
+                    threading.Thread(target=self._pipe, args=arguments, daemon=True).start()
+
+    def _pipe(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        asked: list[tuple[str, str]],
+        is_request: bool,
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if is_request and (found := _REQUEST.match(data)):
+                    asked[:] = [(found[1].decode(), found[2].decode())]
+                target.sendall(data)
+                # An interim answer only asks for the body.
+                if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):
+                    self._done.put(asked.pop())
+        for sock in (source, target):
+            self._cut(sock)
+
+    def _cut(self, sock: socket.socket) -> None:
+        self._open.discard(sock)
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
+
+_REQUEST = re.compile(rb"([A-Z]+) ([^ ?]+)[^ ]* HTTP/1.1\r\n")
+
+
 def results(script: UserScript) -> list[dict[str, Any]]:
     """What the script printed of its results, in the order of the trials."""
     script.finish_reading()
@@ -86,6 +167,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             stack=stack,
             environ={
                 "HOLDFAST_STOP_GRACE_S": "2",
+                "HOLDFAST_TENSORBOARD": "1",
                 "HOLDFAST_FLUSH_DEADLINE_S": "10",
                 "HOLDFAST_SNAPSHOT_PERIOD_S": "0.2",
                 "HOLDFAST_FSYNC_PERIOD_S": "0.05",
@@ -105,6 +187,13 @@ def moto() -> Iterator[S3Server]:
     with moto_server() as server:
         make_bucket(server, "bucket")
         yield server
+
+
+@pytest.fixture
+def proxy(moto: S3Server) -> Iterator[Proxy]:
+    made = Proxy(moto.endpoint)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

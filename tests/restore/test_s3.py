@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,11 +39,13 @@ class Machine:
 class Bucket:
     """What lies in one folder of a bucket, seen from outside."""
 
-    def __init__(self, server: S3Server, prefix: str) -> None:
+    def __init__(self, server: S3Server, prefix: str, proxy: Any = None) -> None:
         self.server = server
+        self.proxy = proxy
         self.prefix = f"bucket/{prefix}"
-        self.uri = server.uri(self.prefix, secret_key=None)
-        self.plain = f"s3://{self.prefix}?endpoint_override={server.endpoint}"
+        self.uri = server.uri(self.prefix)
+        endpoint = server.endpoint if proxy is None else proxy.endpoint
+        self.plain = f"s3://{self.prefix}?endpoint_override={endpoint}"
 
     def environ(self) -> dict[str, str]:
         return {
@@ -51,13 +54,13 @@ class Bucket:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
-    def download(self, target: Path) -> Path:
-        """All objects as files, which the checker can read."""
+    def download(self, target: Path, prefix: str = "") -> Path:
+        """The objects as files, which the checker can read."""
 
         async def fetch() -> None:
             store = Location.resolve(self.uri, None, {}).open_store()
             try:
-                for entry in await store.list():
+                for entry in await store.list(prefix):
                     path = target / entry.key
                     path.parent.mkdir(parents=True, exist_ok=True)
                     await store.get(entry.key, path)
@@ -67,11 +70,13 @@ class Bucket:
         asyncio.run(fetch())
         return target / "run"
 
-    def keys(self) -> set[str]:
+    def named(self, ending: str) -> set[str]:
+        """The keys that end so."""
+
         async def look() -> set[str]:
             store = Location.resolve(self.uri, None, {}).open_store()
             try:
-                return {entry.key for entry in await store.list()}
+                return {entry.key for entry in await store.list() if entry.key.endswith(ending)}
             finally:
                 await store.close()
 
@@ -79,8 +84,8 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket(moto: S3Server, bench: Any, request: pytest.FixtureRequest) -> Bucket:
-    made = Bucket(moto, bench.folder.name)
+def bucket(moto: S3Server, bench: Any, proxy: Any) -> Bucket:
+    made = Bucket(moto, bench.folder.name, proxy)
     bench.options["storage"] = made.plain
     bench.environ |= made.environ() | Machine(bench, "first").environ
     return made
@@ -114,8 +119,7 @@ def test_the_bucket_holds_the_tree_that_the_guides_draw(
 
 def test_artifacts_are_in_the_bucket_where_they_are_wanted(bench: Any, bucket: Bucket) -> None:
     bench.start(artifacts=True, sync_artifacts=True).succeeds()
-    artifacts = [key for key in bucket if key.endswith("/artifact.txt")]
-    assert len(artifacts) == 2
+    assert len(bucket.named("/artifact.txt")) == 2
 
 
 def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
@@ -125,7 +129,7 @@ def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
     script = bench.start(num_to_keep=1)
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
-    published_with(bucket, "checkpoint_000001/.holdfast.json", count=2)
+    published(bucket, committed=4)
     script.kill()
     assert script.left() == []
     gate.open()
@@ -138,24 +142,15 @@ def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
     assert checker.check(second.root, tensorboard=True) == []
 
 
-def published_with(bucket: Bucket, ending: str, *, count: int) -> None:
-    """Wait until the head in the bucket names a journal in which so many checkpoints are
-    committed. Asks the server, which has no way to tell by itself; each answer is an event."""
-    import time
-
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        committed = {key for key in bucket if key.endswith(ending)}
-        if len(committed) >= count and committed_in_head(bucket) >= 2 * count:
-            return
-    raise AssertionError(f"{ending} was not published: {sorted(bucket.keys())}")
+def published(bucket: Bucket, *, committed: int) -> None:
+    """Wait until the journal in the bucket tells of so many committed checkpoints."""
+    while committed_in(bucket) < committed:
+        bucket.proxy.wait_for("PUT", "/head.json")
 
 
-def committed_in_head(bucket: Bucket) -> int:
-    import tempfile
-
+def committed_in(bucket: Bucket) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        root = bucket.download(Path(folder))
+        root = bucket.download(Path(folder), "run/journal")
         return sum(name == "Committed" for name, _, _ in checker.records(root))
 
 
@@ -181,7 +176,7 @@ def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
     older = bench.start()
     older.wait_for("at 0 3")
     older.wait_for("at 1 3")
-    published_with(bucket, "checkpoint_000001/.holdfast.json", count=2)
+    published(bucket, committed=4)
     frozen = older.processes()
     for process in frozen:
         process.kill(signal.SIGSTOP)
@@ -226,6 +221,26 @@ def test_a_stalled_bucket_delays_no_report(
         script.wait_for("reported 1 30")
     script.succeeds()
     assert [found["epoch"] for found in results_of(script)] == [30, 30]
+    copy = bucket.download(bench.folder / "bucket")
+    assert bench.problems(copy, tensorboard=True) == []
+
+
+def test_storage_that_fails_for_a_while_is_tried_again_and_nothing_is_missing(
+    bench: Any, bucket: Bucket, results_of: Results
+) -> None:
+    gate, last = bench.gate("any-2"), bench.gate("any-4")
+    script = bench.start()
+    script.wait_for("at 0 2")
+    script.wait_for("at 1 2")
+    bucket.proxy.break_off()
+    gate.open()
+    script.wait_for("at 0 4")
+    script.wait_for("at 1 4")
+    script.said("it is tried again")
+    bucket.proxy.mend()
+    last.open()
+    script.succeeds()
+    assert [found["epoch"] for found in results_of(script)] == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
 

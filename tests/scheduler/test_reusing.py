@@ -1,6 +1,6 @@
 """reuse_actors: a worker that is done serves the next trial."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
@@ -8,9 +8,11 @@ from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policy import (
     Decision,
     Observation,
+    PauseTrial,
     StopTrial,
     TrialReported,
     TrialScheduler,
+    UnpauseTrial,
     View,
 )
 from holdfast.testing.rehearsal import Rehearsal, failure
@@ -63,19 +65,60 @@ def test_a_worker_with_other_resources_is_released_first() -> None:
     assert reused(run.exits("t1")) == {"t2": None}
 
 
-class StopsTheSecond(TrialScheduler):
+class Told(TrialScheduler):
+    """Does what the row says under "stop", "pause" and "unpause"."""
+
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        return [StopTrial(trial_id="t2")] if isinstance(event, TrialReported) else []
+        if not isinstance(event, TrialReported):
+            return ()
+        return [KINDS[key](trial_id=event.row[key]) for key in event.row if key in KINDS]
+
+
+KINDS: dict[str, Callable[..., Decision]] = {
+    "stop": StopTrial,
+    "pause": PauseTrial,
+    "unpause": UnpauseTrial,
+}
 
 
 def test_a_worker_that_was_released_is_given_to_nobody() -> None:
-    run = running(2, policy=StopsTheSecond())
+    run = running(2, policy=Told())
     run.returns("t0")
     assert run.suggest({"CPU": 2}) == [Release(trial_id="t0", attempt=1)]
-    run.report("t1")
+    run.report("t1", {"stop": "t2"})
     assert run.trial("t2").status is Status.TERMINATED
     assert run.suggest() == []
     assert reused(run.exits("t0")) == {"t3": None}
+
+
+def test_a_trial_waits_for_its_own_worker_that_was_released() -> None:
+    run = Rehearsal(
+        capacity={"CPU": 3},
+        policy=Told(),
+        reuse_actors=True,
+        resources=None,
+        has_stopper=True,
+        failure=FailureConfig(max_failures=1),
+    )
+    for trial_id in ("t0", "t1"):
+        run.suggest()
+        run.start(trial_id)
+    run.suggest({"CPU": 3})
+    run.report("t0")
+    run.answer("t0", failed=failure("stopper"))
+    assert run.returns("t0") == [Release(trial_id="t0", attempt=1)]
+    run.report("t1", {"stop": "t2"})
+    assert reused(run.answer("t1")) == {}
+    assert reused(run.exits("t0")) == {"t0": None}
+
+
+def test_a_trial_takes_its_own_idle_worker_before_that_of_another() -> None:
+    run = running(3, policy=Told())
+    run.returns("t1")
+    run.report("t0", {"pause": "t0"})
+    run.returns("t0")
+    assert list(run.machine.idle) == ["t1", "t0"]
+    assert reused(run.report("t2", {"unpause": "t0"})) == {"t0": "t0"}
 
 
 def test_idle_workers_are_released_at_the_end() -> None:

@@ -123,6 +123,7 @@ class UserScript:
             start_new_session=True,
             text=True,
         )
+        self._written = threading.Condition()
         self._texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._threads = [
             threading.Thread(target=self._read_marks, daemon=True),
@@ -160,6 +161,15 @@ class UserScript:
             self._kept.append(found)
             if found == _END:
                 raise AssertionError(self._story(f"it ended before the mark {text!r}"))
+
+    def said(self, text: str, within_s: float = LONGEST_S) -> str:
+        """Wait until it has written a line with `text` to stderr; the line."""
+        with self._written:
+            self._written.wait_for(lambda: text in self.stderr, within_s)
+        for line in self._texts["stderr"]:
+            if text in line:
+                return line
+        raise AssertionError(self._story(f"no line with {text!r} in {within_s} s"))
 
     def ends(self, within_s: float = LONGEST_S) -> int:
         """Wait for its end; the exit code, negative for a signal."""
@@ -263,7 +273,9 @@ class UserScript:
     def _read_text(self, name: str) -> None:
         stream = getattr(self.process, name)
         for line in stream:
-            self._texts[name].append(line)
+            with self._written:
+                self._texts[name].append(line)
+                self._written.notify_all()
 
     def _wait(self) -> None:
         self.process.wait()

@@ -1,0 +1,166 @@
+"""The journal: records are whole or absent, in order, through any number of segments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.syncer import journal as journals
+from holdfast.syncer.journal import MAGIC, Journal, JournalFull, Position, read, segments
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def payloads(folder: Path, start: Position = Position()) -> list[bytes]:
+    return [payload for payload, _ in read(folder, start)]
+
+
+def test_what_was_appended_is_read_in_order_through_all_segments(folder: Path) -> None:
+    journal = Journal(folder)
+    for number in range(6):
+        journal.append([b"%d" % number])
+        if number % 2:
+            journal.rotate()
+    journal.close()
+    assert payloads(folder) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert segments(folder) == [0, 1, 2, 3]
+
+
+def test_a_segment_without_a_record_does_not_end_the_reading(folder: Path) -> None:
+    journal = Journal(folder)
+    journal.append([b"before"])
+    journal.close()
+    (folder / "000001.log").write_bytes(MAGIC)
+    (folder / "000002.log").write_bytes(MAGIC)
+    journal = Journal(folder)
+    journal.append([b"after"])
+    journal.close()
+    assert payloads(folder) == [b"before", b"after"]
+    assert payloads(folder, Position(1, 0)) == [b"after"]
+
+
+def test_a_segment_without_a_record_is_not_sealed(folder: Path) -> None:
+    journal = Journal(folder)
+    assert journal.rotate() == -1
+    journal.append([b"one"])
+    assert journal.rotate() == 0
+    assert journal.rotate() == 0
+    assert segments(folder) == [0, 1]
+    journal.close()
+
+
+@pytest.mark.parametrize("torn", range(1, 12))
+def test_a_torn_tail_is_cut_off_and_kept_aside_when_it_is_next_opened(
+    folder: Path, torn: int
+) -> None:
+    journal = Journal(folder)
+    journal.append([b"whole", b"last"])
+    journal.close()
+    segment = folder / "000000.log"
+    os.truncate(segment, segment.stat().st_size - torn)
+    assert payloads(folder) == [b"whole"]
+    journal = Journal(folder)
+    (cut,) = journal.cuts
+    assert cut.size_bytes == 12 - torn
+    assert (folder / cut.kept_as).stat().st_size == cut.size_bytes
+    journal.append([b"next"])
+    journal.close()
+    assert payloads(folder) == [b"whole", b"next"]
+
+
+def test_every_flipped_bit_is_noticed(folder: Path) -> None:
+    journal = Journal(folder)
+    journal.append([b"first", b"second", b"third"])
+    journal.close()
+    segment = folder / "000000.log"
+    good = segment.read_bytes()
+    for at in range(len(MAGIC) + 8 + 5, len(MAGIC) + 2 * 8 + 5 + 6):
+        for bit in range(8):
+            bad = bytearray(good)
+            bad[at] ^= 1 << bit
+            segment.write_bytes(bad)
+            assert payloads(folder) == [b"first"]
+
+
+def test_what_follows_a_hole_is_not_read(folder: Path) -> None:
+    journal = Journal(folder)
+    for text in (b"a", b"b", b"c"):
+        journal.append([text])
+        journal.rotate()
+    journal.close()
+    (folder / "000001.log").unlink()
+    assert payloads(folder) == [b"a"]
+    journal = Journal(folder)
+    assert sorted(cut.segment for cut in journal.cuts) == ["000002.log", "000003.log"]
+    journal.append([b"d"])
+    journal.close()
+    assert payloads(folder) == [b"a", b"d"]
+
+
+class FullDisk:
+    """`os.write` as it answers when `left` more bytes fit."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, fd: int, data: bytes) -> int:
+        if self.left == 0:
+            raise OSError(28, "No space left on device")
+        part = data[: self.left]
+        self.left -= len(part)
+        return _write(fd, part)
+
+
+_write = os.write
+
+
+def test_a_record_that_does_not_fit_leaves_no_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(folder)
+    journal.append([b"kept"])
+    end = journal.position
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "write", FullDisk(10))
+        with pytest.raises(JournalFull, match="No space left on device.*make space"):
+            journal.append([b"a record", b"another one"])
+    assert journal.position == end
+    journal.append([b"after space was made"])
+    journal.close()
+    assert payloads(folder) == [b"kept", b"after space was made"]
+
+
+def test_a_segment_that_cannot_be_begun_leaves_the_one_before_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(folder)
+    journal.append([b"kept"])
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "write", FullDisk(0))
+        with pytest.raises(JournalFull, match="begin a segment"):
+            journal.rotate()
+    assert segments(folder) == [0]
+    journal.append([b"more"])
+    assert journal.rotate() == 0
+    journal.close()
+    assert payloads(folder) == [b"kept", b"more"]
+
+
+def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_since(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[int] = []
+    journal = Journal(folder)
+    journal.append([b"one"])
+    first = journal.unsynced()
+    journal.append([b"two"])
+    journal.rotate()
+    monkeypatch.setattr(journals, "_fdatasync", forced.append)
+    assert first.force() == first.position
+    assert os.path.samestat(os.fstat(forced[0]), (folder / "000000.log").stat())
+    journal.close()
