@@ -282,6 +282,7 @@ class Controller:
             return
         self._parts.warn(lost_notice(trial.trial_id, checkpoint.index, problem))
         self.post(CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem))
+        self._archive().discard(trial.spec, checkpoint)
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
         self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))
