@@ -26,7 +26,7 @@ OBEYING = f"{MODULE}:OBEYING"
 
 
 def warm_parent() -> psutil.Process:
-    """Among the children of the tests' process, which may have servers of other tests beside it."""
+    """Among the children of this process, which may have servers of other tests beside it."""
     (child,) = (
         child
         for child in psutil.Process().children()

@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-def payloads(folder: Path, start: Position = Position()) -> list[bytes]:
+def payloads(folder: Path, start: Position = journals.START) -> list[bytes]:
     return [payload for payload, _ in read(folder, start)]
 
 
@@ -126,8 +126,8 @@ def test_a_record_that_does_not_fit_leaves_no_trace(
     journal.append([b"kept"])
     end = journal.position
     with monkeypatch.context() as patch:
-        patch.setattr(journals.os, "write", FullDisk(10))
-        with pytest.raises(JournalFull, match="No space left on device.*make space"):
+        patch.setattr(os, "write", FullDisk(10))
+        with pytest.raises(JournalFull, match=r"No space left on device.*make space"):
             journal.append([b"a record", b"another one"])
     assert journal.position == end
     journal.append([b"after space was made"])
@@ -141,7 +141,7 @@ def test_a_segment_that_cannot_be_begun_leaves_the_one_before_open(
     journal = Journal(folder)
     journal.append([b"kept"])
     with monkeypatch.context() as patch:
-        patch.setattr(journals.os, "write", FullDisk(0))
+        patch.setattr(os, "write", FullDisk(0))
         with pytest.raises(JournalFull, match="begin a segment"):
             journal.rotate()
     assert segments(folder) == [0]
