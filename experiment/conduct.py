@@ -40,7 +40,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper import Orders
-from holdfast.syncer.keeper import main as keep
+from holdfast.syncer.keeper_process import main as keep
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
@@ -48,7 +48,7 @@ from holdfast.trial.trial import Trial
 
 ENTRY = "holdfast.experiment.host:HOST"
 SCRIBE = "holdfast.experiment.scribe_process:main"
-KEEPER = "holdfast.syncer.keeper:main"
+KEEPER = "holdfast.syncer.keeper_process:main"
 _FLUSH_AFTER_FAULT_S = 5.0
 
 

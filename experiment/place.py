@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import zlib
@@ -23,8 +22,10 @@ from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.preflight import preflight
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Store, for_each
 from holdfast.trial.errors import ExperimentExists, TuneError
+
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +118,11 @@ def bring(place: Place) -> None:
     if find_beginning(place.layout.journal) is None:
         if not _fetch_state(place):
             raise NothingToRestore(
-                f"there is no experiment in {place.location.public}: it has no {HEAD}"
+                f"there is no experiment in {place.location.public}: it has no journal"
             )
         return
     head = with_store(place.remote, _read_head)
-    if head is None or _is_ahead(place.layout, head):
+    if head is None or not head["epoch"] or _is_ahead(place.layout, head):
         return
     aside = place.layout.root.with_name(f"{place.layout.root.name}.before-{head['epoch'][-6:]}")
     if aside.exists():
@@ -214,7 +215,8 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     if not path.exists():
         return False
     data = path.read_bytes()[: segment["size"]]
-    return bool(len(data) == segment["size"] and zlib.crc32(data) == segment["crc32"])
+    known = segment.get("crc32", zlib.crc32(data))
+    return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
 
 
 def _fetch_state(place: Place) -> bool:
@@ -225,10 +227,14 @@ def _fetch_state(place: Place) -> bool:
 
 
 async def _read_head(store: Store) -> dict[str, Any] | None:
+    """What is published. Where no head names it (a local experiment that was copied there, or a
+    damaged head): the segments that lie there."""
     try:
         head: dict[str, Any] = json.loads(await store.read(HEAD))
-    except NotStored:
-        return None
+    except (NotStored, ValueError):
+        listed = [entry for entry in await store.list(JOURNAL) if entry.key.endswith(".log")]
+        found = [{"name": entry.key.rpartition("/")[2], "size": entry.size} for entry in listed]
+        return {"epoch": "", "segments": found} if found else None
     return head
 
 
@@ -237,9 +243,11 @@ async def _download(store: Store, layout: Layout) -> bool:
     if head is None:
         return False
     layout.journal.mkdir(parents=True, exist_ok=True)
-    async with asyncio.TaskGroup() as tasks:
-        for segment in head["segments"]:
-            tasks.create_task(_download_segment(store, layout, segment))
+    await for_each(
+        lambda segment: _download_segment(store, layout, segment),
+        head["segments"],
+        at_once=_AT_ONCE,
+    )
     try:
         write_atomic(layout.tuner, await store.read(TUNER))
     except NotStored:

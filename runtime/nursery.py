@@ -61,9 +61,7 @@ class Nursery:
             guard.kill_group(self._process.pid)
 
     async def close(self) -> None:
-        """Let the process end by itself, unless it is still loading, and wait for it."""
-        if self.is_loading:
-            self.kill()
+        """Let the process end by itself and wait for it."""
         self._link.send(["end"])
         self._link.close()
         if not await happens(self._gone, PATIENCE_S):

@@ -1,14 +1,4 @@
-"""The keeper: hashes, syncs, uploads and removes, in a process of its own behind every report.
-
-It is told what to do over a connection and answers when it is done:
-
-    told:     ["open", pickled Orders]  ["commit", trial, index, folder]
-              ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
-              ["publish", sealed, begins]  ["close", deadline_s]
-    answers:  ["opened", epoch]  ["committed", trial, index]  ["published", sealed]
-              ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
-              ["uncommitted", trial, index, text]  ["failed", what, text]
-              ["closed", [text, ...]]
+"""The keeper: hashes, syncs, uploads and removes, behind every report.
 
 A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
 where storage is elsewhere, confirmed by it. `publish` makes a consistent set visible there: sealed
@@ -20,21 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pickle
 import random
-import threading
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.syncer import manifest
 from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (
     AlreadyStored,
-    ManifestMismatch,
     NotStored,
     StorageError,
     StorageUnavailable,
@@ -48,14 +35,6 @@ T = TypeVar("T")
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
-
-
-class Wire(Protocol):
-    """The connection to whoever gives the orders."""
-
-    def send(self, message: list[Any]) -> None: ...
-
-    def receive(self, timeout_s: float | None = None) -> list[Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +66,6 @@ class _Progress:
 
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     segments: dict[int, dict[str, Any]] = field(default_factory=dict)
-    doomed: list[str] = field(default_factory=list)
 
 
 class Keeper:
@@ -102,6 +80,7 @@ class Keeper:
         self._epoch = orders.epoch
         self._owned_at = -_OWNED_S
         self._published: dict[str, tuple[int, int]] = {}
+        self._doomed: list[str] = []
         self.unfinished: dict[str, str] = {}
 
     @property
@@ -186,10 +165,15 @@ class Keeper:
             await self._own()
             await self._store.put(key, self._orders.root / key)
 
-    def doom(self, folders: list[str]) -> None:
+    def doom(self, folders: Sequence[str]) -> None:
         """From storage they go once a head that names them no more is published."""
         if self._store is not None:
-            self._progress.doomed += folders
+            self._doomed += folders
+
+    def condemned(self) -> tuple[str, ...]:
+        """Take what was doomed by now: what a publication that is ordered now does not name."""
+        doomed, self._doomed = tuple(self._doomed), []
+        return doomed
 
     async def discard(self, folders: list[str]) -> None:
         """Remove superseded checkpoints; one that is gone already is fine."""
@@ -231,14 +215,14 @@ class Keeper:
             target.parent.mkdir(parents=True, exist_ok=True)
             await self._store.get(key, target)
 
-    async def publish(self, sealed: int, begins: int) -> None:
+    async def publish(self, sealed: int, begins: int, doomed: Sequence[str] = ()) -> None:
         """Make everything up to journal segment `sealed` visible in storage.
 
-        `begins` is the segment in which this experiment begins. Raises StorageError.
+        `begins` is the segment in which this experiment begins; the records up to `sealed` name
+        the `doomed` folders no more. Raises StorageError.
         """
         if self._store is None:
             return
-        doomed, self._progress.doomed = self._progress.doomed, []
         for number in range(begins, sealed + 1):
             if number not in self._progress.segments:
                 await self._publish_segment(number)
@@ -348,7 +332,7 @@ class Keeper:
                     try:
                         return await attempt()
                     except (StorageError, BaseExceptionGroup) as error:
-                        self._note_failure(what, _innermost(error), is_first=wait == _FIRST_WAIT_S)
+                        self._note_failure(what, innermost(error), is_first=wait == _FIRST_WAIT_S)
                     await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                     wait = min(2 * wait, _LONGEST_WAIT_S)
         except TimeoutError as error:
@@ -378,7 +362,8 @@ def _epoch_key(epoch: int) -> str:
     return f"{_EPOCHS}/{epoch:06d}"
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
+    """What a task group's error is about."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -394,167 +379,3 @@ def _walk(root: Path, private: tuple[str, ...], checkpoint_prefix: str) -> Itera
         for name in names:
             if name not in private:
                 yield Path(folder, name)
-
-
-class KeeperProcess:
-    """Takes orders from a connection and performs them side by side."""
-
-    def __init__(self, wire: Wire, orders: Orders | None = None) -> None:
-        """`orders` are those of a keeper in the process that made them; else they are sent."""
-        self._wire = wire
-        self._orders = orders
-        self._keeper: Keeper | None = None
-        self._lanes: dict[str, asyncio.Task[None]] = {}
-        self._under_way: dict[asyncio.Task[None], str] = {}
-        self._asked: list[tuple[int, int]] = []
-        self._failed: list[str] = []
-
-    async def serve(self) -> None:
-        """Until told to close, or nobody is there any more."""
-        inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
-        if self._orders is not None:
-            self._begin(self._orders)
-        while (message := await inbox.get()) is not None:
-            if message[0] == "close":
-                await self._close(message[1])
-                return
-            self._order(message)
-
-    def _read(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any]) -> None:
-        message: list[Any] | None = []
-        while message is not None:
-            message = self._wire.receive()
-            loop.call_soon_threadsafe(inbox.put_nowait, message)
-
-    def _order(self, message: list[Any]) -> None:
-        """One lane for each trial keeps the order of its commits; lanes run side by side."""
-        match message:
-            case ["open", bytes(orders)]:
-                # From the controller that started this process, over a private socket pair.
-                self._begin(pickle.loads(orders))
-            case ["commit", str(trial_id), int(index), str(folder)]:
-                keeper = self._opened()
-                self._in_lane(
-                    trial_id,
-                    folder,
-                    lambda: keeper.commit(trial_id, index, folder),
-                    on_failure=lambda text: ["uncommitted", trial_id, index, text],
-                )
-            case ["discard", str(trial_id), list(folders)]:
-                keeper = self._opened()
-                # Before the lane is free: a publication that was ordered later counts on it.
-                keeper.doom(folders)
-                self._in_lane(trial_id, f"remove {folders[0]}", lambda: keeper.discard(folders))
-            case ["fetch", str(ticket), str(folder)]:
-                self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
-            case ["publish", int(sealed), int(begins)]:
-                self._asked.append((sealed, begins))
-                self._in_lane("publish", "publish the records", self._publish)
-            case _:
-                raise ValueError(f"not an order: {message!r:.200}")
-
-    def _begin(self, orders: Orders) -> None:
-        self._keeper = Keeper(orders, self._wire.send)
-        self._in_lane("open", "open the storage", self._open)
-
-    def _opened(self) -> Keeper:
-        assert self._keeper is not None
-        return self._keeper
-
-    async def _open(self) -> None:
-        try:
-            epoch = await self._opened().open()
-        except (StorageError, OSError, BaseExceptionGroup) as error:
-            # Without it nothing can be kept there: said at once rather than waited for.
-            self._wire.send(["refused", str(_innermost(error))])
-        else:
-            self._wire.send(["opened", epoch])
-
-    async def _publish(self) -> None:
-        """All that was asked for until now at once: where storage is slower than the period of
-        publications, they would queue up for ever."""
-        if self._asked:
-            newest = max(self._asked)
-            self._asked.clear()
-            await self._opened().publish(*newest)
-
-    async def _fetch(self, ticket: str, folder: str) -> None:
-        try:
-            await self._opened().fetch(folder)
-        except (NotStored, ManifestMismatch) as error:
-            self._wire.send(["fetched", ticket, str(error)])
-        except (StorageError, OSError, BaseExceptionGroup) as error:
-            # It may well be there: going on without it would run epochs again for nothing.
-            self._wire.send(["refused", str(_innermost(error))])
-        else:
-            self._wire.send(["fetched", ticket, ""])
-
-    def _in_lane(
-        self,
-        lane: str,
-        what: str,
-        work: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], list[Any]] | None = None,
-    ) -> None:
-        tell = on_failure or (lambda text: ["failed", what, text])
-        before = self._lanes.get(lane) or self._lanes.get("open")
-        task = asyncio.get_running_loop().create_task(self._after(before, what, work, tell))
-        self._lanes[lane] = task
-        self._under_way[task] = what
-        task.add_done_callback(lambda done: self._leave_lane(lane, done))
-
-    def _leave_lane(self, lane: str, done: asyncio.Task[None]) -> None:
-        self._under_way.pop(done)
-        if self._lanes.get(lane) is done:
-            del self._lanes[lane]
-
-    async def _after(
-        self,
-        before: asyncio.Task[None] | None,
-        what: str,
-        work: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], list[Any]],
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        try:
-            await work()
-        except Usurped as error:
-            self._wire.send(["refused", str(error)])
-        except (StorageError, OSError, BaseExceptionGroup) as error:
-            self._failed.append(f"{what}: {_innermost(error)}")
-            self._wire.send(on_failure(str(_innermost(error))))
-
-    async def _close(self, deadline_s: float) -> None:
-        """Finish what is under way; at the deadline, say what is not done."""
-        while self._lanes:
-            begun = asyncio.get_running_loop().time()
-            _, late = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
-            deadline_s -= asyncio.get_running_loop().time() - begun
-            if late:
-                self._failed += self._late()
-                break
-        # Told before anything else is closed, which might take its time as well.
-        self._wire.send(["closed", self._failed])
-        for task in list(self._under_way):
-            task.cancel()
-        if self._keeper is not None:
-            await self._keeper.close()
-
-    def _late(self) -> list[str]:
-        """What is not done, with the reason where there is one."""
-        reasons = self._opened().unfinished
-        told = [f"{what}: {reason}" for what, reason in reasons.items()]
-        waiting = [
-            f"{what}: not done yet"
-            for what in dict.fromkeys(self._under_way.values())
-            if not any(what in known for known in reasons)
-        ]
-        return told + waiting
-
-
-def main(wire: Wire, orders: Orders | None = None) -> None:
-    """Main function of the keeper's process; or of its thread, where `orders` cannot travel."""
-    asyncio.run(KeeperProcess(wire, orders).serve())

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from holdfast.testing.bench import Bench, results
 from holdfast.testing.script import UserScript
 
 pytestmark = pytest.mark.process
-
-Results = Callable[[UserScript], list[dict[str, Any]]]
 
 
 def mount(path: Path) -> bool:
@@ -56,7 +54,7 @@ class Disk:
 
 
 @pytest.fixture(params=["limited", "small"])
-def disk(request: pytest.FixtureRequest, bench: Any) -> Iterator[Disk]:
+def disk(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Disk]:
     path = bench.folder / "disk"
     is_mounted = request.param == "small" and mount(path)
     path.mkdir(exist_ok=True)
@@ -67,9 +65,7 @@ def disk(request: pytest.FixtureRequest, bench: Any) -> Iterator[Disk]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(
-    bench: Any, disk: Disk, results_of: Results
-) -> None:
+def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, disk: Disk) -> None:
     gate = bench.gate("any-3")
     # A row larger than what is left of the journal's last page, which is allocated already.
     script = bench.start(checkpoint_every=2, padding=20_000)
@@ -86,17 +82,15 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(
     assert sorted(acknowledged) == [1, 1, 2, 2]
     disk.free()
     restored = bench.restore(checkpoint_every=2).succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(disk.path / "run", tensorboard=True) == []
 
 
-def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(
-    bench: Any, disk: Disk, results_of: Results
-) -> None:
+def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, disk: Disk) -> None:
     if disk.is_mounted:
         big = {"checkpoint_bytes": 5 << 20, "samples": 1}
         script = bench.start(**big).succeeds()
-        errors = [found["error"] for found in results_of(script)]
+        errors = [found["error"] for found in results(script)]
         assert all("No space left" in error for error in errors)
         assert all("Make space" in error for error in errors)
         assert not list((disk.path / "run").glob("*/checkpoint_*"))
@@ -112,8 +106,8 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, hard))
         gate.open()
         script.succeeds()
-        errors = [found["error"] for found in results_of(script)]
+        errors = [found["error"] for found in results(script)]
         assert all(os.strerror(27) in error for error in errors)  # EFBIG, in the user's own file
         restored = bench.restore({"resume_errored": True}).succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(disk.path / "run", tensorboard=True) == []

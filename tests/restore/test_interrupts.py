@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from holdfast.testing.script import UserScript
+from holdfast.testing.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
-Results = Callable[[UserScript], list[dict[str, Any]]]
 
-
-def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Any, results_of: Results) -> None:
+def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start()
     script.wait_for("at 0 3")
@@ -29,13 +25,11 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Any, results_of: 
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(bench: Bench) -> None:
     gate = bench.gate("any-3")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "3600"
     script = bench.start(ignore_sigterm=True)
@@ -48,13 +42,11 @@ def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(bench: Bench) -> None:
     gate = bench.gate("any-3")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "0.2"
     script = bench.start(ignore_sigterm=True)
@@ -65,22 +57,20 @@ def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
 
 
-def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(
-    bench: Any, results_of: Results
-) -> None:
+def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Bench) -> None:
     script = bench.start(raise_after=True)
     assert script.ends() == 1
     assert script.left() == []
     before = len(bench.notes())
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert len(bench.notes()) == before  # nothing ran again
 
 
-def test_sigterm_ends_the_script_and_all_that_it_started(bench: Any, results_of: Results) -> None:
+def test_sigterm_ends_the_script_and_all_that_it_started(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start()
     script.wait_for("at 0 3")
@@ -90,24 +80,22 @@ def test_sigterm_ends_the_script_and_all_that_it_started(bench: Any, results_of:
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(
-    bench: Any, results_of: Results
-) -> None:
+def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("made")
     script.signal(signal.SIGINT)
     assert script.ends() != 0
     assert script.left() == []
     again = bench.start(go_on=True).succeeds()
-    assert [found["epoch"] for found in results_of(again)] == [4, 4]
+    assert [found["epoch"] for found in results(again)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Any, results_of: Results) -> None:
+def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start()
     script.wait_for("at 0 3")
@@ -117,5 +105,5 @@ def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Any, results_of: 
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []

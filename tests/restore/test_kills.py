@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from holdfast.testing.script import UserScript
+from holdfast.testing.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
-Results = Callable[[UserScript], list[dict[str, Any]]]
 
-
-def test_an_undisturbed_run_leaves_nothing_to_complain_about(
-    bench: Any, results_of: Results
-) -> None:
+def test_an_undisturbed_run_leaves_nothing_to_complain_about(bench: Bench) -> None:
     script = bench.start(samples=2, num_to_keep=2).succeeds()
     assert script.left() == []
-    assert [found["epoch"] for found in results_of(script)] == [4, 4, 4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4, 4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_controller_killed_before_the_first_report_is_restored(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_controller_killed_before_the_first_report_is_restored(bench: Bench) -> None:
     gate = bench.gate("any-1")
     script = bench.start()
     script.wait_for("at 0 1")
@@ -33,13 +24,11 @@ def test_a_controller_killed_before_the_first_report_is_restored(
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start(num_to_keep=1)
     script.wait_for("at 0 3")
@@ -48,27 +37,25 @@ def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
     again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
     assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_controller_killed_while_the_last_trial_ends_is_restored(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_controller_killed_while_the_last_trial_ends_is_restored(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("reported 0 4")
     script.kill()
     assert script.left() == []
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
 def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again(
-    bench: Any, results_of: Results
+    bench: Bench,
 ) -> None:
     gate = bench.gate("0-6")
     script = bench.start(epochs=7, checkpoint_every=3)
@@ -76,25 +63,11 @@ def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again
     script.kill()
     gate.open()
     restored = bench.restore(epochs=7, checkpoint_every=3).succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [7, 7]
+    assert [found["epoch"] for found in results(restored)] == [7, 7]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_five_kills_in_a_row_lose_nothing(bench: Any, results_of: Results) -> None:
-    gates = [bench.gate(f"any-{epoch}") for epoch in range(2, 7)]
-    script = bench.start(epochs=6)
-    for epoch, gate in enumerate(gates, start=1):
-        script.wait_for(f"reported 0 {epoch}")
-        script.wait_for(f"reported 1 {epoch}")
-        script.kill()
-        gate.open()
-        script = bench.restore(epochs=6)
-    script.succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [6, 6]
-    assert bench.problems(tensorboard=True) == []
-
-
-def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Any, results_of: Results) -> None:
+def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start(max_failures=2)
     script.wait_for("at 0 3")
@@ -105,13 +78,11 @@ def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Any, results_of: 
     script.wait_for("begun 1 2")
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(bench: Bench) -> None:
     gate = bench.gate("any-2")
     script = bench.start()
     script.wait_for("at 0 2")
@@ -120,12 +91,12 @@ def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(
         worker.kill()
     gate.open()
     script.succeeds()
-    errors = [found["error"] for found in results_of(script)]
+    errors = [found["error"] for found in results(script)]
     assert all("SIGKILL" in error for error in errors)
     assert bench.problems() == []
 
 
-def test_a_killed_warm_parent_is_replaced(bench: Any, results_of: Results) -> None:
+def test_a_killed_warm_parent_is_replaced(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start(max_failures=1)
     script.wait_for("at 0 3")
@@ -136,15 +107,13 @@ def test_a_killed_warm_parent_is_replaced(bench: Any, results_of: Results) -> No
     script.wait_for("begun 1 2")
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4]
     assert script.left() == []
     assert bench.problems(tensorboard=True) == []
 
 
 @pytest.mark.parametrize("role", ["scribe", "keeper"])
-def test_a_killed_service_is_started_again_and_catches_up(
-    bench: Any, results_of: Results, role: str
-) -> None:
+def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: str) -> None:
     gate = bench.gate("any-3")
     script = bench.start(num_to_keep=1)
     script.wait_for("at 0 3")
@@ -152,16 +121,14 @@ def test_a_killed_service_is_started_again_and_catches_up(
     service.kill()
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4]
     assert f"the {role}" in script.stderr
     assert "SIGKILL" in script.stderr
     assert script.left() == []
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start()
     script.wait_for("at 0 3")
@@ -174,14 +141,14 @@ def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
             killed += 1
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4]
     assert "not started again" in script.stderr
     bench.restore().succeeds()
     assert bench.problems(tensorboard=True) == []
 
 
 def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_restored(
-    bench: Any, results_of: Results
+    bench: Bench,
 ) -> None:
     gate = bench.gate("any-3")
     script = bench.start()
@@ -198,11 +165,11 @@ def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_resto
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_everything_killed_at_once_is_restored(bench: Any, results_of: Results) -> None:
+def test_everything_killed_at_once_is_restored(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start(num_to_keep=1)
     script.wait_for("at 0 3")
@@ -215,11 +182,11 @@ def test_everything_killed_at_once_is_restored(bench: Any, results_of: Results) 
     assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_what_a_trial_started_does_not_outlive_the_controller(bench: Any) -> None:
+def test_what_a_trial_started_does_not_outlive_the_controller(bench: Bench) -> None:
     path = bench.write(
         """
 import subprocess, sys, time

@@ -6,21 +6,19 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.testing import checker
+from holdfast.testing.bench import Bench, results
 from holdfast.testing.script import UserScript
 
 pytestmark = pytest.mark.process
 
-Results = Callable[[UserScript], list[dict[str, Any]]]
 
-
-def ran(bench: Any) -> Counter[tuple[int, int]]:
+def ran(bench: Bench) -> Counter[tuple[int, int]]:
     """How often each (trial, epoch) ran."""
     return Counter(
         (int(note["trial"].rpartition("_")[2]), note["iteration"])
@@ -29,7 +27,7 @@ def ran(bench: Any) -> Counter[tuple[int, int]]:
     )
 
 
-def killed_in_epoch(bench: Any, epoch: int, **options: Any) -> UserScript:
+def killed_in_epoch(bench: Bench, epoch: int, **options: Any) -> UserScript:
     gate = bench.gate(f"any-{epoch}")
     script: UserScript = bench.start(**options)
     script.wait_for(f"at 0 {epoch}")
@@ -40,7 +38,7 @@ def killed_in_epoch(bench: Any, epoch: int, **options: Any) -> UserScript:
 
 
 def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_a_crash(
-    bench: Any, results_of: Results
+    bench: Bench,
 ) -> None:
     gate = bench.gate("2-2")
     script = bench.start(samples=3, at_once=1)
@@ -52,67 +50,61 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_
     assert {key for key, times in again.items() if times > 1} == {(2, 2)}
     assert bench.problems(tensorboard=True) == []
     undisturbed = bench.start(samples=3, at_once=1, name="other").succeeds()
-    configs = [[found["config"] for found in results_of(s)] for s in (restored, undisturbed)]
+    configs = [[found["config"] for found in results(s)] for s in (restored, undisturbed)]
     assert configs[0] == configs[1]
     assert len(configs[0]) == 6
 
 
-def test_errored_trials_stay_errored_go_on_or_begin_again_as_asked(
-    bench: Any, results_of: Results
-) -> None:
+def test_errored_trials_stay_errored_go_on_or_begin_again_as_asked(bench: Bench) -> None:
     bench.options["fail"] = [[1, 3]]
     bench.start().succeeds()
-    left = results_of(bench.restore().succeeds())
+    left = results(bench.restore().succeeds())
     assert [found["epoch"] for found in left] == [4, 2]
     assert "cannot do epoch 3" in left[1]["error"]
     assert max(ran(bench).values()) == 1
 
-    resumed = results_of(bench.restore({"resume_errored": True}).succeeds())
+    resumed = results(bench.restore({"resume_errored": True}).succeeds())
     assert [found["error"] for found in resumed] == [None, None]
     assert ran(bench)[1, 2] == 1
     assert ran(bench)[1, 3] == 2
     assert bench.problems(tensorboard=True) == []
 
 
-def test_restart_errored_begins_again_from_the_first_epoch(
-    bench: Any, results_of: Results
-) -> None:
+def test_restart_errored_begins_again_from_the_first_epoch(bench: Bench) -> None:
     bench.options["fail"] = [[1, 3]]
     bench.start(num_to_keep=1).succeeds()
-    restarted = results_of(bench.restore({"restart_errored": True}).succeeds())
+    restarted = results(bench.restore({"restart_errored": True}).succeeds())
     assert [found["epoch"] for found in restarted] == [4, 4]
     assert ran(bench)[1, 1] == 2
     assert ran(bench)[0, 1] == 1
 
 
-def test_unfinished_trials_can_be_left_as_they_are(bench: Any, results_of: Results) -> None:
+def test_unfinished_trials_can_be_left_as_they_are(bench: Bench) -> None:
     killed_in_epoch(bench, 3)
-    left = results_of(bench.restore({"resume_unfinished": False}).succeeds())
+    left = results(bench.restore({"resume_unfinished": False}).succeeds())
     assert [found["epoch"] for found in left] == [2, 2]
     assert (0, 4) not in ran(bench)
 
 
-def test_restore_without_a_trainable_uses_the_pickled_one(bench: Any, results_of: Results) -> None:
+def test_restore_without_a_trainable_uses_the_pickled_one(bench: Bench) -> None:
     killed_in_epoch(bench, 3)
-    restored = results_of(bench.restore(give=False).succeeds())
+    restored = results(bench.restore(give=False).succeeds())
     assert [found["epoch"] for found in restored] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_moved_directory_is_restored_where_it_is_now(bench: Any, results_of: Results) -> None:
+def test_a_moved_directory_is_restored_where_it_is_now(bench: Bench) -> None:
     killed_in_epoch(bench, 3)
     moved = bench.folder / "elsewhere" / "renamed"
     moved.parent.mkdir()
     bench.root.rename(moved)
-    restored = results_of(bench.restore(path=str(moved)).succeeds())
+    restored = results(bench.restore(path=str(moved)).succeeds())
     assert [found["epoch"] for found in restored] == [4, 4]
     assert bench.problems(moved, tensorboard=True) == []
     assert not bench.root.exists()
 
 
-def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
     gate = bench.gate("any-3")
     original = bench.start()
     original.wait_for("at 0 3")
@@ -123,14 +115,12 @@ def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(
     copied = bench.restore(path=str(copy)).succeeds()
     original.succeeds()
     for script in (original, copied):
-        assert [found["epoch"] for found in results_of(script)] == [4, 4]
+        assert [found["epoch"] for found in results(script)] == [4, 4]
     assert checker.check(bench.root, ended=True, tensorboard=True) == []
     assert checker.check(copy, ended=True, tensorboard=True) == []
 
 
-def test_a_relative_path_is_restored_from_another_directory(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_relative_path_is_restored_from_another_directory(bench: Bench) -> None:
     (bench.folder / "here").mkdir()
     (bench.folder / "there").mkdir()
     path = bench.write(
@@ -152,17 +142,15 @@ runpy.run_path({str(Path(__file__).parent / "user_script.py")!r}, run_name="__ma
     gate.open()
     options |= {"restore": {}, "path": "storage/run"}
     restored = bench.run(path, "", json.dumps(options), str(bench.folder)).succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [4, 4]
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_finished_experiment_restores_to_its_results_at_once(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_finished_experiment_restores_to_its_results_at_once(bench: Bench) -> None:
     bench.start().succeeds()
     before = len(bench.notes())
     for _ in range(2):
-        restored = results_of(bench.restore().succeeds())
+        restored = results(bench.restore().succeeds())
         assert [found["epoch"] for found in restored] == [4, 4]
     assert len(bench.notes()) == before
     assert bench.problems(tensorboard=True) == []
@@ -196,7 +184,7 @@ def train(config):
 """
 
 
-def test_objects_of_a_regiven_param_space_take_the_place_of_the_old_ones(bench: Any) -> None:
+def test_objects_of_a_regiven_param_space_take_the_place_of_the_old_ones(bench: Bench) -> None:
     path = bench.write(
         PARTS
         + """
@@ -223,7 +211,7 @@ if __name__ == "__main__":
     assert "MODELS ['old 2', 'old 2', 'new 2']" in restored.stdout
 
 
-def test_a_changed_param_space_is_refused_with_the_difference(bench: Any) -> None:
+def test_a_changed_param_space_is_refused_with_the_difference(bench: Bench) -> None:
     bench.start().succeeds()
     path = bench.write(
         """
@@ -242,7 +230,7 @@ tune.Tuner.restore(sys.argv[1], train, param_space={
     assert "InvalidConfig" in script.stderr
 
 
-def test_can_restore_knows_an_experiment_from_an_empty_folder(bench: Any) -> None:
+def test_can_restore_knows_an_experiment_from_an_empty_folder(bench: Bench) -> None:
     bench.start().succeeds()
     (bench.folder / "empty").mkdir()
     path = bench.write(
@@ -257,7 +245,7 @@ print([tune.Tuner.can_restore(path) for path in sys.argv[1:]])
     assert script.stdout.strip() == "[True, False, False]"
 
 
-def test_restoring_where_nothing_is_says_so(bench: Any) -> None:
+def test_restoring_where_nothing_is_says_so(bench: Bench) -> None:
     script = bench.restore()
     assert script.ends() == 1
     script.finish_reading()
@@ -265,7 +253,7 @@ def test_restoring_where_nothing_is_says_so(bench: Any) -> None:
     assert str(bench.root) in script.stderr
 
 
-def test_results_can_be_had_after_a_restore_before_it_is_fitted(bench: Any) -> None:
+def test_results_can_be_had_after_a_restore_before_it_is_fitted(bench: Bench) -> None:
     killed_in_epoch(bench, 3)
     path = bench.write(
         """
@@ -281,7 +269,7 @@ print([tune.Result.from_path(result.path).metrics["epoch"] for result in results
     assert script.stdout.splitlines() == ["[2, 2] 2", "[4, 4]"]
 
 
-def test_stop_function_and_callbacks_come_back_from_tuner_pkl(bench: Any) -> None:
+def test_stop_function_and_callbacks_come_back_from_tuner_pkl(bench: Bench) -> None:
     path = bench.write(
         PARTS.replace('config["model"].name', '"x"')
         + """
@@ -315,7 +303,7 @@ if __name__ == "__main__":
     assert seen[-2:] == [2, 3]
 
 
-def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(bench: Any) -> None:
+def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(bench: Bench) -> None:
     killed_in_epoch(bench, 3)
     script = bench.start()
     assert script.ends() == 1

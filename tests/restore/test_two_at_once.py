@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from holdfast.testing.script import UserScript
+from holdfast.testing.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
-Results = Callable[[UserScript], list[dict[str, Any]]]
 
-
-def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(bench: Bench) -> None:
     gate = bench.gate("any-2")
     first = bench.start()
     first.wait_for("at 0 2")
@@ -29,11 +23,11 @@ def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(
     assert f"process {first.process.pid} on {os.uname().nodename}" in second.stderr
     gate.open()
     first.succeeds()
-    assert [found["epoch"] for found in results_of(first)] == [4, 4]
+    assert [found["epoch"] for found in results(first)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_of_two_restores_at_once_one_is_refused(bench: Any, results_of: Results) -> None:
+def test_of_two_restores_at_once_one_is_refused(bench: Bench) -> None:
     gate = bench.gate("any-2")
     script = bench.start()
     script.wait_for("at 0 2")
@@ -47,22 +41,20 @@ def test_of_two_restores_at_once_one_is_refused(bench: Any, results_of: Results)
     assert "ExperimentInUse" in second.stderr
     gate.open()
     first.succeeds()
-    assert [found["epoch"] for found in results_of(first)] == [4, 4]
+    assert [found["epoch"] for found in results(first)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
-def test_the_lock_file_of_a_dead_process_is_no_obstacle(bench: Any, results_of: Results) -> None:
+def test_the_lock_file_of_a_dead_process_is_no_obstacle(bench: Bench) -> None:
     bench.root.mkdir(parents=True)
     # The pid of a process that lives, which did not take the lock: not it but the lock decides.
     holder = {"pid": os.getpid(), "host": os.uname().nodename}
     (bench.root / ".lock").write_text(json.dumps(holder))
     script = bench.start().succeeds()
-    assert [found["epoch"] for found in results_of(script)] == [4, 4]
+    assert [found["epoch"] for found in results(script)] == [4, 4]
 
 
-def test_a_restore_waits_for_the_last_process_of_the_incarnation_before(
-    bench: Any, results_of: Results
-) -> None:
+def test_a_restore_waits_for_the_last_process_of_the_incarnation_before(bench: Bench) -> None:
     """A worker that cannot die (stopped in the kernel, or, as here, told to outlive its parent)
     still holds the experiment."""
     path = bench.write(
@@ -85,19 +77,17 @@ wait_at("straggler")
     restored.wait_for("made")
     gate.open()
     restored.succeeds()
-    assert [found["epoch"] for found in results_of(restored)] == [2, 2]
+    assert [found["epoch"] for found in results(restored)] == [2, 2]
 
 
-def test_two_experiments_of_different_names_do_not_disturb_each_other(
-    bench: Any, results_of: Results
-) -> None:
+def test_two_experiments_of_different_names_do_not_disturb_each_other(bench: Bench) -> None:
     scripts = [bench.start(name=name) for name in ("run", "other")]
     for script in scripts:
         script.succeeds()
-        assert [found["epoch"] for found in results_of(script)] == [4, 4]
+        assert [found["epoch"] for found in results(script)] == [4, 4]
 
 
-def test_two_fits_in_two_threads_of_one_process_are_isolated_or_refused(bench: Any) -> None:
+def test_two_fits_in_two_threads_of_one_process_are_isolated_or_refused(bench: Bench) -> None:
     path = bench.write(
         """
 import sys, threading

@@ -29,6 +29,7 @@ BEHAVIOUR = (
     "ignore_sigterm",
     "artifacts",
     "padding",
+    "tell_length_of",
 )
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
@@ -47,6 +48,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         index = int(trial.rpartition("_")[2])
         if options.get("ignore_sigterm"):
             signal.signal(signal.SIGTERM, lambda *_: mark("asked to stop", index))
+        if "tell_length_of" in options:
+            mark("length", len(os.environ[options["tell_length_of"]]))
         mark("begun", index, attempt)
         for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
             note(what="ran", trial=trial, attempt=attempt, iteration=epoch)

@@ -26,7 +26,7 @@ OBEYING = f"{MODULE}:OBEYING"
 
 
 def warm_parent() -> psutil.Process:
-    """Among the children of this process, which may have servers of other tests beside it."""
+    """Among the children of the tests, which may have servers of other tests beside it."""
     (child,) = (
         child
         for child in psutil.Process().children()
@@ -90,6 +90,42 @@ async def test_what_a_worker_said_last_is_heard_before_its_exit(launcher: LocalL
         worker.send(["echo", number])
     assert await ends(worker, heard, "leave", 0) == "exited with status 0"
     assert [(await heard.message())[1] for _ in range(1000)] == list(range(1000))
+
+
+async def test_what_a_worker_said_last_is_heard_also_where_its_exit_is_heard_first(
+    lifeline: Lifeline,
+) -> None:
+    reading, writing = os.pipe()
+    launcher = LocalLauncher(environ=os.environ, inherited_fds=[lifeline.fd, writing])
+    await launcher.open(OBEYING, b"")
+    worker, heard = start(launcher)
+    pid = (await ask(worker, heard, "tell"))["pid"]
+    # From here on the loop does not run. The warm parent has much to tell before the worker does.
+    _let_it_tell_all(launcher, reading, writing)
+    worker.send(["echo", "last words"])
+    worker.send(["leave", 0])
+    wait_for_end(pid)
+    _let_it_tell_all(launcher, reading, writing)
+    assert await heard.exit() == "exited with status 0"
+    assert await heard.message() == ["echo", "last words"]
+    await launcher.close()
+    os.close(reading)
+    os.close(writing)
+
+
+def _let_it_tell_all(launcher: LocalLauncher, reading: int, writing: int) -> None:
+    """Block until the warm parent has done, and told, all that it was to do by now.
+
+    It forks in one turn and once more in a later one; so the turn before is over.
+    """
+    for _ in range(2):
+        worker, _ = start(launcher, f"witness {len(_witnesses)}")
+        _witnesses.append(worker)
+        worker.send(["write", writing])
+        assert os.read(reading, 1) == b"."
+
+
+_witnesses: list[LocalWorker] = []
 
 
 async def test_a_message_larger_than_the_socket_takes_arrives_whole(
@@ -512,10 +548,19 @@ async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> 
 
 # -- the controller -----------------------------------------------------------------------------
 
-CONTROLLER = """
-import asyncio, os, sys
+CONTROLLER = '''
+import asyncio, os, signal, sys
 from holdfast.runtime.launcher import LocalLauncher
 from holdfast.testing.processes import Heard
+
+def holder(fd):
+    """A child of the user's script: it was forked, and holds all connections open."""
+    pid = os.fork()
+    if pid == 0:
+        os.close(fd)
+        while True:
+            signal.pause()
+    return pid
 
 async def main(entry, fd):
     launcher = LocalLauncher(environ=os.environ, inherited_fds=[fd])
@@ -526,11 +571,11 @@ async def main(entry, fd):
         worker.send(["bear"])
         await heard.message()
         worker.send(["hang"])
-    print("up", flush=True)
+    print(holder(fd), flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
-"""
+'''
 
 
 @pytest.mark.parametrize("entry", ["OBEYING", "THREADED"])
@@ -544,8 +589,11 @@ def test_nothing_outlives_a_controller_that_is_killed(
         stdout=subprocess.PIPE,
         text=True,
     )
-    with controller:
-        assert controller.stdout is not None
-        assert controller.stdout.readline() == "up\n"
+    assert controller.stdout is not None
+    holder = int(controller.stdout.readline())
+    try:
         controller.send_signal(signum)
-    lifeline.wait_until_all_are_gone()
+        lifeline.wait_until_all_are_gone()
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        controller.communicate()

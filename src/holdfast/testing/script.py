@@ -245,8 +245,6 @@ class UserScript:
         self.close()
 
     def _role(self, pid: int) -> str | None:
-        if pid == self.process.pid:
-            return "script"
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
@@ -255,9 +253,11 @@ class UserScript:
             return None
         if self._identity.encode() not in environ or stat[0] == "Z":
             return None
+        if pid == self.process.pid:
+            return "script"
         if "scribe_process" in command:
             return "scribe"
-        if "keeper:main" in command:
+        if "keeper_process:main" in command:
             return "keeper"
         if "runtime.warm" in command:
             return "warm" if int(stat[1]) == self.process.pid else "worker"

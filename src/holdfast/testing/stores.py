@@ -109,6 +109,10 @@ class FaultyStore:
         """How many operations were begun."""
         return len(self.log)
 
+    def disturb(self, *, at: int, fault: Fault) -> None:
+        """Choose the operation anew."""
+        self._at, self._fault = at, fault
+
     def release(self) -> None:
         """Let stalled operations go on."""
         self._released.set()

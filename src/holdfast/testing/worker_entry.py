@@ -48,6 +48,8 @@ class Obeying:
                 os.write(channel.fileno(), size_bytes.to_bytes(4, "big"))
             case ["pool", float(cpus)]:
                 return ["pool", threads.release_limits(os.environ, cpus)]
+            case ["write", int(fd)]:
+                os.write(fd, b".")
             case ["bear"]:
                 return ["born", _bear()]
             case ["at exit", str(path), str(text)]:

@@ -1,0 +1,102 @@
+"""A place where a test runs a user's script, kills it, restores it and looks at what is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.testing import checker
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.script import Gate, UserScript, read_notes
+
+# A short grace, frequent snapshots and syncs: what a test would else wait for.
+QUICK = {
+    "HOLDFAST_STOP_GRACE_S": "2",
+    "HOLDFAST_FLUSH_DEADLINE_S": "10",
+    "HOLDFAST_SNAPSHOT_PERIOD_S": "0.2",
+    "HOLDFAST_FSYNC_PERIOD_S": "0.05",
+}
+
+
+@dataclass
+class Bench:
+    """Where one experiment of a user's script is run; `options` are the same for each start.
+
+    `script` takes its options as one JSON object. `environ` is for every process. `stack` ends
+    what is left.
+    """
+
+    folder: Path
+    script: Path
+    stack: ExitStack
+    options: dict[str, Any] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def storage(self) -> Path:
+        return self.folder / "storage"
+
+    @property
+    def root(self) -> Path:
+        return self.storage / "run"
+
+    def use(self, bucket: Bucket, *, machine: str) -> Path:
+        """Keep the experiment in a bucket, and run it on a machine of this name from now on: one
+        that has nothing on its disk but what it wrote itself. Returns the experiment there."""
+        self.options["storage"] = bucket.storage_path
+        self.environ |= bucket.environ
+        self.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(self.folder / machine)
+        return self.folder / machine / "run"
+
+    def start(self, **options: Any) -> UserScript:
+        """Run the script; what is given here is said besides `self.options`."""
+        given = {"storage": str(self.storage), "epochs": 4, **self.options, **options}
+        return self.run(self.script, json.dumps(given))
+
+    def restore(self, resume: dict[str, Any] | None = None, **options: Any) -> UserScript:
+        return self.start(restore=resume or {}, **options)
+
+    def run(self, path: Path, *arguments: str, cwd: Path | None = None) -> UserScript:
+        script = UserScript(
+            path, *arguments, folder=self.folder / "bench", environ=self.environ, cwd=cwd
+        )
+        return self.stack.enter_context(script)
+
+    def write(self, text: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def gate(self, name: str) -> Gate:
+        gate = Gate(self.folder / "bench", name)
+        self.stack.callback(gate.open)
+        return gate
+
+    def notes(self) -> list[dict[str, Any]]:
+        return read_notes(self.folder / "bench")
+
+    def problems(self, root: Path | None = None, **options: Any) -> list[str]:
+        """What an independent checker finds wrong with the experiment's directory."""
+        return checker.check(root or self.root, notes=self.notes(), **options)
+
+
+@contextmanager
+def workbench(folder: Path, script: Path) -> Iterator[Bench]:
+    """A bench in a folder of its own; everything that was started has ended afterwards."""
+    with ExitStack() as stack:
+        environ = {**QUICK, "HOME": str(folder / "home")}
+        yield Bench(folder=folder, script=script, stack=stack, environ=environ)
+
+
+def results(script: UserScript) -> list[dict[str, Any]]:
+    """What the script printed of its results, in the order of the trials."""
+    script.finish_reading()
+    for line in script.stdout.splitlines():
+        if line.startswith("RESULTS "):
+            found: list[dict[str, Any]] = json.loads(line.removeprefix("RESULTS "))
+            return found
+    raise AssertionError(f"the script printed no results: {script.stdout}\n{script.stderr}")

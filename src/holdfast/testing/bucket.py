@@ -1,0 +1,78 @@
+"""One folder of a bucket, seen from outside of the experiment that writes there."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store
+from holdfast.testing import checker
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+
+T = TypeVar("T")
+
+
+class Bucket:
+    """`storage_path` is what an experiment is given: it leads through the proxy, if there is one,
+    and holds no credentials, which are in `environ`."""
+
+    def __init__(self, server: S3Server, prefix: str, proxy: Proxy | None = None) -> None:
+        self.server = server
+        self.proxy = proxy
+        self.uri = server.uri(f"bucket/{prefix}")
+        endpoint = server.endpoint if proxy is None else proxy.endpoint
+        self.storage_path = f"s3://bucket/{prefix}?endpoint_override={endpoint}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "AWS_ACCESS_KEY_ID": self.server.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret_key,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def download(self, target: Path, name: str = "run", *, below: str = "") -> Path:
+        """The objects of the experiment `name` as files, which the checker can read."""
+
+        async def fetch(store: Store) -> None:
+            for entry in await store.list(f"{name}{below}"):
+                path = target / entry.key
+                path.parent.mkdir(parents=True, exist_ok=True)
+                await store.get(entry.key, path)
+
+        self._with_store(fetch)
+        return target / name
+
+    def named(self, ending: str) -> set[str]:
+        """The keys that end so."""
+
+        async def look(store: Store) -> set[str]:
+            return {entry.key for entry in await store.list() if entry.key.endswith(ending)}
+
+        return self._with_store(look)
+
+    def wait_for_committed(self, count: int) -> None:
+        """Wait until the journal in the bucket tells of so many committed checkpoints."""
+        assert self.proxy is not None
+        while self._committed() < count:
+            self.proxy.wait_for("PUT", "/head.json")
+
+    def _committed(self) -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            root = self.download(Path(folder), below="/journal")
+            return sum(name == "Committed" for name, _, _ in checker.records(root))
+
+    def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        async def session() -> T:
+            store = Location.resolve(self.uri, None, {}).open_store()
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(session())

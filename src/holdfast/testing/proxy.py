@@ -1,0 +1,106 @@
+"""A man in the middle between an experiment and its storage, for tests."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import threading
+from contextlib import suppress
+
+
+class Proxy:
+    """Stands between the experiment and its storage: tells what was done, and breaks it off."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, _, port = endpoint.removeprefix("http://").partition(":")
+        self._target = (host, int(port))
+        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._open: set[socket.socket] = set()
+        self._is_broken = False
+        self._broke = threading.Event()
+        self._fatal: tuple[str, str] | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def wait_for(self, method: str, ending: str, within_s: float = 30) -> None:
+        """Wait until the next such request has been answered."""
+        while True:
+            found, path = self._done.get(timeout=within_s)
+            if found == method and path.endswith(ending):
+                return
+
+    def break_off_after(self, method: str, ending: str) -> None:
+        """Break off once the next such request has been answered."""
+        self._fatal = (method, ending)
+
+    def wait_for_break(self, within_s: float = 30) -> None:
+        if not self._broke.wait(within_s):
+            raise AssertionError(f"no {self._fatal} within {within_s} s")
+
+    def break_off(self) -> None:
+        """Cut every connection, and each new one, until `mend`."""
+        self._is_broken = True
+        self._broke.set()
+        for sock in list(self._open):
+            self._cut(sock)
+
+    def mend(self) -> None:
+        self._is_broken = False
+        self._broke.clear()
+        self._fatal = None
+
+    def close(self) -> None:
+        self.break_off()
+        # A plain close would leave the thread in `accept`.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._is_broken:
+                    client.close()
+                    continue
+                server = socket.create_connection(self._target)
+                for sock in (client, server):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._open |= {client, server}
+                asked: list[tuple[str, str]] = []
+                for pair in ((client, server), (server, client)):
+                    arguments = (*pair, asked, pair[0] is client)
+                    threading.Thread(target=self._pipe, args=arguments, daemon=True).start()
+
+    def _pipe(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        asked: list[tuple[str, str]],
+        is_request: bool,
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if is_request and (found := _REQUEST.match(data)):
+                    asked[:] = [(found[1].decode(), found[2].decode())]
+                target.sendall(data)
+                # An interim answer only asks for the body.
+                if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):
+                    self._answered(*asked.pop())
+        for sock in (source, target):
+            self._cut(sock)
+
+    def _answered(self, method: str, path: str) -> None:
+        self._done.put((method, path))
+        if self._fatal and method == self._fatal[0] and path.endswith(self._fatal[1]):
+            self.break_off()
+
+    def _cut(self, sock: socket.socket) -> None:
+        self._open.discard(sock)
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
+
+_REQUEST = re.compile(rb"([A-Z]+) ([^ ?]+)[^ ]* HTTP/1.1\r\n")

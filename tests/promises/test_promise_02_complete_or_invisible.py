@@ -1,0 +1,45 @@
+"""Promise 2. A checkpoint is seen by a reader only when every byte of it is there. Cut the upload
+at any operation: the reader sees the previous checkpoint, whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import checker
+from holdfast.testing.bench import Bench, results
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+
+@pytest.mark.parametrize("cut_at", ["/weights", "/.holdfast.json", "/head.json"])
+def test_an_upload_cut_at_any_operation_shows_only_whole_checkpoints(
+    bench: Bench, moto: S3Server, proxy: Proxy, cut_at: str
+) -> None:
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.use(bucket, machine="first")
+    gate = bench.gate("any-2")
+    script = bench.start()
+    script.wait_for("at 0 2")
+    script.wait_for("at 1 2")
+    bucket.wait_for_committed(2)
+    proxy.break_off_after("PUT", cut_at)
+    gate.open()
+    proxy.wait_for_break()
+    for process in script.processes():
+        process.kill()
+    assert script.left() == []
+    proxy.mend()
+
+    copy = bucket.download(bench.folder / "copy")
+    visible = [path.parent for path in copy.rglob(".holdfast.json")]
+    assert len(visible) >= 2
+    for checkpoint in visible:
+        assert list(checker.manifest_problems(checkpoint)) == []
+
+    bench.use(bucket, machine="second")
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert checker.check(bucket.download(bench.folder / "end"), tensorboard=True) == []

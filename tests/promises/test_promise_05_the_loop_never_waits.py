@@ -1,0 +1,89 @@
+"""Promise 5. The control loop never waits for storage, for user code, for a logger, for a tracker:
+reports are answered while all of them stand still."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from holdfast.testing.bench import Bench, results
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.server
+def test_a_stalled_bucket_delays_no_report(bench: Bench, moto: S3Server, proxy: Proxy) -> None:
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.use(bucket, machine="first")
+    gate = bench.gate("any-2")
+    script = bench.start(epochs=120, checkpoint_every=10)
+    script.wait_for("at 0 2")
+    script.wait_for("at 1 2")
+    os.kill(moto.pid, signal.SIGSTOP)
+    try:
+        gate.open()
+        script.wait_for("reported 0 120")
+        script.wait_for("reported 1 120")
+    finally:
+        os.kill(moto.pid, signal.SIGCONT)
+    script.succeeds()
+    assert [found["epoch"] for found in results(script)] == [120, 120]
+
+
+def test_a_scribe_and_a_keeper_that_stand_still_delay_no_report(bench: Bench) -> None:
+    gate = bench.gate("any-2")
+    script = bench.start(epochs=100, checkpoint_every=10)
+    script.wait_for("at 0 2")
+    script.wait_for("at 1 2")
+    services = [*script.processes("scribe"), *script.processes("keeper")]
+    for service in services:
+        service.kill(signal.SIGSTOP)
+    gate.open()
+    script.wait_for("reported 0 100")
+    script.wait_for("reported 1 100")
+    for service in services:
+        service.kill(signal.SIGCONT)
+    script.succeeds()
+    assert bench.problems(tensorboard=True) == []
+
+
+BLOCKING = """
+import sys
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+
+class Blocking(tune.Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        wait_at("tracker")
+
+def stop(trial_id, result):
+    if trial_id.endswith("1"):
+        wait_at("stopper")
+    return False
+
+def train(config):
+    for epoch in range(1, 101):
+        tune.report({"epoch": epoch})
+    mark("done", config["n"])
+
+if __name__ == "__main__":
+    results = tune.Tuner(train, param_space={"n": tune.grid_search([0, 1])},
+        run_config=tune.RunConfig(storage_path=sys.argv[1], name="run", verbose=0,
+            **{"callbacks": [Blocking()]} if sys.argv[2] == "tracker" else {})).fit()
+    print("EPOCHS", [result.metrics["epoch"] for result in results])
+"""
+
+
+def test_a_callback_that_blocks_delays_no_report(bench: Bench) -> None:
+    gate = bench.gate("tracker")
+    script = bench.run(bench.write(BLOCKING), str(bench.storage), "tracker")
+    script.wait_for("done 0")
+    script.wait_for("done 1")
+    gate.open()
+    script.succeeds()
+    assert "EPOCHS [100, 100]" in script.stdout

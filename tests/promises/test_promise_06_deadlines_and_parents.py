@@ -1,0 +1,100 @@
+"""Promise 6. Every wait has a deadline, every process a parent: nothing of holdfast's process
+groups outlives its experiment, not after Ctrl-C, not after SIGKILL of the controller."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from holdfast.testing.bench import Bench
+
+pytestmark = pytest.mark.process
+
+STUBBORN = """
+import os, signal, subprocess, sys
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+
+def train(config):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = "import signal; signal.signal(15, 1); signal.signal(1, 1)\\nwhile 1: signal.pause()"
+    subprocess.Popen([sys.executable, "-c", child])
+    if os.fork() == 0:
+        while True:
+            signal.pause()
+    mark("started", config["n"])
+    while True:
+        try:
+            wait_at("never")
+        except BaseException:
+            pass
+
+if __name__ == "__main__":
+    tune.Tuner(train, param_space={"n": tune.grid_search([0, 1])},
+               run_config=tune.RunConfig(storage_path=sys.argv[1], name="run", verbose=0)).fit()
+"""
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
+def test_no_process_outlives_the_end_of_the_controller(bench: Bench, ending: str) -> None:
+    bench.gate("never")
+    bench.environ["HOLDFAST_STOP_GRACE_S"] = "0.3"
+    script = bench.run(bench.write(STUBBORN), str(bench.storage))
+    script.wait_for("started 0")
+    script.wait_for("started 1")
+    assert len(script.processes()) >= 8  # script, warm, scribe, two workers and what they began
+    script.signal(getattr(signal, ending))
+    assert script.ends() != 0
+    assert script.left() == []
+
+
+def test_workers_that_stand_still_end_with_the_controller(bench: Bench) -> None:
+    bench.gate("never")
+    script = bench.run(bench.write(STUBBORN), str(bench.storage))
+    script.wait_for("started 0")
+    script.wait_for("started 1")
+    for worker in script.processes("worker"):
+        worker.kill(signal.SIGSTOP)
+    script.kill()
+    assert script.left() == []
+
+
+HANGING = """
+import sys, time
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+
+class Hanging(tune.Callback):
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        wait_at("never")
+
+if __name__ == "__main__":
+    tune.Tuner(lambda config: tune.report({"x": 1}), run_config=tune.RunConfig(
+        storage_path=sys.argv[1], name="run", callbacks=[Hanging()])).fit()
+"""
+
+
+def test_a_callback_that_never_returns_is_named_at_its_deadline(bench: Bench) -> None:
+    bench.gate("never")
+    bench.environ["HOLDFAST_CALLBACK_DEADLINE_S"] = "0.5"
+    script = bench.run(bench.write(HANGING), str(bench.storage)).succeeds()
+    assert "Hanging.on_trial_complete" in script.stderr
+    assert "did not finish within 0.5 s" in script.stderr
+    assert script.left() == []
+
+
+def test_storage_that_never_answers_ends_fit_at_the_deadline(bench: Bench) -> None:
+    """A server that takes connections and says nothing is the worst of all."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"s3://bucket/x?endpoint_override=http://127.0.0.1:{silent.getsockname()[1]}"
+        bench.environ |= {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "local")
+        script = bench.start(storage=place)
+        assert script.ends(30) == 1
+    script.finish_reading()
+    assert "write to s3://bucket/x" in script.stderr
+    assert "no answer within 10 s" in script.stderr
