@@ -40,16 +40,19 @@ class Archive:
         *,
         post: Callable[[Event], None],
         tell: Callable[[str], None],
+        lost: Callable[[str, int, str], None],
         refused: Callable[[str], None],
         begins: int,
         is_remote: bool,
         sync_period_s: float,
     ) -> None:
-        """`refused` is told when another incarnation owns the storage."""
+        """`refused` is told when another incarnation owns the storage, `lost` of a checkpoint
+        that should have been committed and is nowhere."""
         self._keeper = keeper
         self._ledger = ledger
         self._post = post
         self._tell = tell
+        self._lost = lost
         self._refused = refused
         self._begins = begins
         self._is_remote = is_remote
@@ -112,6 +115,7 @@ class Archive:
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Only when the journal on the disk names it no more: a power cut must not revive it."""
+        self._done_with(spec.trial_id, record.index)
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._ledger.when_durable(lambda: self._keeper.send(order))
 
@@ -168,6 +172,9 @@ class Archive:
                     f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
                     f"The local copy stays"
                 )
+            case ["lost", str(trial_id), int(index), str(text)]:
+                self._done_with(trial_id, index)
+                self._lost(trial_id, index, text)
             case ["failed", str(what), str(text)]:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")

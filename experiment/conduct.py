@@ -333,6 +333,7 @@ class Run:
             controller.ledger,
             post=controller.post,
             tell=self.tell,
+            lost=controller.lose,
             refused=controller.usurped,
             begins=plan.begins,
             is_remote=plan.remote is not None,

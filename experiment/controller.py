@@ -272,6 +272,15 @@ class Controller:
             return await self.archive.fetch(spec, checkpoint)
         return problem
 
+    def lose(self, trial_id: str, index: int, reason: str) -> None:
+        """A checkpoint that was reported is nowhere, or broken: no record may name it any more."""
+        trial = self.machine.trials[trial_id]
+        record = next((known for known in trial.checkpoints if known.index == index), None)
+        if record is not None:  # else it is superseded, and was not to be kept
+            self._parts.warn(lost_notice(trial_id, index, reason))
+            self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
+            self._archive().discard(trial.spec, record)
+
     async def _verify_and_launch(
         self, effect: Launch, trial: Trial, checkpoint: CheckpointRecord
     ) -> None:
@@ -280,9 +289,7 @@ class Controller:
         if not problem:
             self._start(effect, trial)
             return
-        self._parts.warn(lost_notice(trial.trial_id, checkpoint.index, problem))
-        self.post(CheckpointLost(trial_id=trial.trial_id, index=checkpoint.index, reason=problem))
-        self._archive().discard(trial.spec, checkpoint)
+        self.lose(trial.trial_id, checkpoint.index, problem)
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
         self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))

@@ -63,7 +63,8 @@ def lost_checkpoints(
 ) -> Iterator[CheckpointLost]:
     """Recorded checkpoints that a trial could not resume from, newest first, up to a whole one.
 
-    Committed ones that are missing here may lie in remote storage: fetching them will tell.
+    Those that are missing here may lie in remote storage, whether their journal had heard of it
+    or not: fetching them will tell.
     """
     same_boot = machine.boot_id == boot_id()
     for trial in machine.trials.values():
@@ -89,8 +90,8 @@ def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
 
 
 def lost_notice(trial_id: str, index: int, reason: str) -> str:
-    """What the user is told about a checkpoint that cannot be resumed from."""
-    return f"trial {trial_id} does not resume from checkpoint {index}: {reason}"
+    """What the user is told about a checkpoint that nothing can be resumed from."""
+    return f"checkpoint {index} of trial {trial_id} is lost: {reason}"
 
 
 def _broken(
@@ -99,7 +100,7 @@ def _broken(
     """Why the checkpoint cannot be resumed from; "" if it can."""
     directory = layout.checkpoint(trial.spec, record)
     if not directory.is_dir():
-        return "" if is_remote and record.committed else f"{directory} is missing"
+        return "" if is_remote else f"{directory} is missing"
     if record.committed or (directory / MANIFEST_NAME).exists():
         try:
             manifest.verify(directory)

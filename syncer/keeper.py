@@ -130,10 +130,16 @@ class Keeper:
         self._owned_at = now
 
     async def commit(self, trial_id: str, index: int, folder: str) -> None:
-        """Make a staged checkpoint durable here, complete there, and say so."""
+        """Make a staged checkpoint durable here, complete there, and say so.
+
+        Where it is gone here, as after a move to another machine, it may be complete there.
+        """
         directory = self._orders.root / folder
         if not directory.exists():
-            self._tell(["trouble", f"{directory} is gone: it cannot be committed"])
+            if await self._is_stored(folder):
+                self._tell(["committed", trial_id, index])
+            else:
+                self._tell(["lost", trial_id, index, f"{directory} is gone"])
             return
         written = await self._retried(
             f"commit {folder}", lambda: asyncio.to_thread(manifest.write, directory)
@@ -141,6 +147,13 @@ class Keeper:
         if self._store is not None:
             await self._retried(f"upload {folder}", lambda: self._upload(folder, written))
         self._tell(["committed", trial_id, index])
+
+    async def _is_stored(self, folder: str) -> bool:
+        store = self._store
+        if store is None:
+            return False
+        listed = await self._retried(f"look for {folder}", lambda: store.list(folder))
+        return f"{folder}/{MANIFEST_NAME}" in {entry.key for entry in listed}
 
     async def _upload(self, folder: str, written: manifest.Manifest) -> None:
         """All files, then the manifest. What another incarnation left there goes first."""

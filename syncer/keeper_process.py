@@ -5,7 +5,8 @@ told:     ["open", pickled Orders]  ["commit", trial, index, folder]
           ["publish", sealed, begins]  ["close", deadline_s]
 answers:  ["opened", epoch]  ["committed", trial, index]  ["published", sealed]
           ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
-          ["uncommitted", trial, index, text]  ["failed", what, text]
+          ["uncommitted", trial, index, text]  ["lost", trial, index, text]
+          ["failed", what, text]
           ["closed", [text, ...]]
 """
 

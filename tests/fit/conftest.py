@@ -26,7 +26,7 @@ Fit = Callable[..., tune.ResultGrid]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing of the developer's: neither variables nor a home directory."""
     with pytest.MonkeyPatch.context() as patch:

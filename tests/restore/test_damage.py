@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
     forget_notes(killed)
     restored = killed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
-    assert "does not resume from checkpoint 1" in restored.stderr
+    assert "checkpoint 1 of trial" in restored.stderr
     ran = [note["iteration"] for note in killed.notes() if note["what"] == "ran"]
     assert sorted(ran) == [2, 2, 3, 3, 4, 4]
     assert killed.problems(tensorboard=True) == []
@@ -174,7 +175,7 @@ def test_a_checkpoint_that_lost_its_manifest_since_it_was_committed_is_not_trust
     forget_notes(killed)
     restored = killed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
-    assert "does not resume from checkpoint 1" in restored.stderr
+    assert "checkpoint 1 of trial" in restored.stderr
     assert killed.problems(tensorboard=True) == []
 
 
@@ -197,3 +198,27 @@ def test_a_bit_flipped_in_result_json_is_mended_by_a_restore_that_runs_the_trial
     restored = killed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert killed.problems(tensorboard=True) == []
+
+
+def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench: Bench) -> None:
+    """As after a move to another machine: the records arrived there, the checkpoint did not."""
+    gate = bench.gate("0-2")
+    script = bench.start(at_once=1)
+    script.wait_for("at 0 2")
+    (keeper,) = script.processes("keeper")
+    keeper.kill(signal.SIGSTOP)
+    gate.open()
+    script.wait_for("begun 1 1")
+    for process in script.processes():
+        process.kill()
+    assert script.left() == []
+    (newest,) = bench.root.glob("*_00000_*/checkpoint_000003")
+    shutil.rmtree(newest)
+    # It is not waited for either.
+    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "3600"
+    restored = bench.restore().succeeds()
+    found = results(restored)
+    assert [trial["epoch"] for trial in found] == [4, 4]
+    assert [trial["checkpoint"] for trial in found] == [3, 4]
+    assert "checkpoint 3 of trial" in restored.stderr
+    assert bench.problems(tensorboard=True) == []

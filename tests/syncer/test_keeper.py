@@ -129,6 +129,21 @@ async def test_a_committed_checkpoint_is_in_storage_and_its_manifest_came_last(
     assert put == [f"{FOLDER}/model", f"{FOLDER}/.holdfast.json"]
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_a_checkpoint_that_is_gone_here_is_committed_if_it_is_whole_in_storage(
+    kept: Kept, keeping: Callable[[Store], Kept], is_whole: bool
+) -> None:
+    keeping(kept.memory)
+    kept.memory.objects[f"{FOLDER}/model"] = b"weights"
+    if is_whole:
+        kept.memory.objects[f"{FOLDER}/.holdfast.json"] = b"{}"
+    (kept.root / FOLDER / "model").unlink()
+    (kept.root / FOLDER).rmdir()
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    answer = await kept.desk.answer("committed" if is_whole else "lost")
+    assert answer[1:3] == ["t1", 0]
+
+
 async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:

@@ -15,6 +15,7 @@ from holdfast.testing.script import Gate, UserScript, read_notes
 
 # A short grace, frequent snapshots and syncs: what a test would else wait for.
 QUICK = {
+    "HOLDFAST_TENSORBOARD": "1",
     "HOLDFAST_STOP_GRACE_S": "2",
     "HOLDFAST_FLUSH_DEADLINE_S": "10",
     "HOLDFAST_SNAPSHOT_PERIOD_S": "0.2",
