@@ -108,21 +108,22 @@ class UserScript:
         # Open for both, so that it never ends when a writer does.
         self._fifo = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
         self._stop, self._stopped = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-W", "error", str(path), *arguments],
-            env={
-                **os.environ,
-                **(environ or {}),
-                FOLDER: str(folder),
-                MARKS: str(fifo),
-            },
-            cwd=cwd or folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-        )
+        with _signals_as_in_a_terminal():
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-W", "error", str(path), *arguments],
+                env={
+                    **os.environ,
+                    **(environ or {}),
+                    FOLDER: str(folder),
+                    MARKS: str(fifo),
+                },
+                cwd=cwd or folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                text=True,
+            )
         self._written = threading.Condition()
         self._texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._threads = [
@@ -322,6 +323,19 @@ def read_notes(folder: Path) -> list[dict[str, Any]]:
 def acknowledged(notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The notes about rows whose `report()` has returned."""
     return [fact for fact in notes if fact.get("what") == "acknowledged"]
+
+
+@contextmanager
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """An ignored signal stays so in what is started: SIGHUP under nohup, SIGINT behind an &."""
+    ignored = [n for n in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_IGN]
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for signum in ignored:
+            signal.signal(signum, signal.SIG_IGN)
 
 
 def _pids() -> list[int]:
