@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import signal
 from typing import Any, Protocol
 
@@ -49,7 +48,7 @@ class TrialActor:
         """Let the idle worker host another attempt."""
         self._disarm()
         self.assignment = assignment
-        self._worker.send(["run", pickle.dumps(assignment)])
+        self._worker.send(["run", assignment])
 
     def reply(self, verdict: Verdict) -> None:
         if verdict is not Verdict.CONTINUE:
@@ -96,7 +95,7 @@ class TrialActor:
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}"
         worker = self._desk.launcher.launch(name, self)
-        worker.send(["run", pickle.dumps(assignment)])
+        worker.send(["run", assignment])
         return worker
 
     def _desk_message(self, message: Message) -> None:
@@ -122,6 +121,7 @@ class TrialActor:
                     Saved(trial_id=trial_id, attempt=attempt, checkpoint=_record(record))
                 )
             case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
+                self._worker.pid = pid
                 self._desk.post(
                     Started(
                         trial_id=trial_id,

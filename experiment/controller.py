@@ -295,6 +295,7 @@ class Controller:
         self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))
 
     def _start(self, effect: Launch, trial: Trial) -> None:
+        resources = trial.spec.resources
         assignment = Assignment(
             trial_id=trial.trial_id,
             trial_name=trial.spec.name,
@@ -305,8 +306,10 @@ class Controller:
             iteration=trial.iteration,
             time_total_s=trial.time_total_s,
             next_checkpoint=trial.next_checkpoint,
-            checkpoint=effect.checkpoint,
-            resources=trial.spec.resources,
+            checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
+            bundles=resources.bundles,
+            strategy=resources.strategy,
+            cpus=resources.required_resources.get("CPU", 1),
             gpus=tuple(self._parts.gpu_names[gpu] for gpu in effect.allocation.gpus),
             sets_gpus="GPU" in self.machine.capacity.total,
         )

@@ -50,7 +50,7 @@ class InlineLauncher:
             return run.wait(0)
         host = TrialHost()
         host.take(run.plan.job)
-        channel = Channel(sock)
+        channel = Channel(sock.detach())
         try:
             host.run(channel)
         except KeyboardInterrupt:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import PlacementGroupFactory
 
 
@@ -36,12 +35,12 @@ class Job:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """One attempt at one trial, as the worker is told.
+class Assignment(NamedTuple):
+    """One attempt at one trial, as the worker is told: plain values, a list on the wire.
 
-    `checkpoint` is the record to resume from, its files lie in the trial's directory. `config` is
-    plain (`holdfast.trial.values.to_plain`). `time_total_s` is the training time so far.
+    `checkpoint` is the folder to resume from, inside the trial's. `config` is plain
+    (`holdfast.trial.values.to_plain`). `time_total_s` is the training time so far. `bundles` and
+    `strategy` make the trial's PlacementGroupFactory, of which `cpus` is the sum of CPUs.
     """
 
     trial_id: str
@@ -53,7 +52,13 @@ class Assignment:
     iteration: int
     time_total_s: float
     next_checkpoint: int
-    checkpoint: CheckpointRecord | None
-    resources: PlacementGroupFactory
-    gpus: tuple[str, ...] = ()
+    checkpoint: str | None
+    bundles: Sequence[Mapping[str, float]]
+    strategy: str
+    cpus: float
+    gpus: Sequence[str] = ()
     sets_gpus: bool = False
+
+    @property
+    def resources(self) -> PlacementGroupFactory:
+        return PlacementGroupFactory(self.bundles, self.strategy)

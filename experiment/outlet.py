@@ -18,9 +18,9 @@ class Outlet:
         self._session = session
 
     def open(self) -> None:
-        job, directory = self._session.job, self._session.trial_dir
+        job, directory = self._session.job, self._session.folder
         for fd, name in enumerate(job.log_names, start=1):
-            file = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            file = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(file, fd)
             os.close(file)
         # A crash in native code leaves its stack there.

@@ -56,7 +56,7 @@ class Link:
 
     def drain(self) -> None:
         """Take in what has arrived already, without waiting for the loop to see it."""
-        while self.is_open and readable(self._socket, 0):
+        while self.is_open and readable(self._socket.fileno(), 0):
             self._on_readable()
 
     def close(self) -> None:

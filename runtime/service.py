@@ -119,7 +119,7 @@ class ThreadService:
         ours, theirs = socket.socketpair()
         self._link = Link(ours, on_message, self._on_closed)
         self._thread = threading.Thread(
-            target=self._run, args=(serve, Channel(theirs)), name=name, daemon=True
+            target=self._run, args=(serve, Channel(theirs.detach())), name=name, daemon=True
         )
         self._thread.start()
 
@@ -167,5 +167,5 @@ def main() -> None:
     module, function = entry.split(":")
     from importlib import import_module
 
-    with closing(Channel(socket.socket(fileno=fd))) as channel:
+    with closing(Channel(fd)) as channel:
         getattr(import_module(module), function)(channel)

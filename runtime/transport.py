@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -16,10 +16,10 @@ from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 CHUNK_BYTES = 1 << 16
 
 
-def readable(sock: socket.socket, timeout_s: float) -> bool:
+def readable(fd: int, timeout_s: float) -> bool:
     """`poll`, since `select` refuses descriptors above 1,023."""
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
 
 
@@ -36,31 +36,36 @@ class Transport(Protocol):
 
 
 class Channel:
-    """A blocking `Transport` over a stream socket. `send` may be called from several threads."""
+    """A blocking `Transport` over a stream socket. `send` may be called from several threads.
 
-    def __init__(self, sock: socket.socket, *, largest: int = LARGEST_FRAME) -> None:
-        sock.setblocking(True)
-        self._socket = sock
+    It owns the descriptor: a socket object around it takes 0.2 ms of a forked worker's start.
+    """
+
+    def __init__(self, fd: int, *, largest: int = LARGEST_FRAME) -> None:
+        self._fd = fd
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._fd
 
     def send(self, message: Message) -> None:
+        data = encode(message)
         with self._sending:
-            self._socket.sendall(encode(message))
+            sent = os.write(self._fd, data)
+            while sent < len(data):
+                sent += os.write(self._fd, memoryview(data)[sent:])
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._waiting:
             if deadline is not None:
                 left_s = max(0.0, deadline - time.monotonic())
-                if not readable(self._socket, left_s):
+                if not readable(self._fd, left_s):
                     raise TimeoutError(f"no message within {timeout_s} s")
             try:
-                data = self._socket.recv(CHUNK_BYTES)
+                data = os.read(self._fd, CHUNK_BYTES)
             except ConnectionError:
                 data = b""
             if not data:
@@ -69,4 +74,7 @@ class Channel:
         return self._waiting.popleft()
 
     def close(self) -> None:
-        self._socket.close()
+        """Calls after the first do nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -5,7 +5,7 @@ It speaks with the controller over one socket:
     controller: ["load", entry, payload]  ["signal", worker, n]  ["end"]
                 ["fork", worker] and with it a file descriptor
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
-                ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, pid, status]
+                ["failed", worker, why]  ["exited", worker, status]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
 `run(channel)`, called in each worker. When the connection or the controller ends, every worker's
@@ -54,6 +54,8 @@ def find_entry(name: str) -> Entry:
     return entry
 
 
+# The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
+_FAULT = 70
 # Stands for a descriptor that was sent but found no place: this process has too many open.
 _NO_FD = -1
 
@@ -188,7 +190,6 @@ class WarmParent:
             if fd != _NO_FD:
                 os.close(fd)
         self._workers[pid] = worker
-        self._tell(["forked", worker, pid])
 
     def _bear(self, fd: int) -> int:
         """Raises OSError where there is no room for a process, or nothing to run in it."""
@@ -200,9 +201,14 @@ class WarmParent:
 
     def _fork(self, fd: int, entry: Entry) -> int:
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(fd, entry, parent)
+        # Between the fork and the worker's own handlers it would set a flag that nobody reads.
+        guard.set_blocked(signal.SIGTERM, True)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(fd, entry, parent)
+        finally:
+            guard.set_blocked(signal.SIGTERM, False)
         # Both sides set the group, so that neither can be too late to signal it.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
@@ -214,12 +220,15 @@ class WarmParent:
             guard.die_with_parent(parent)
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(signum, signal.SIG_DFL)
+                guard.set_handler(signum, guard.DEFAULT)
+            guard.set_blocked(signal.SIGTERM, False)
             for private in (self._socket, self._waker, self._wakes):
                 private.close()
             be_worker(entry, fd)
+        except BaseException:
+            traceback.print_exc()
         finally:
-            os._exit(70)
+            os._exit(_FAULT)
 
     def _spawn(self, fd: int) -> int:
         assert self._payload is not None
@@ -247,18 +256,17 @@ class WarmParent:
             if worker is not None:
                 # What the worker started must not outlive it.
                 guard.kill_group(pid)
-                self._tell(["exited", worker, pid, status])
+                self._tell(["exited", worker, status])
 
 
 def be_worker(entry: Entry, fd: int) -> NoReturn:
     """Run `entry` in this process over the socket `fd`, then end without returning."""
-    status = 70
+    status = _FAULT
     _forget_exit_functions()
-    sock = socket.socket(fileno=fd)
     # Programs that user code starts have no business with it, and would keep it open.
-    sock.set_inheritable(False)
+    os.set_inheritable(fd, False)
     try:
-        entry.run(Channel(sock))
+        entry.run(Channel(fd))
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -48,7 +48,7 @@ class Ends:
 
     async def read(self) -> Message | None:
         """The next message at the other end, read in a thread as a worker would."""
-        channel = Channel(self.other)
+        channel = Channel(self.other.fileno())
         return await asyncio.to_thread(channel.receive)
 
 
@@ -74,7 +74,7 @@ async def test_a_message_that_fits_is_sent_at_once(ends: Ends) -> None:
 async def test_what_does_not_fit_is_sent_when_there_is_room_and_in_order(ends: Ends) -> None:
     ends.link.send(LARGE)
     ends.link.send(["after"])
-    channel = Channel(ends.other)
+    channel = Channel(ends.other.fileno())
     assert await asyncio.to_thread(channel.receive) == LARGE
     assert await asyncio.to_thread(channel.receive) == ["after"]
 

@@ -14,7 +14,7 @@ from holdfast.runtime.wire import Message, encode
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Channel, Channel]]:
-    here, there = (Channel(end) for end in socket.socketpair())
+    here, there = (Channel(end.detach()) for end in socket.socketpair())
     yield here, there
     here.close()
     there.close()
@@ -24,7 +24,7 @@ def pair() -> Iterator[tuple[Channel, Channel]]:
 def raw() -> Iterator[tuple[Channel, socket.socket]]:
     """A channel, and the bare socket at its other end."""
     ours, theirs = socket.socketpair()
-    channel = Channel(ours, largest=1000)
+    channel = Channel(ours.detach(), largest=1000)
     yield channel, theirs
     channel.close()
     theirs.close()
@@ -107,7 +107,7 @@ def test_the_deadline_is_for_the_whole_message_not_for_each_piece(
     now = 100.0
     waits: list[float] = []
 
-    def trickle(_sock: socket.socket, timeout_s: float) -> bool:
+    def trickle(_fd: int, timeout_s: float) -> bool:
         nonlocal now
         waits.append(timeout_s)
         now += 1.0
