@@ -27,7 +27,10 @@ class Desk(Protocol):
 
 
 class TrialActor:
-    """Hosts one attempt after the other; `assignment` is the current one."""
+    """Hosts one attempt after the other; `assignment` is the current one.
+
+    Where the process it has cannot host the next attempt, another takes its place.
+    """
 
     def __init__(
         self, desk: Desk, assignment: Assignment, *, grace_s: float, reusable: bool
@@ -37,7 +40,6 @@ class TrialActor:
         self._desk = desk
         self._grace_s = grace_s
         self._deadline: asyncio.TimerHandle | None = None
-        self._unfit = False
         self._worker = self._launch()
 
     @property
@@ -47,8 +49,13 @@ class TrialActor:
     def assign(self, assignment: Assignment) -> None:
         """Let the idle worker host another attempt."""
         self._disarm()
-        self.assignment = assignment
-        self._worker.send(["run", assignment])
+        self._expect(assignment)
+        if self._halted:
+            # The order may still be on its way, and would end the attempt that comes.
+            self._replace()
+        else:
+            self._is_reused = True
+            self._worker.send(["run", assignment])
 
     def reply(self, verdict: Verdict) -> None:
         if verdict is not Verdict.CONTINUE:
@@ -61,6 +68,7 @@ class TrialActor:
 
     def halt(self) -> None:
         """Ask user code to end, wherever it is, and end it after the grace."""
+        self._halted = True
         self._worker.signal(signal.SIGTERM)
         self._arm()
 
@@ -82,8 +90,9 @@ class TrialActor:
 
     def on_exit(self, cause: str) -> None:
         self._disarm()
-        if self._unfit:
-            self._unfit = False
+        # A reused process may have died before it heard of the attempt, which is no failure of it.
+        unheard = self._is_reused and not self._has_started and not self._halted
+        if self._is_replaced or unheard:
             self._worker = self._launch()
             return
         assignment = self.assignment
@@ -91,7 +100,19 @@ class TrialActor:
             Exited(trial_id=assignment.trial_id, attempt=assignment.attempt, cause=cause)
         )
 
+    def _expect(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self._has_started = False
+        self._iteration = assignment.iteration
+
+    def _replace(self) -> None:
+        """Let another process host the attempt, once this one is gone."""
+        self._is_replaced = True
+        self.release()
+
     def _launch(self) -> Worker:
+        self._expect(self.assignment)
+        self._halted = self._is_reused = self._is_replaced = False
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}"
         worker = self._desk.launcher.launch(name, self)
@@ -102,6 +123,7 @@ class TrialActor:
         trial_id = self.assignment.trial_id
         match message:
             case ["report", attempt, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
+                self._count(iteration)
                 self._desk.post(
                     Reported(
                         trial_id=trial_id,
@@ -117,11 +139,12 @@ class TrialActor:
             case ["log", str(stream), str(text)]:
                 self._desk.show_line(self.assignment.trial_name, self.pid, stream, text)
             case ["saved", int(attempt), dict(record)]:
+                self._require_start()
                 self._desk.post(
                     Saved(trial_id=trial_id, attempt=attempt, checkpoint=_record(record))
                 )
             case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
-                self._worker.pid = pid
+                self._start(pid)
                 self._desk.post(
                     Started(
                         trial_id=trial_id,
@@ -132,6 +155,7 @@ class TrialActor:
                     )
                 )
             case ["returned", int(attempt)]:
+                self._require_start()
                 self._disarm()
                 if not self._reusable:
                     self._arm()
@@ -142,10 +166,26 @@ class TrialActor:
                     Raised(trial_id=trial_id, attempt=attempt, failure=Failure(**failure))
                 )
             case ["unfit", int()]:
-                self._unfit = True
-                self.release()
+                self._replace()
             case _:
                 raise ValueError("unknown")
+
+    def _start(self, pid: int) -> None:
+        """Raises ValueError, as those below do, for what would break the trial's history."""
+        if self._has_started:
+            raise ValueError("it had started")
+        self._has_started = True
+        self._worker.pid = pid
+
+    def _require_start(self) -> None:
+        if not self._has_started:
+            raise ValueError("it had not started")
+
+    def _count(self, iteration: object) -> None:
+        self._require_start()
+        if iteration != self._iteration + 1:
+            raise ValueError(f"iteration {self._iteration + 1} was to come")
+        self._iteration += 1
 
     def _raise(self, text: str) -> None:
         assignment = self.assignment
@@ -179,4 +219,5 @@ def _record(plain: Any) -> CheckpointRecord:
         attempt=int(plain["attempt"]),
         files=int(plain["files"]),
         size_bytes=int(plain["size_bytes"]),
+        time_total_s=float(plain["time_total_s"]),
     )

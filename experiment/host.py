@@ -320,8 +320,7 @@ def stoppable(session: Session) -> Iterator[None]:
 
     def unwind(_signum: int, _frame: FrameType | None) -> None:
         guard.set_handler(signal.SIGTERM, guard.IGNORE)
-        session.stopping = True
-        raise TrialStopped("the trial was told to stop")
+        session.stop()
 
     guard.set_handler(signal.SIGTERM, unwind)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
 from holdfast.runtime.transport import Transport
+from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
@@ -60,8 +62,10 @@ class Session:
         self.assignment = assignment
         self.iteration = assignment.iteration
         self.stopping = False
+        self._sending = False
         self._transport = transport
         self._pid = os.getpid()
+        self._thread = threading.get_ident()
         self._next_checkpoint = assignment.next_checkpoint
         self._clock = _Clock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
@@ -80,6 +84,12 @@ class Session:
     def time_total_s(self) -> float:
         return self._clock.total_s
 
+    def stop(self) -> None:
+        """The order to stop, in a signal handler: unwinds user code, but cuts no message."""
+        self.stopping = True
+        if not self._sending:
+            raise TrialStopped("the trial was told to stop")
+
     def report(self, metrics: object, checkpoint: Checkpoint | None = None) -> None:
         """Stage the checkpoint, send the row, wait until it is in the journal."""
         if self.stopping:
@@ -88,7 +98,7 @@ class Session:
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1)
         self.iteration += 1
-        self._transport.send(
+        self._send(
             [
                 "report",
                 self.assignment.attempt,
@@ -107,7 +117,7 @@ class Session:
     def save(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint of the iteration that was reported last."""
         record = self.stage(checkpoint, self.iteration)
-        self._transport.send(["saved", self.assignment.attempt, asdict(record)])
+        self._send(["saved", self.assignment.attempt, asdict(record)])
 
     def stage(self, checkpoint: Checkpoint, iteration: int) -> CheckpointRecord:
         """Copy or rename the checkpoint's directory into the trial's.
@@ -133,12 +143,17 @@ class Session:
             attempt=self.assignment.attempt,
             files=staged.files,
             size_bytes=staged.bytes,
+            time_total_s=self._clock.total_s,
         )
 
     def send_log(self, stream: str, line: str) -> None:
         """Show the controller a line that user code printed."""
         if self.is_here:
-            self._transport.send(["log", stream, sendable(line[:LONGEST_LINE])])
+            message = ["log", stream, sendable(line[:LONGEST_LINE])]
+            if threading.get_ident() == self._thread:
+                self._send(message)
+            else:
+                self._transport.send(message)
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""
@@ -155,6 +170,17 @@ class Session:
             return Checkpoint(str(self.trial_dir / checkpoint_dirname(newest)))
         start = self.assignment.checkpoint
         return None if start is None else Checkpoint(str(self.trial_dir / start))
+
+    def _send(self, message: Message) -> None:
+        """From the trial's thread: half a message would make nonsense of all that follow."""
+        was_stopping = self.stopping
+        self._sending = True
+        try:
+            self._transport.send(message)
+        finally:
+            self._sending = False
+        if self.stopping and not was_stopping:
+            raise TrialStopped("the trial was told to stop")
 
     def _answer(self) -> Verdict:
         message = self._transport.receive()

@@ -14,6 +14,7 @@ class CheckpointRecord:
     """One reported checkpoint of one trial.
 
     `index` names its folder and grows by one with each checkpoint of the trial, over all attempts.
+    `time_total_s` is the trial's training time up to it.
     `score` is the value of the configured attribute, None where it was missing or NaN.
     `committed` says that its manifest is written and, where storage is remote, confirmed.
     """
@@ -23,6 +24,7 @@ class CheckpointRecord:
     attempt: int
     files: int
     size_bytes: int
+    time_total_s: float = 0.0
     score: float | None = None
     committed: bool = False
 

@@ -159,7 +159,7 @@ TrialEvent = (
 def _launched(trial: Trial, event: Launched) -> Trial:
     newest = trial.newest_checkpoint
     iteration = newest.iteration if newest else 0
-    time_s = trial.time_at_checkpoint_s if newest else 0.0
+    time_s = newest.time_total_s if newest else 0.0
     return replace(
         trial,
         status=Status.STARTING,
@@ -168,7 +168,6 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         resumed_from=iteration,
         time_total_s=time_s,
         time_at_start_s=time_s,
-        time_at_checkpoint_s=time_s,
         # A row beyond the checkpoint is rolled back with its iteration.
         row=trial.row if iteration == trial.iteration else None,
         error=None,
@@ -201,7 +200,6 @@ def _reported(trial: Trial, event: Reported) -> Trial:
         iteration=event.iteration,
         time_this_iter_s=event.time_this_iter_s,
         time_total_s=event.time_total_s,
-        time_at_checkpoint_s=event.time_total_s,
         row=event.metrics,
         reported_at=event.timestamp,
         checkpoints=(*trial.checkpoints, checkpoint),
@@ -212,7 +210,6 @@ def _reported(trial: Trial, event: Reported) -> Trial:
 def _saved(trial: Trial, event: Saved) -> Trial:
     return replace(
         trial,
-        time_at_checkpoint_s=trial.time_total_s,
         checkpoints=(*trial.checkpoints, event.checkpoint),
         next_checkpoint=event.checkpoint.index + 1,
     )
@@ -236,7 +233,7 @@ def _reopened(trial: Trial, event: Reopened) -> Trial:
     if not event.from_scratch:
         return fresh
     return replace(
-        fresh, checkpoints=(), iteration=0, time_total_s=0.0, time_at_checkpoint_s=0.0, row=None
+        fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None
     )
 
 

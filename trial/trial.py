@@ -70,8 +70,7 @@ class Trial:
     `attempt` counts starts from 1. `iteration` is that of the newest accepted report of this
     attempt, `resumed_from` the iteration of the checkpoint that it began with (0: none).
     `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was
-    when the attempt began, `time_at_checkpoint_s` at the newest checkpoint. `row` are the metrics
-    that were reported last.
+    when the attempt began. `row` are the metrics that were reported last.
     `failures` counts against `FailureConfig.max_failures`.
     """
 
@@ -83,7 +82,6 @@ class Trial:
     time_this_iter_s: float = 0.0
     time_total_s: float = 0.0
     time_at_start_s: float = 0.0
-    time_at_checkpoint_s: float = 0.0
     row: Mapping[str, Any] | None = None
     reported_at: float = 0.0
     failures: int = 0

@@ -35,7 +35,7 @@ def test_a_reported_checkpoint_is_to_be_committed_before_the_report_is_answered(
     commit, reply = run.report("t0", checkpoint=True)
     assert isinstance(commit, Commit)
     assert commit.checkpoint == CheckpointRecord(
-        index=0, iteration=1, attempt=1, files=1, size_bytes=10
+        index=0, iteration=1, attempt=1, files=1, size_bytes=10, time_total_s=0.5
     )
     assert isinstance(reply, Reply)
     assert run.commit("t0", 0) == []

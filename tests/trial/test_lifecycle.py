@@ -95,8 +95,14 @@ def test_a_launch_begins_at_the_newest_checkpoint() -> None:
     assert (trial.error, trial.place) == (None, Place())
 
 
+def test_a_launch_from_an_older_checkpoint_has_the_time_of_that_one() -> None:
+    trial = advance(trial_in(Status.PENDING), Dropped(trial_id="t0", index=1))
+    trial = advance(trial, Launched(trial_id="t0"))
+    assert (trial.iteration, trial.time_total_s, trial.time_at_start_s) == (2, 1.0, 1.0)
+
+
 def test_a_launch_without_a_checkpoint_begins_at_nothing() -> None:
-    fresh = Trial(spec=trial_in(Status.PENDING).spec, time_at_checkpoint_s=9.0)
+    fresh = Trial(spec=trial_in(Status.PENDING).spec, time_total_s=9.0)
     trial = advance(fresh, Launched(trial_id="t0"))
     assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (0, 0, 0.0)
 
@@ -120,7 +126,7 @@ def test_a_report_is_the_trials_newest_row(status: Status) -> None:
     assert (trial.iteration, trial.time_this_iter_s, trial.time_total_s) == (7, 0.5, 3.5)
     assert trial.reported_at == REPORTED.timestamp
     assert trial.newest_checkpoint == CHECKPOINT
-    assert (trial.next_checkpoint, trial.time_at_checkpoint_s) == (3, 3.5)
+    assert trial.next_checkpoint == 3
 
 
 def test_a_report_without_a_checkpoint_keeps_those_that_there_are() -> None:
@@ -135,14 +141,13 @@ def test_a_report_without_a_checkpoint_keeps_those_that_there_are() -> None:
     )
     trial = advance(trial_in(Status.RUNNING), event)
     assert len(trial.checkpoints) == trial.next_checkpoint == 2
-    assert trial.time_at_checkpoint_s == 2.0
 
 
 def test_a_checkpoint_without_a_report_leaves_the_row() -> None:
     event = Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT)
     trial = advance(trial_in(Status.STOPPING), event)
     assert (trial.row, trial.iteration) == ({"loss": 0.5}, 6)
-    assert (trial.newest_checkpoint, trial.time_at_checkpoint_s) == (CHECKPOINT, 3.0)
+    assert trial.newest_checkpoint == CHECKPOINT
 
 
 def test_a_retry_counts_unless_it_was_no_fault_of_the_trial() -> None:

@@ -228,4 +228,5 @@ def next_checkpoint(trial: Trial, attempt: int, *, further: int = 1) -> Checkpoi
         attempt=attempt,
         files=1,
         size_bytes=10,
+        time_total_s=trial.time_total_s + 0.5 * further,
     )

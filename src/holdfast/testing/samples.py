@@ -147,13 +147,19 @@ def trial_in(status: Status) -> Trial:
         resumed_from=4,
         time_total_s=3.0,
         time_at_start_s=2.0,
-        time_at_checkpoint_s=2.0,
         row={"loss": 0.5},
         failures=1,
         error=failure() if status is Status.ERROR else None,
-        checkpoints=(
-            CheckpointRecord(index=0, iteration=2, attempt=1, files=1, size_bytes=9),
-            CheckpointRecord(index=1, iteration=4, attempt=1, files=1, size_bytes=9),
+        checkpoints=tuple(
+            CheckpointRecord(
+                index=index,
+                iteration=2 * index + 2,
+                attempt=1,
+                files=1,
+                size_bytes=9,
+                time_total_s=index + 1.0,
+            )
+            for index in range(2)
         ),
         next_checkpoint=2,
         place=Place(pid=40, hostname="host", node_ip="127.0.0.1"),

@@ -1,0 +1,184 @@
+"""The controller's side of a worker actor, over workers that are lists of what they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.actor import TrialActor
+from holdfast.experiment.job import Assignment
+from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.trial.lifecycle import Reported, Returned, Started
+
+pytestmark = pytest.mark.anyio
+
+STARTED = ["started", 1, 41, "host", "127.0.0.1"]
+
+
+def assignment(trial_id: str = "t0", **fields: Any) -> Assignment:
+    usual: dict[str, Any] = {
+        "trial_name": trial_id,
+        "dirname": trial_id,
+        "attempt": 1,
+        "config": {},
+        "tag": "",
+        "iteration": 0,
+        "time_total_s": 0.0,
+        "next_checkpoint": 0,
+        "checkpoint": None,
+        "bundles": [{"CPU": 1}],
+        "strategy": "PACK",
+        "cpus": 1,
+    }
+    return Assignment(trial_id=trial_id, **{**usual, **fields})
+
+
+def report(iteration: int) -> list[Any]:
+    return ["report", 1, iteration, {"loss": 0.5}, 1.0, 0.1, 0.1, None]
+
+
+class FakeWorker:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = 0
+        self.sent: list[Any] = []
+        self.signals: list[int] = []
+        self.killed = asyncio.Event()
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+
+    def signal(self, signum: int) -> None:
+        self.signals.append(signum)
+        if signum == signal.SIGKILL:
+            self.killed.set()
+
+
+class Desk:
+    """A controller that writes down what it is told, and its launcher."""
+
+    def __init__(self) -> None:
+        self.launcher: Launcher = self
+        self.workers: list[FakeWorker] = []
+        self.events: list[Event] = []
+
+    async def open(self, entry: str, payload: bytes) -> str:
+        return ""
+
+    async def close(self) -> None: ...
+
+    def launch(self, name: str, listener: Listener) -> FakeWorker:
+        self.workers.append(FakeWorker(name))
+        return self.workers[-1]
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+async def actor(desk: Desk) -> TrialActor:
+    return TrialActor(desk, assignment(), grace_s=3600, reusable=True)
+
+
+def hosts(actor: TrialActor, *messages: list[Any]) -> None:
+    for message in messages:
+        actor.on_message(message)
+
+
+async def test_a_worker_is_told_what_to_run_and_what_it_says_is_told(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED, report(1), ["returned", 1])
+    assert desk.workers[0].sent == [["run", assignment()]]
+    assert [type(event) for event in desk.events] == [Started, Reported, Returned]
+    assert actor.pid == 41
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [report(1)],
+        [["returned", 1]],
+        [["saved", 1, {}]],
+        [STARTED, STARTED],
+        [STARTED, report(2)],
+        [STARTED, report(1), report(1)],
+        [STARTED, report("1")],  # type: ignore[arg-type]
+        [STARTED, ["saved", 1, {"index": 0}]],
+    ],
+)
+async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails(
+    desk: Desk, actor: TrialActor, messages: list[list[Any]]
+) -> None:
+    hosts(actor, *messages)
+    last = desk.events[-1]
+    assert isinstance(last, Raised)
+    assert "is no message" in last.failure.message
+    assert desk.workers[0].signals == [signal.SIGKILL]
+
+
+async def test_an_idle_worker_hosts_the_next_trial(desk: Desk, actor: TrialActor) -> None:
+    hosts(actor, STARTED, report(1), ["returned", 1])
+    actor.assign(assignment("t1", iteration=3))
+    hosts(actor, STARTED, report(4))
+    assert len(desk.workers) == 1
+    assert [getattr(event, "trial_id", "") for event in desk.events[-2:]] == ["t1", "t1"]
+
+
+async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_trial(
+    desk: Desk, actor: TrialActor
+) -> None:
+    """Its death was heard of only after the trial had been given to it."""
+    hosts(actor, STARTED, ["returned", 1])
+    actor.assign(assignment("t1"))
+    actor.on_exit("was killed by signal 9 (SIGKILL)")
+    assert [worker.sent[-1][1].trial_id for worker in desk.workers] == ["t1", "t1"]
+    hosts(actor, STARTED)
+    assert [type(event) for event in desk.events] == [Started, Returned, Started]
+    actor.on_exit("exited with status 1")
+    assert desk.events[-1] == Exited(trial_id="t1", attempt=1, cause="exited with status 1")
+    assert len(desk.workers) == 2
+
+
+async def test_an_order_to_stop_that_came_too_late_does_not_reach_the_next_trial(
+    desk: Desk, actor: TrialActor
+) -> None:
+    """SIGTERM may still be under way when the worker has returned and is given another trial."""
+    hosts(actor, STARTED)
+    actor.halt()
+    hosts(actor, ["returned", 1])
+    actor.assign(assignment("t1"))
+    assert desk.workers[0].sent[-1] == ["exit"]
+    actor.on_exit("exited with status 0")
+    assert desk.workers[1].sent == [["run", assignment("t1")]]
+
+
+async def test_a_worker_that_is_halted_before_it_started_is_not_replaced(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED, ["returned", 1])
+    actor.assign(assignment("t1"))
+    actor.halt()
+    actor.on_exit("was killed by signal 15 (SIGTERM)")
+    assert len(desk.workers) == 1
+    assert isinstance(desk.events[-1], Exited)
+
+
+async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
+    actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
+    hosts(actor, STARTED)
+    actor.halt()
+    async with asyncio.timeout(30):
+        await desk.workers[0].killed.wait()
+    assert desk.workers[0].signals == [signal.SIGTERM, signal.SIGKILL]

@@ -1,0 +1,70 @@
+"""What user code speaks to, over a connection that a test holds the other end of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.job import Assignment, Job
+from holdfast.experiment.session import Session, TrialStopped
+
+NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
+
+
+class Interrupting:
+    """A connection in the middle of whose messages the order to stop arrives."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.sent: list[list[Any]] = []
+
+    def send(self, message: list[Any]) -> None:
+        if self.session is not None:
+            self.session.stop()
+        self.sent.append(message)
+
+    def receive(self, timeout_s: float | None = None) -> list[Any]:
+        return ["reply", "continue"]
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def connection() -> Interrupting:
+    return Interrupting()
+
+
+@pytest.fixture
+def session(connection: Interrupting, tmp_path: Path) -> Session:
+    place = str(tmp_path)
+    job = Job(
+        trainable=None,
+        param_space={},
+        experiment_name="run",
+        experiment_dir=place,
+        storage=place,
+        working_dir=place,
+        run="run",
+    )
+    return Session(job, NOBODY, connection)
+
+
+def test_an_order_to_stop_cuts_no_message(connection: Interrupting, session: Session) -> None:
+    connection.session = session
+    with pytest.raises(TrialStopped):
+        session.report({"loss": 0.5})
+    assert [message[0] for message in connection.sent] == ["report"]
+    # What user code prints while it unwinds is sent, and raises no second time.
+    session.send_log("stdout", "cleaning up")
+    assert [message[0] for message in connection.sent] == ["report", "log"]
+    with pytest.raises(TrialStopped):
+        session.report({"loss": 0.25})
+    assert len(connection.sent) == 2
+
+
+def test_an_order_to_stop_between_two_messages_unwinds_at_once(session: Session) -> None:
+    with pytest.raises(TrialStopped):
+        session.stop()
+    assert session.stopping
