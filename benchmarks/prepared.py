@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.variants import describe
 
 SPACE: Mapping[str, Any] = {"width": 1}
 

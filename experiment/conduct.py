@@ -16,20 +16,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from holdfast.experiment import callback_states
 from holdfast.experiment import layout as names
 from holdfast.experiment.archive import Archive
-from holdfast.experiment.callbacks import CallbackThread
+from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.controller import Controller, Parts, StopFunction
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.pickling import dumps, users_config
+from holdfast.experiment.pickling import NotPicklable, dumps, users_config
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.rows import result_metrics, result_row
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.summary import RunFacts, StorageAge, Summarizer, Summary
+from holdfast.experiment.summarizer import Summarizer
+from holdfast.experiment.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.trial_view import Surroundings, Views
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.launcher import Launcher, LocalLauncher
@@ -76,7 +78,6 @@ class Plan:
     stopper: StopFunction | None = None
     callbacks: Sequence[Any] = ()
     callback_setup: Mapping[str, Any] | None = None
-    callback_states: Mapping[str, Any] | None = None
     policy: bytes | None = None
     launcher: Launcher | None = None
 
@@ -288,9 +289,26 @@ class Run:
             row=_newest_row,
             tell=self.tell,
             setup=plan.callback_setup,
+            keep=self._keep_states,
+            states_period_s=plan.settings.snapshot_period_s,
         )
-        thread.start(plan.machine.trials.values(), plan.callback_states)
+        thread.start(plan.machine.trials.values(), self._kept_states())
         return thread
+
+    def _kept_states(self) -> dict[str, bytes]:
+        if isinstance(self.plan.first, Begun):
+            return {}
+        try:
+            return callback_states.read(self.plan.layout.callbacks)
+        except (OSError, ValueError, KeyError) as error:
+            self.tell(f"callbacks start without their states: {names.CALLBACKS}: {error}")
+            return {}
+
+    def _keep_states(self, states: Mapping[str, Any]) -> None:
+        try:
+            callback_states.write(self.plan.layout.callbacks, states)
+        except (OSError, NotPicklable) as error:
+            self.tell(f"the states of callbacks are not kept: {error}")
 
     def _open_archive(self, controller: Controller) -> Archive:
         plan = self.plan

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from holdfast.experiment.actor import TrialActor
 from holdfast.experiment.advisors import Advisor, failure_of
 from holdfast.experiment.archive import Archive
-from holdfast.experiment.callbacks import CallbackThread
+from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.job import Assignment
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
@@ -76,6 +76,10 @@ class Parts:
     full_row_of: Callable[[Trial], dict[str, Any]]
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
+
+
+# What a trial was before and is after an event: its own, or (None) one of something else.
+_Change = tuple[Event | None, Trial | None, Trial | None]
 
 
 class Controller:
@@ -160,21 +164,33 @@ class Controller:
 
     def _record(self, batch: list[tuple[Event, float]]) -> list[Effect]:
         """Decide, then write: nothing is performed that is not in the journal."""
-        machine, observe = self.machine, self._parts.callbacks.observe
+        machine = self.machine
         effects: list[Effect] = []
-        seen = []
+        changes: list[_Change] = []
         for event, now in batch:
             trial_id = getattr(event, "trial_id", "")
             before = machine.trials.get(trial_id)
             effects += machine.handle(event, now=now)
-            if isinstance(event, Reported) and machine.trials[trial_id] is before:
+            after = machine.trials.get(trial_id)
+            if isinstance(event, Reported) and after is before:
                 self._dismiss(event)
-            seen.append((event, before, machine.trials.get(trial_id)))
+            changes.append((event, before, after))
+            changes += self._brought_to_an_end(trial_id)
         self.ledger.append([pack(event, now) for event, now in batch])
-        for event, before, after in seen:
-            observe(event, before, after, after.iteration if after else 0)
-            self._search.saw(event, before, after)
+        for event_or_none, before, after in changes:
+            iteration = after.iteration if after else 0
+            self._parts.callbacks.observe(event_or_none, before, after, iteration)
+            self._search.saw(event_or_none, before, after)
         return effects
+
+    def _brought_to_an_end(self, by: str) -> list[_Change]:
+        """Other trials that the event of trial `by` has ended: they have no event of their own."""
+        ended: list[_Change] = []
+        for trial_id, before in self.machine.moved.items():
+            after = self.machine.trials[trial_id]
+            if trial_id != by and after.status.is_final and not before.status.is_final:
+                ended.append((None, before, after))
+        return ended
 
     def _dismiss(self, event: Reported) -> None:
         """A report that counts no more: its worker has not heard the order to stop, and waits."""

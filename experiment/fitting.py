@@ -17,22 +17,18 @@ from holdfast.experiment.conduct import Plan, Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
+from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
-from holdfast.experiment.progress import (
-    ProgressView,
-    ReporterView,
-    ResultLines,
-    UnfailingView,
-    choose_view,
-    in_notebook,
-)
+from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.reading import ReadExperiment
 from holdfast.experiment.recovery import recover
+from holdfast.experiment.reporter_view import ReporterView
 from holdfast.experiment.reporters import ProgressReporter
 from holdfast.experiment.request import Request
 from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts
 from holdfast.experiment.trial_view import Views
@@ -47,6 +43,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.trial.description import describe
 from holdfast.trial.errors import (
     ExperimentInUse,
     ImpossibleResources,
@@ -56,7 +53,6 @@ from holdfast.trial.errors import (
 )
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
-from holdfast.trial.variants import describe
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:

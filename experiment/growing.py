@@ -19,12 +19,9 @@ from itertools import islice
 from typing import Any
 
 from holdfast.experiment import tensorboard
-from holdfast.experiment.layout import EVENTS_PREFIX
+from holdfast.experiment.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.rows import flatten_row
 from holdfast.syncer.durable import TEMPORARY
-
-# Users' scripts may write event files of their own into the same directory: these are ours.
-EVENTS_SUFFIX = ".holdfast"
 
 
 class Changed(OSError):

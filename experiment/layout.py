@@ -10,6 +10,7 @@ from holdfast.trial.trial import TrialSpec
 
 JOURNAL = "journal"
 TUNER = "tuner.pkl"
+CALLBACKS = "callbacks.msgpack"
 LOCK = ".lock"
 STAGING = ".staging"
 HEAD = "head.json"
@@ -22,6 +23,8 @@ ERROR = "error.txt"
 STDOUT = "stdout"
 STDERR = "stderr"
 EVENTS_PREFIX = "events.out.tfevents."
+# Users' scripts may write event files of their own into the same directory: these are ours.
+EVENTS_SUFFIX = ".holdfast"
 CHECKPOINT_PREFIX = "checkpoint_"
 # What holdfast itself writes into a trial's directory; everything else there is an artifact.
 TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
@@ -29,7 +32,8 @@ TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
 
 def is_ours(name: str) -> bool:
     """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
-    return name in TRIAL_FILES or name.startswith(EVENTS_PREFIX)
+    is_events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
+    return is_events or name in TRIAL_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,10 @@ class Layout:
     @property
     def tuner(self) -> Path:
         return self.root / TUNER
+
+    @property
+    def callbacks(self) -> Path:
+        return self.root / CALLBACKS
 
     @property
     def lock(self) -> Path:

@@ -6,11 +6,12 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.layout import HEAD, JOURNAL, TUNER, Layout
+from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TUNER, Layout
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
@@ -248,11 +249,10 @@ async def _download(store: Store, layout: Layout) -> bool:
         head["segments"],
         at_once=_AT_ONCE,
     )
-    try:
-        write_atomic(layout.tuner, await store.read(TUNER))
-    except NotStored:
-        # Only needed where restore() is given no trainable, and it is told then.
-        return True
+    for name, path in ((TUNER, layout.tuner), (CALLBACKS, layout.callbacks)):
+        # The first is needed where restore() is given no trainable, and it is told then.
+        with suppress(NotStored):
+            write_atomic(path, await store.read(name))
     return True
 
 

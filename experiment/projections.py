@@ -15,8 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.experiment import tensorboard
-from holdfast.experiment.growing import EVENTS_SUFFIX, Curves, Growing, Row, Table, unlink
-from holdfast.experiment.layout import ERROR, EVENTS_PREFIX, PARAMS, PROGRESS, RESULTS, Layout
+from holdfast.experiment.growing import Curves, Growing, Row, Table, unlink
+from holdfast.experiment.layout import (
+    ERROR,
+    EVENTS_PREFIX,
+    EVENTS_SUFFIX,
+    PARAMS,
+    PROGRESS,
+    RESULTS,
+    Layout,
+)
 from holdfast.experiment.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.syncer.durable import TEMPORARY
 from holdfast.trial.errors import Failure

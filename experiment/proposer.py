@@ -17,12 +17,13 @@ from typing import Any
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.space import Domain, is_grid
+from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import Opaque, fold_values, format_tag, key_name, seal, summarize
-from holdfast.trial.variants import Space, Variant, has_user_code
+from holdfast.trial.variants import Space, Variant
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 _LONGEST_NAME = 180

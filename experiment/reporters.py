@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.summary import duration, short
 from holdfast.experiment.trial_view import TrialView
+from holdfast.experiment.wording import duration, short
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 

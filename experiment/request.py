@@ -20,9 +20,9 @@ from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import BasicVariantGenerator
 from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
+from holdfast.trial.description import describe, differences
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import Stopper
-from holdfast.trial.variants import describe, differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

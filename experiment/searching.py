@@ -58,7 +58,7 @@ class SearchThread:
         else:
             self._post(self._proposer.propose(index) or SearchEnded())
 
-    def saw(self, event: Event, before: Trial | None, after: Trial | None) -> None:
+    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
         """Tell what has happened to a trial: its report, its end."""
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:

@@ -26,7 +26,7 @@ class ExperimentSpec:
 
     `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial
     asks for, None where it depends on the trial's config. `space` describes the search space (see
-    `holdfast.trial.variants.describe`), `options` is what the shell wants to know on a restore.
+    `holdfast.trial.description.describe`), `options` is what the shell wants to know on a restore.
     """
 
     experiment_id: str

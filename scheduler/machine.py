@@ -117,6 +117,8 @@ class Machine:
         self.paused: set[str] = set()
         self.asking = False
         self.now = 0.0
+        # Each trial that the newest event has moved, as it was before: mostly that of the event.
+        self.moved: dict[str, Trial] = {}
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Take in one fact that happened at `now` (seconds since the epoch).
@@ -124,6 +126,7 @@ class Machine:
         Raises InvalidTransition if the event cannot follow what went before.
         """
         self._pass_time(event, now)
+        self.moved = {}
         match event:
             case Reported():
                 return self._on_report(event)
@@ -169,8 +172,9 @@ class Machine:
     # -- one trial ----------------------------------------------------------------------------
 
     def _move(self, event: TrialEvent) -> Trial:
-        trial = advance(self.trials[event.trial_id], event)
-        self.trials[event.trial_id] = trial
+        before = self.trials[event.trial_id]
+        self.moved.setdefault(event.trial_id, before)
+        trial = self.trials[event.trial_id] = advance(before, event)
         return trial
 
     def _is_current(self, trial_id: str, attempt: int) -> bool:

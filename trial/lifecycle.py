@@ -232,9 +232,7 @@ def _reopened(trial: Trial, event: Reopened) -> Trial:
     fresh = replace(trial, status=Status.PENDING, failures=0, error=None)
     if not event.from_scratch:
         return fresh
-    return replace(
-        fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None
-    )
+    return replace(fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None)
 
 
 def _committed(trial: Trial, event: Committed) -> Trial:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.trial.domains import Categorical, Domain
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.space import Categorical, Domain, grid_values
+from holdfast.trial.space import grid_values
 
 Path = tuple[str | int, ...]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from holdfast.experiment.callbacks import Callback, CallbackThread, LoggerCallback, hooks_for
+from holdfast.experiment.callback_thread import CallbackThread
+from holdfast.experiment.callbacks import Callback, LoggerCallback, hooks_for
 from holdfast.experiment.trial_view import Surroundings, TrialView, Views, varied
 from holdfast.scheduler.events import (
     Begun,
@@ -27,7 +31,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure, TuneError
 from holdfast.trial.lifecycle import Committed, Reported, Returned, Started
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque
 
 DEADLINE_S = 20.0
@@ -69,7 +73,12 @@ def reported(
     iteration: int, index: int = 0, attempt: int = 1, checkpoint: int | None = None, **metrics: Any
 ) -> Reported:
     record = CheckpointRecord(
-        index=checkpoint or 0, iteration=iteration, attempt=attempt, files=1, size_bytes=3
+        index=checkpoint or 0,
+        iteration=iteration,
+        attempt=attempt,
+        files=1,
+        size_bytes=3,
+        time_total_s=float(iteration),
     )
     return Reported(
         trial_id=f"aaaaa_{index:05}",
@@ -235,6 +244,23 @@ def delivered(run: Run, *events: Event) -> Recorder:
     thread.close(DEADLINE_S)
     assert thread.failures == []
     return recorder
+
+
+def test_an_attempt_that_starts_again_elsewhere_is_started_once(run: Run) -> None:
+    """As where a reused worker turns out unfit for the trial's config."""
+    seen = delivered(run, suggestion(), started(), started(), reported(1, acc=0.5))
+    assert seen.hooks == ["start", "result", "end"]
+
+
+def test_a_trial_that_something_else_has_ended_completes(run: Run) -> None:
+    recorder = Recorder()
+    thread = run.thread(recorder)
+    thread.start()
+    run.feed(suggestion())
+    before = run.machine.trials["aaaaa_00000"]
+    thread.observe(None, before, replace(before, status=Status.TERMINATED), 0)
+    thread.close(DEADLINE_S)
+    assert recorder.hooks == ["complete", "end"]
 
 
 def test_a_trial_that_ends_well_is_started_reports_and_completes(run: Run) -> None:
@@ -539,7 +565,8 @@ def test_setup_gets_what_the_run_says_and_comes_before_all_else(run: Run) -> Non
             order.append("start")
 
     thread = run.thread(Careful(), setup={"num_samples": 3, "experiment_path": "x"})
-    thread.start(states={"Careful": {"seen": 4}, "Another": {"seen": 5}})
+    states = {name: pickle.dumps({"seen": seen}) for name, seen in (("Careful", 4), ("Gone", 5))}
+    thread.start(states=states)
     run.feed(suggestion(), started())
     thread.close(DEADLINE_S)
     assert order == [{"num_samples": 3, "experiment_path": "x"}, {"seen": 4}, "start"]
@@ -571,26 +598,44 @@ def test_a_setup_that_does_not_return_is_named(run: Run, gate: threading.Event) 
     thread.close(DEADLINE_S)
 
 
-def test_states_are_those_after_the_events_so_far(run: Run) -> None:
+def test_states_are_kept_each_period_and_before_the_end(run: Run) -> None:
     class Counting(Recorder):
         def get_state(self) -> dict[str, Any]:
             return {"results": len(self.results)}
 
-    thread = run.thread(Counting(), Counting(), Recorder())
+    kept: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+    thread = run.thread(
+        Counting(), Counting(), Recorder(), keep=kept.put, states_period_s=0.0, clock=lambda: 7.0
+    )
     thread.start()
     run.feed(suggestion(), started(), reported(1), reported(2))
-    answered = threading.Event()
-    states: dict[str, Any] = {}
-
-    def answer(given: dict[str, Any]) -> None:
-        states.update(given)
-        answered.set()
-
-    thread.ask_states(answer)
+    state: Mapping[str, Any] = {}
+    while state != {"Counting[0]": {"results": 2}, "Counting[1]": {"results": 2}}:
+        state = kept.get(timeout=DEADLINE_S)
     run.feed(reported(3))
-    assert answered.wait(DEADLINE_S)
-    assert states == {"Counting[0]": {"results": 2}, "Counting[1]": {"results": 2}}
     thread.close(DEADLINE_S)
+    while not kept.empty():
+        state = kept.get()
+    assert state == {"Counting[0]": {"results": 3}, "Counting[1]": {"results": 3}}
+
+
+def test_no_state_is_kept_where_no_callback_has_one(run: Run) -> None:
+    kept: list[Mapping[str, Any]] = []
+    thread = run.thread(Recorder(), keep=kept.append, states_period_s=0.0)
+    thread.start()
+    run.feed(suggestion(), started())
+    thread.close(DEADLINE_S)
+    assert kept == []
+
+
+def test_a_state_that_cannot_be_loaded_is_told_and_the_run_goes_on(run: Run) -> None:
+    recorder = Recorder()
+    thread = run.thread(recorder)
+    thread.start(states={"Recorder": b"no pickle"})
+    run.feed(suggestion(), started(), reported(1))
+    thread.close(DEADLINE_S)
+    assert "Recorder.set_state" in run.told[0][0]
+    assert len(recorder.results) == 1
 
 
 def test_a_logger_callback_logs_a_trials_life(tmp_path: Path) -> None:

@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress import (
-    LiveView,
-    NotebookView,
-    PlainView,
-    ProgressView,
-    ResultLines,
-    SilentView,
-    UnfailingView,
-    choose_view,
-    closing_text,
-    counts_text,
-    in_notebook,
-)
+from holdfast.experiment.live_view import LiveView
+from holdfast.experiment.notebook_view import NotebookView, in_notebook
+from holdfast.experiment.plain_view import PlainView, SilentView
+from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.summary import (
     BestTrial,
     FailedTrial,
@@ -33,6 +25,7 @@ from holdfast.experiment.summary import (
     Upload,
 )
 from holdfast.experiment.trial_view import Surroundings, Views
+from holdfast.experiment.wording import closing_text, counts_text
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.trial import Status, Trial, TrialSpec
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress import PlainView, ReporterView
+from holdfast.experiment.plain_view import PlainView
+from holdfast.experiment.reporter_view import ReporterView
 from holdfast.experiment.reporters import (
     CLIReporter,
     JupyterNotebookReporter,

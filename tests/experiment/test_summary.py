@@ -6,17 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.summary import (
-    MAX_FAILURES,
-    RunFacts,
-    Summarizer,
-    Summary,
-    duration,
-    short,
-    size,
-    summarize,
-    user_frame,
-)
+from holdfast.experiment.summarizer import Summarizer, summarize, user_frame
+from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
+from holdfast.experiment.wording import duration, short, size
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure

@@ -86,6 +86,62 @@ def test_every_hook_is_called_in_the_order_of_what_happened(fit: Any) -> None:
     ]
 
 
+def test_a_waiting_trial_that_the_stopper_ends_completes(fit: Any) -> None:
+    class Enough(tune.Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.over = result["training_iteration"] == 2 and trial_id.endswith("1")
+            return False
+
+        def stop_all(self) -> bool:
+            return self.over
+
+    recorder = Recorder()
+    fit(
+        train,
+        {"fails": tune.grid_search(["once", None])},
+        tune.TuneConfig(max_concurrent_trials=1),
+        callbacks=[recorder],
+        failure_config=tune.FailureConfig(max_failures=1),
+        stop=Enough(),
+    )
+    # The first has failed, and waits behind the second for another attempt.
+    assert [call for call in recorder.calls if call[0] in ("recover", "complete")] == [
+        ("recover",),
+        ("complete", "TERMINATED"),
+        ("complete", "TERMINATED"),
+    ]
+
+
+class Counting(tune.Callback):
+    """Counts results over all restores, and says in a file how many there were."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.results = 0
+
+    def get_state(self) -> dict[str, Any]:
+        return {"results": self.results}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.results = state["results"]
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
+    ) -> None:
+        self.results += 1
+
+    def on_experiment_end(self, trials: Any, **_: Any) -> None:
+        self.place.write_text(str(self.results))
+
+
+def test_the_state_of_a_callback_is_given_back_on_a_restore(fit: Any, tmp_path: Path) -> None:
+    total = tmp_path / "total"
+    results = fit(train, {"fails": "always"}, callbacks=[Counting(total)])
+    assert total.read_text() == "1"
+    tune.Tuner.restore(results.experiment_path, train, resume_errored=True).fit()
+    assert total.read_text() == "2"
+
+
 def test_a_logger_callback_follows_each_trial(fit: Any) -> None:
     class Logger(tune.LoggerCallback):
         def __init__(self) -> None:

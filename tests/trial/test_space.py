@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.trial import space
+from holdfast.trial.domains import Categorical, Domain
 from holdfast.trial.errors import InvalidSearchSpace, TuneError
 from holdfast.trial.space import (
-    Domain,
     choice,
     grid_search,
     grid_values,
@@ -170,7 +170,7 @@ def test_a_whole_number_reaches_its_ends_and_no_further(
     domain: Domain, lowest: int, highest: int
 ) -> None:
     assert (domain.sample(LOWEST), domain.sample(HIGHEST)) == (lowest, highest)
-    if not isinstance(domain, space.Categorical):
+    if not isinstance(domain, Categorical):
         assert not domain.is_valid(lowest - 1)
         assert not domain.is_valid(highest + 1)
 

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.trial.description import describe, differences
+from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import (
-    Domain,
     choice,
     grid_search,
+    has_user_code,
     loguniform,
     qrandint,
     randint,
@@ -24,7 +26,7 @@ from holdfast.trial.space import (
     uniform,
 )
 from holdfast.trial.values import Ref, fold_values
-from holdfast.trial.variants import Space, Variant, describe, differences, has_user_code
+from holdfast.trial.variants import Space, Variant
 
 
 class Model:

@@ -175,4 +175,5 @@ class RecordedExperiment:
             attempt=trial.attempt,
             files=1,
             size_bytes=len(content),
+            time_total_s=trial.time_total_s + 0.5,
         )

@@ -1,0 +1,334 @@
+"""The one thread that runs users' callbacks, off the control loop.
+
+The loop says what happened with `CallbackThread.observe` and never waits for an answer: a slow
+callback makes a queue longer, and one that raises is told about, while training goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, NamedTuple
+
+from holdfast.experiment import callback_states
+from holdfast.experiment.callbacks import Callback, hooks_for
+from holdfast.experiment.rows import result_row
+from holdfast.experiment.trial_view import Views
+from holdfast.scheduler.events import Event, Suggested
+from holdfast.trial.errors import TuneError
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Trial
+
+LONG_QUEUE = 10_000
+BATCH_EVENTS = 1_000
+SETUP_DEADLINE_S = 120.0
+STATES_PERIOD_S = 10.0
+
+# What the user is told: a text, and "info", "warning" or "error". Called from the control loop
+# too, so it must not block.
+Tell = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackFailure:
+    """A hook that raised (`count` times, first as in `traceback`), or that did not return."""
+
+    callback: str
+    hook: str
+    headline: str
+    traceback: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"callback {self.callback}.{self.hook}: {self.headline}{times}"
+
+
+class _Observed(NamedTuple):
+    event: Event | None
+    before: Trial | None
+    after: Trial | None
+    iteration: int
+
+
+class CallbackThread:
+    """Delivers what happens to the user's callbacks, in order, in a thread of its own.
+
+    The queue has no bound, because the control loop may not wait and nothing may be dropped; when
+    it first holds more than `long_queue` events, the user is told which callback is slow.
+    `setup` are the arguments of `Callback.setup`; `row` makes the full row of a report; `clock`
+    gives seconds. `failures` lists each hook that raised, once. `keep` is given what every
+    `get_state` gave, by the callback's name, each `states_period_s` while something happens and
+    before the end.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        views: Views,
+        *,
+        tell: Tell,
+        row: Callable[[Trial], dict[str, Any]] = result_row,
+        setup: Mapping[str, Any] | None = None,
+        keep: Callable[[Mapping[str, Any]], None] | None = None,
+        states_period_s: float = STATES_PERIOD_S,
+        long_queue: int = LONG_QUEUE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._callbacks = tuple(zip(_names(callbacks), callbacks, strict=True))
+        self._views = views
+        self._row = row
+        self._tell = tell
+        self._setup = dict(setup or {})
+        has_states = any(type(one).get_state is not Callback.get_state for one in callbacks)
+        self._keep = keep if has_states else None
+        self._states_period_s = states_period_s
+        self._kept_at = clock()
+        self._long_queue = long_queue
+        self._clock = clock
+        self._queue: SimpleQueue[_Observed | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._setup_error: TuneError | None = None
+        self._given_up = False
+        self._told_slow = False
+        self._observed = self._delivered = 0
+        self._spent = {name: 0.0 for name, _ in self._callbacks}
+        self._running: tuple[str, str, float] | None = None
+        self._failures: dict[tuple[str, str], CallbackFailure] = {}
+
+    @property
+    def failures(self) -> list[CallbackFailure]:
+        return list(self._failures.values())
+
+    def start(
+        self,
+        trials: Iterable[Trial] = (),
+        states: Mapping[str, bytes] | None = None,
+        *,
+        deadline_s: float = SETUP_DEADLINE_S,
+    ) -> None:
+        """Run every `setup`, and on a restore `set_state`; `trials` are those that exist already.
+
+        `states` are as `callback_states.read` gives them. Raises TuneError for a `setup` that
+        raises or does not return within `deadline_s`.
+        """
+        if not self._callbacks:
+            return
+        for trial in trials:
+            self._views.show(trial)
+        self._thread = threading.Thread(
+            target=self._run, args=(dict(states or {}),), name="callbacks", daemon=True
+        )
+        self._thread.start()
+        if not self._ready.wait(deadline_s):
+            self._given_up = True
+            raise TuneError(f"{self._where()} did not return within {deadline_s:g} s")
+        if self._setup_error is not None:
+            raise self._setup_error
+
+    def observe(
+        self, event: Event | None, before: Trial | None, after: Trial | None, iteration: int
+    ) -> None:
+        """Called by the control loop after each journalled event: 0.1 µs without callbacks.
+
+        `event` is None for a trial that an event of another one has brought to its end.
+        """
+        if not self._callbacks or (before is after and not isinstance(event, Suggested)):
+            return
+        self._observed += 1
+        self._queue.put(_Observed(event, before, after, iteration))
+        if not self._told_slow and self._queue.qsize() > self._long_queue:
+            self._told_slow = True
+            self._tell(
+                f"{self._queue.qsize()} events wait for callback {self._slowest()}, which is "
+                "slower than the trials report; nothing is lost, but memory grows",
+                "warning",
+            )
+
+    def close(self, deadline_s: float) -> None:
+        """Deliver the rest and `on_experiment_end`, or give up after `deadline_s`; tell failures.
+
+        What was given up stands in `failures` too, with the stack of the hook that did not return.
+        """
+        thread = self._thread
+        if thread is not None:
+            self._queue.put(None)
+            thread.join(deadline_s)
+            if thread.is_alive():
+                self._give_up(thread, deadline_s)
+        for failure in self.failures:
+            self._tell(str(failure), "warning")
+
+    # -- in the thread ------------------------------------------------------------------------
+
+    def _run(self, states: dict[str, bytes]) -> None:
+        self._setup_error = self._set_up()
+        if self._setup_error is None:
+            for name, callback in self._callbacks:
+                if name in states:
+                    self._give_back(name, callback, states[name])
+        self._ready.set()
+        step, ended = 0, self._setup_error is not None
+        while not ended and not self._given_up:
+            batch, ended = self._take_batch()
+            step += bool(batch)
+            self._deliver_batch(batch, step)
+            if ended or self._clock() - self._kept_at >= self._states_period_s:
+                self._keep_states()
+            if ended:
+                self._call_all("on_experiment_end", trials=self._views.trials)
+
+    def _give_back(self, name: str, callback: Callback, pickled: bytes) -> None:
+        try:
+            state = callback_states.load(pickled)
+        except Exception as error:  # the user's own classes may have moved or changed
+            self._note(name, "set_state", error)
+        else:
+            self._call(name, callback, "set_state", state)
+
+    def _set_up(self) -> TuneError | None:
+        for name, callback in self._callbacks:
+            self._running = (name, "setup", self._clock())
+            try:
+                callback.setup(**self._setup)
+            except (Exception, SystemExit) as error:  # the caller of start() is told
+                failed = TuneError(f"callback {name}.setup: {type(error).__name__}: {error}")
+                failed.__cause__ = error
+                return failed
+        self._running = None
+        return None
+
+    def _take_batch(self) -> tuple[list[_Observed], bool]:
+        """Wait for an event; what waits behind it comes along. True once the end was reached."""
+        batch: list[_Observed] = []
+        item = self._queue.get()
+        while item is not None:
+            batch.append(item)
+            if len(batch) == BATCH_EVENTS or self._queue.empty():
+                return batch, False
+            item = self._queue.get()
+        return batch, True
+
+    def _deliver_batch(self, batch: Sequence[_Observed], step: int) -> None:
+        if not batch:
+            return
+        trials = self._views.trials
+        self._call_all("on_step_begin", iteration=step, trials=trials)
+        for item in batch:
+            if self._given_up:
+                return
+            self._deliver(item)
+            self._delivered += 1
+        self._call_all("on_step_end", iteration=step, trials=trials)
+
+    def _deliver(self, item: _Observed) -> None:
+        event, before, after, iteration = item
+        if isinstance(event, Suggested):
+            self._views.show(after or Trial(spec=event.spec))
+        if after is None:
+            return
+        trial = self._views.show(after)
+        about = {"iteration": iteration, "trials": self._views.trials, "trial": trial}
+        if isinstance(event, Reported):
+            trial.show(after, self._row(after))
+        for hook in hooks_for(event, before, after):
+            if hook == "on_trial_result":
+                for name, callback in self._callbacks:
+                    self._call(name, callback, hook, **about, result=_copy(trial.last_result))
+            elif hook == "on_checkpoint":
+                self._call_all(hook, **about, checkpoint=trial.checkpoint)
+            else:
+                self._call_all(hook, **about)
+
+    def _keep_states(self) -> None:
+        if self._keep is None or self._given_up:
+            return
+        states = {
+            name: self._call(name, callback, "get_state") for name, callback in self._callbacks
+        }
+        self._keep({name: state for name, state in states.items() if state is not None})
+        self._kept_at = self._clock()
+
+    def _call_all(self, hook: str, **arguments: Any) -> None:
+        for name, callback in self._callbacks:
+            self._call(name, callback, hook, **arguments)
+
+    def _call(
+        self, name: str, callback: Callback, hook: str, *given: Any, **arguments: Any
+    ) -> Any:
+        if self._given_up:
+            return None
+        began = self._clock()
+        self._running = (name, hook, began)
+        try:
+            return getattr(callback, hook)(*given, **arguments)
+        except (Exception, SystemExit) as error:  # the user is told, now and at the end
+            self._note(name, hook, error)
+        finally:
+            self._running = None
+            self._spent[name] += self._clock() - began
+        return None
+
+    def _note(self, name: str, hook: str, error: BaseException) -> None:
+        known = self._failures.get((name, hook))
+        if known is not None:
+            self._failures[name, hook] = replace(known, count=known.count + 1)
+            return
+        in_user_code = error.__traceback__ and error.__traceback__.tb_next
+        text = "".join(traceback.format_exception(type(error), error, in_user_code))
+        headline = traceback.format_exception_only(error)[-1].strip()
+        failure = CallbackFailure(callback=name, hook=hook, headline=headline, traceback=text)
+        self._failures[name, hook] = failure
+        self._tell(f"{failure}; the run goes on\n{text}", "warning")
+
+    # -- telling about slow ones --------------------------------------------------------------
+
+    def _slowest(self) -> str:
+        spent, running = dict(self._spent), self._running
+        if running is not None:
+            spent[running[0]] += self._clock() - running[2]
+        return max(spent, key=spent.__getitem__)
+
+    def _where(self) -> str:
+        running = self._running
+        return f"callback {running[0]}.{running[1]}" if running else "a callback"
+
+    def _give_up(self, thread: threading.Thread, deadline_s: float) -> None:
+        self._given_up = True
+        name, hook, _ = self._running or (self._slowest(), "", 0.0)
+        frame = sys._current_frames().get(thread.ident or 0)
+        left = self._observed - self._delivered
+        self._failures[name, f"{hook} (not finished)"] = CallbackFailure(
+            callback=name,
+            hook=hook,
+            headline=f"did not finish within {deadline_s:g} s of the end of the run; {left} "
+            "events were not delivered",
+            traceback=_stack(frame),
+        )
+
+
+def _stack(frame: FrameType | None) -> str:
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def _names(callbacks: Sequence[Callback]) -> list[str]:
+    """The class of each, numbered where two are of one class."""
+    kinds = [type(callback).__name__ for callback in callbacks]
+    return [
+        f"{kind}[{kinds[:at].count(kind)}]" if kinds.count(kind) > 1 else kind
+        for at, kind in enumerate(kinds)
+    ]
+
+
+def _copy(value: Any) -> Any:
+    """New containers around the same values, so that a callback can change what it is given."""
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if type(value) is list else value
