@@ -125,7 +125,9 @@ class Run:
         self._soon(self._cancel)
 
     def summary(self, facts: RunFacts) -> Summary:
-        return self._summarizer.look(facts=facts, now=time.time(), storage=self._storage_age())
+        # Until a restore has begun, the machine is where the incarnation before left it.
+        now = time.time() if self._controller else self.machine.now
+        return self._summarizer.look(facts=facts, now=now, storage=self._storage_age())
 
     def _storage_age(self) -> StorageAge | None:
         archive = self._controller.archive if self._controller else None

@@ -165,6 +165,9 @@ class Machine:
 
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment was alive; the gap before a restore is none."""
+        if isinstance(event, CheckpointLost):
+            # A restore finds it out in that gap, before it says that it resumes.
+            return
         if self.now and not isinstance(event, (Begun, Resumed)):
             self.active_s += max(0.0, now - self.now)
         self.now = now

@@ -78,9 +78,9 @@ def _rebuild(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """A folder in some storage: `base`, and the path below it."""
+    """A folder in some storage: `base`, and the path below it. Equal are those of one place."""
 
     base: Base = field(repr=False)
     below: str = field(default="", repr=False)
@@ -107,6 +107,16 @@ class Location:
             raise InvalidLocation("resolve", "storage_path", "it is empty")
         scheme = _SCHEME.match(text)
         return cls(_of_uri(text, scheme[1].lower()) if scheme else _local(text))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and self._place == other._place
+
+    def __hash__(self) -> int:
+        return hash(self._place)
+
+    @property
+    def _place(self) -> tuple[Base, str]:
+        return replace(self.base, path=""), _joined(self.base.path, self.below)
 
     @property
     def kind(self) -> Kind:

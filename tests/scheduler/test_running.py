@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.scheduler.effects import Effect, Finish, Launch, Reply, Suggest
-from holdfast.scheduler.events import SearchEnded
+from holdfast.scheduler.events import CheckpointLost, SearchEnded
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
@@ -229,6 +229,16 @@ def test_time_counts_only_while_the_experiment_is_alive() -> None:
     assert run.machine.active_s == 2
     run.start("t0")
     assert run.machine.active_s == 3
+
+
+def test_what_a_restore_finds_lost_before_it_resumes_counts_no_time() -> None:
+    run = Rehearsal(capacity={"CPU": 1})
+    run.suggest()
+    run.start("t0")
+    before = run.machine.active_s
+    run.handle(CheckpointLost(trial_id="t0", index=0, reason="its folder is gone"), after_s=3600)
+    run.resume()
+    assert run.machine.active_s == before
 
 
 def test_a_clock_that_is_set_back_counts_as_no_time() -> None:

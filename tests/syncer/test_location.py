@@ -271,3 +271,12 @@ def test_resolving_contacts_nothing_and_imports_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
     )
     assert told.stdout.strip() == "[]"
+
+
+def test_two_ways_to_one_place_are_equal() -> None:
+    whole = Location.resolve("/a/b", None, {})
+    part = Location.resolve("/a", None, {}).child("b")
+    assert whole == part
+    assert hash(whole) == hash(part)
+    assert whole != part.child("c")
+    assert whole != Location.resolve("s3://a/b", None, {})
