@@ -13,13 +13,14 @@ from holdfast.experiment import wrap
 from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.conduct import Plan, Run
+from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
+from holdfast.experiment.plan import Plan
 from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.reading import ReadExperiment
@@ -287,7 +288,9 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
         mode=request.tune.mode,
     )
     trials = run.machine.trials
-    view = ReporterView(reporter, Views(run.surroundings()), lambda: list(trials.values()), lines)
+    view = ReporterView(
+        reporter, Views(run.plan.surroundings), lambda: list(trials.values()), lines
+    )
     return UnfailingView(view, sys.stderr)
 
 

@@ -65,6 +65,11 @@ def result_metrics(trial: Trial, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def newest_row(trial: Trial) -> dict[str, Any]:
+    """`result_metrics` of the trial as it is now."""
+    return result_metrics(trial, result_row(trial))
+
+
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as JSON can hold it: what is not plain is named by its summary."""
     shown_values: dict[str, Any] = replace_leaves(dict(config), lambda _, value: shown(value))

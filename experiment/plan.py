@@ -1,0 +1,74 @@
+"""All that is decided about an experiment before its first process starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.experiment.cluster import Machinery
+from holdfast.experiment.controller import StopFunction
+from holdfast.experiment.job import Job
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.pickling import users_config
+from holdfast.experiment.proposer import Proposer
+from holdfast.experiment.rows import newest_row
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.trial_view import Surroundings
+from holdfast.runtime.launcher import Launcher
+from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.trial.config import SyncConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`remote` is where the experiment is persisted, None where `layout` lies in the storage
+    itself. `first` is Begun or Resumed; `machine` is empty, or what a restore has folded.
+    """
+
+    settings: Settings
+    machinery: Machinery
+    layout: Layout
+    location: Location
+    remote: Location | None
+    job: Job
+    machine: Machine
+    first: Begun | Resumed
+    begins: int
+    fresh: bool
+    proposer: Proposer
+    lock: ExperimentLock
+    sync: SyncConfig
+    stopper: StopFunction | None = None
+    callbacks: Sequence[Any] = ()
+    callback_setup: Mapping[str, Any] | None = None
+    policy: bytes | None = None
+    launcher: Launcher | None = None
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.first.spec if isinstance(self.first, Begun) else self.machine.spec
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """That of every process."""
+        return {**os.environ, **self.machinery.env_vars}
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What the views of trials need that users' callbacks and reporters are shown."""
+        return Surroundings(
+            trainable_name=self.spec.trainable,
+            experiment_path=self.location.path,
+            local_experiment_path=str(self.layout.root),
+            config_of=lambda spec: users_config(spec.config, self.job.param_space),
+            row_of=newest_row,
+            checkpoint_of=lambda spec, record: Checkpoint(
+                str(self.layout.checkpoint(spec, record))
+            ),
+        )

@@ -1,0 +1,173 @@
+"""What works beside the control loop: the scribe, the keeper, and the thread of the callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from holdfast.experiment import callback_states
+from holdfast.experiment import layout as names
+from holdfast.experiment.archive import Archive
+from holdfast.experiment.callback_thread import CallbackThread, Tell
+from holdfast.experiment.controller import Controller
+from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.pickling import NotPicklable, dumps
+from holdfast.experiment.plan import Plan
+from holdfast.experiment.rows import newest_row
+from holdfast.experiment.trial_view import Views
+from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.service import Beside, Service, ThreadService
+from holdfast.scheduler.events import Begun
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.keeper import Orders
+from holdfast.syncer.keeper_process import main as keep
+
+SCRIBE = "holdfast.experiment.scribe_process:main"
+KEEPER = "holdfast.syncer.keeper_process:main"
+
+
+def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
+    """The journal with its scribe."""
+    ledgers: list[Ledger] = []
+
+    def on_scribe(message: list[Any]) -> None:
+        text = ledgers[0].on_scribe(message)
+        if text:
+            tell(text, "warning")
+
+    opening = [
+        "open",
+        str(plan.layout.root),
+        {
+            "tensorboard": plan.settings.tensorboard,
+            "config_in_rows": plan.settings.config_in_rows,
+            "snapshot_period_s": plan.settings.snapshot_period_s,
+        },
+        plan.policy,
+    ]
+    scribe = LastingService(
+        "scribe (it writes result.json and its like)",
+        lambda: _start(plan, SCRIBE, on_scribe),
+        first=[opening],
+        again=lambda: ledgers[0].brief_again(),
+        tell=lambda text: tell(text, "warning"),
+        given_up=lambda text: tell(
+            f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
+            f"complete, and a restore writes them from it",
+            "warning",
+        ),
+    )
+    ledger = Ledger(
+        journal,
+        scribe,
+        fsync_period_s=plan.settings.fsync_period_s,
+        on_fault=lambda error: tell(f"the journal could not be synced: {error}", "warning"),
+    )
+    ledgers.append(ledger)
+    return ledger
+
+
+def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
+    """The keeper, and the controller's side of it."""
+    archives: list[Archive] = []
+    orders = Orders(
+        root=plan.layout.root,
+        storage=plan.remote,
+        experiment_id=plan.spec.experiment_id,
+        journal=names.JOURNAL,
+        head=names.HEAD,
+        is_record=partial(_is_record, plan.job.log_names),
+        checkpoint_prefix=names.CHECKPOINT_PREFIX,
+        private=(names.JOURNAL, names.LOCK, names.STAGING),
+        artifacts=plan.sync.sync_artifacts,
+        timeout_s=plan.sync.sync_timeout,
+    )
+    epochs: list[str] = []
+
+    def on_keeper(message: list[Any]) -> None:
+        if message[0] == "opened":
+            # One that takes its place goes on in this epoch: claiming another could
+            # take the experiment away from a restore elsewhere.
+            epochs[:] = [message[1]]
+        archives[0].on_keeper(message)
+
+    def brief() -> None:
+        archives[0].brief_again()
+        controller.sweep()
+
+    keeper = LastingService(
+        "keeper (it commits and uploads checkpoints)",
+        lambda: _start_keeper(plan, replace(orders, epoch=epochs[0] if epochs else ""), on_keeper),
+        first=[],
+        again=brief,
+        tell=lambda text: tell(text, "warning"),
+        given_up=lambda text: controller.forsaken(
+            f"{text}. Nothing local is deleted: restore the experiment to go on"
+        ),
+    )
+    archive = Archive(
+        keeper,
+        controller.ledger,
+        post=controller.post,
+        tell=lambda text: tell(text, "warning"),
+        lost=controller.lose,
+        refused=controller.usurped,
+        begins=plan.begins,
+        is_remote=plan.remote is not None,
+        sync_period_s=plan.sync.sync_period,
+    )
+    archives.append(archive)
+    return archive
+
+
+def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
+    """Raises TuneError for a callback whose `setup` fails."""
+
+    def keep_states(states: Mapping[str, Any]) -> None:
+        try:
+            callback_states.write(plan.layout.callbacks, states)
+        except (OSError, NotPicklable) as error:
+            tell(f"the states of callbacks are not kept: {error}", "warning")
+
+    thread = CallbackThread(
+        plan.callbacks,
+        Views(plan.surroundings),
+        row=newest_row,
+        tell=tell,
+        setup=plan.callback_setup,
+        keep=keep_states,
+        states_period_s=plan.settings.snapshot_period_s,
+    )
+    thread.start(plan.machine.trials.values(), _kept_states(plan, tell))
+    return thread
+
+
+def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
+    if isinstance(plan.first, Begun):
+        return {}
+    try:
+        return callback_states.read(plan.layout.callbacks)
+    except (OSError, ValueError, KeyError) as error:
+        tell(f"callbacks start without their states: {names.CALLBACKS}: {error}", "warning")
+        return {}
+
+
+def _start(plan: Plan, entry: str, on_message: Callable[[list[Any]], None]) -> Service:
+    return Service(entry, on_message, environ=plan.environ, inherited_fds=[plan.lock.fileno()])
+
+
+def _start_keeper(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], None]) -> Beside:
+    """In a process of its own, or in a thread where a given filesystem cannot travel."""
+    if orders.storage is not None and not orders.storage.is_picklable:
+        return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-keeper")
+    keeper = _start(plan, KEEPER, on_message)
+    keeper.send(["open", dumps(orders, "the storage_filesystem")])
+    return keeper
+
+
+def _is_record(log_names: Sequence[str], key: str) -> bool:
+    """Which files are persisted without `sync_artifacts`."""
+    folder, _, name = key.rpartition("/")
+    return not folder or names.is_ours(name) or name in log_names
