@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -71,9 +72,11 @@ class Run:
         self._soon(self._cancel)
 
     def summary(self, facts: RunFacts) -> Summary:
-        # Until a restore has begun, the machine is where the incarnation before left it.
-        now = time.time() if self._controller else self.machine.now
-        return self._summarizer.look(facts=facts, now=now, storage=self._storage_age())
+        if self._controller is None:
+            # Until a restore has begun, the machine is where the incarnation before left it.
+            left = self._summarizer.look(facts=facts, now=self.machine.now)
+            return replace(left, ending="")
+        return self._summarizer.look(facts=facts, now=time.time(), storage=self._storage_age())
 
     def _storage_age(self) -> StorageAge | None:
         archive = self._controller.archive if self._controller else None

@@ -46,10 +46,12 @@ class Ended:
 
 
 def rank(trial: Trial, metric: str | None, mode: str | None) -> _Rank:
-    """What trials are compared by: the value, then the later report, then the lower index."""
+    """What trials are compared by: the value and, as in `get_best_result`, the lower index; the
+    later report where there is no value."""
     value = value_of(trial, metric)
-    worth = -math.inf if value is None else -value if mode == "min" else value
-    return (worth, trial.reported_at, -trial.spec.index)
+    if value is None:
+        return (-math.inf, trial.reported_at, -trial.spec.index)
+    return (-value if mode == "min" else value, 0.0, -trial.spec.index)
 
 
 def value_of(trial: Trial, metric: str | None) -> float | None:

@@ -94,7 +94,10 @@ class LiveView:
         self._lines += [(f"({prefix}) ", line, "") for line in printed(text)]
 
     def message(self, text: str, level: str) -> None:
+        """Shown with the next update; at once where the table is there no more."""
         self._lines.append(("", text, _LEVEL_STYLES.get(level, "")))
+        if self._live is None and self._console is not None:
+            self._print_lines(self._console)
 
     def finish(self, summary: Summary) -> None:
         from rich.text import Text
@@ -103,7 +106,6 @@ class LiveView:
         self.abandon()
         if console is None:
             return
-        self._print_lines(console)
         if summary.rows:
             console.print(self._table(summary, console, len(summary.rows)))
         lines = closing_lines(summary)
@@ -115,11 +117,15 @@ class LiveView:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+        if self._console is not None:
+            self._print_lines(self._console)
 
     def _print_lines(self, console: Console) -> None:
         from rich.text import Text
 
         lines, self._lines = self._lines, []
+        if not lines:
+            return
         shown = Text("\n").join(
             Text.assemble((prefix, "dim cyan"), Text.from_ansi(text, style=style))
             for prefix, text, style in lines

@@ -334,6 +334,24 @@ def test_the_live_table_fits_into_the_terminal(
     view.abandon()
 
 
+def test_what_is_said_when_the_table_is_gone_is_shown_at_once() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    view.finish(DONE)
+    view.message("To go on: Tuner.restore(...)", "info")
+    assert [line for line in terminal.screen if line][-1] == "To go on: Tuner.restore(...)"
+
+
+def test_what_waits_to_be_shown_is_not_lost_where_the_run_fails() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.update(SUMMARY)
+    view.message("the disk is full", "error")
+    view.abandon()
+    assert "the disk is full" in terminal.screen
+
+
 def test_drawing_takes_a_bounded_share_of_the_time() -> None:
     terminal = Terminal()
     times = iter([10.0, 10.1, 11.9, 12.2, 12.3])  # a drawing of 0.1 s, then none before 12.0 s
