@@ -155,6 +155,8 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     kept.desk.order("publish", sealed, 0)
     assert await kept.desk.answer("published") == ["published", sealed]
     assert kept.objects_of(FOLDER) == []
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
     assert not (kept.root / FOLDER).exists()
 
 
