@@ -118,7 +118,12 @@ class Table(Growing):
         writer = csv.writer(text)
         if not self.rows:
             writer.writerow(self.columns)
-        writer.writerows([[row.get(name) for name in self.columns] for row in flat])
+        names = [*self.columns]
+        writer.writerows(
+            # Nearly always the same keys in the same order: no look-up for each cell then.
+            [*row.values()] if [*row] == names else [row.get(name) for name in names]
+            for row in flat
+        )
         self.append(text.getvalue().encode())
         self.rows += len(flat)
 

@@ -97,10 +97,10 @@ def error_entry(attempt: int, failure: Failure, now: float) -> str:
     return "\n".join(parts) + "\n\n"
 
 
-def flatten_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row as progress.csv has it: `a/b` for nested dicts, other containers as JSON in a cell."""
-    if not any(type(value) in _NESTED for value in row.values()):
-        return dict(row)
+    if _NESTED.isdisjoint(map(type, row.values())):
+        return row
     return dict(_cells(row, ""))
 
 

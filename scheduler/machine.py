@@ -71,7 +71,7 @@ from holdfast.trial.lifecycle import (
 )
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.stopper import lookup, reaches
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, Trial, evolve
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.
 RESUMABLE = ("interrupt", "abort")
@@ -209,7 +209,7 @@ class Machine:
         *older, newest = trial.checkpoints
         score = score_of(row, self.spec.checkpoint.checkpoint_score_attribute)
         newest = replace(newest, score=score)
-        self.trials[trial.trial_id] = replace(trial, checkpoints=(*older, newest))
+        self.trials[trial.trial_id] = evolve(trial, checkpoints=(*older, newest))
         return Commit(trial_id=trial.trial_id, checkpoint=newest)
 
     def _on_saved(self, event: Saved) -> list[Effect]:

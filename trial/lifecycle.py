@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, InvalidTransition
-from holdfast.trial.trial import Place, Status, Trial
+from holdfast.trial.trial import Place, Status, Trial, evolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def _launched(trial: Trial, event: Launched) -> Trial:
     newest = trial.newest_checkpoint
     iteration = newest.iteration if newest else 0
     time_s = newest.time_total_s if newest else 0.0
-    return replace(
+    return evolve(
         trial,
         status=Status.STARTING,
         attempt=trial.attempt + 1,
@@ -177,17 +177,17 @@ def _launched(trial: Trial, event: Launched) -> Trial:
 
 def _started(trial: Trial, event: Started) -> Trial:
     place = Place(pid=event.pid, hostname=event.hostname, node_ip=event.node_ip)
-    return replace(trial, status=Status.RUNNING, place=place)
+    return evolve(trial, status=Status.RUNNING, place=place)
 
 
 def _started_late(trial: Trial, event: Started) -> Trial:
-    return replace(_started(trial, event), status=Status.STOPPING)
+    return evolve(_started(trial, event), status=Status.STOPPING)
 
 
 def _reported(trial: Trial, event: Reported) -> Trial:
     checkpoint = event.checkpoint
     if checkpoint is None:
-        return replace(
+        return evolve(
             trial,
             iteration=event.iteration,
             time_this_iter_s=event.time_this_iter_s,
@@ -195,7 +195,7 @@ def _reported(trial: Trial, event: Reported) -> Trial:
             row=event.metrics,
             reported_at=event.timestamp,
         )
-    return replace(
+    return evolve(
         trial,
         iteration=event.iteration,
         time_this_iter_s=event.time_this_iter_s,
@@ -208,7 +208,7 @@ def _reported(trial: Trial, event: Reported) -> Trial:
 
 
 def _saved(trial: Trial, event: Saved) -> Trial:
-    return replace(
+    return evolve(
         trial,
         checkpoints=(*trial.checkpoints, event.checkpoint),
         next_checkpoint=event.checkpoint.index + 1,
@@ -216,27 +216,27 @@ def _saved(trial: Trial, event: Saved) -> Trial:
 
 
 def _to(status: Status) -> Callable[[Trial, Any], Trial]:
-    return lambda trial, event: replace(trial, status=status)
+    return lambda trial, event: evolve(trial, status=status)
 
 
 def _retried(trial: Trial, event: Retried) -> Trial:
     failures = trial.failures + event.counted
-    return replace(trial, status=Status.PENDING, failures=failures, error=event.failure)
+    return evolve(trial, status=Status.PENDING, failures=failures, error=event.failure)
 
 
 def _errored(trial: Trial, event: Errored) -> Trial:
-    return replace(trial, status=Status.ERROR, failures=trial.failures + 1, error=event.failure)
+    return evolve(trial, status=Status.ERROR, failures=trial.failures + 1, error=event.failure)
 
 
 def _reopened(trial: Trial, event: Reopened) -> Trial:
-    fresh = replace(trial, status=Status.PENDING, failures=0, error=None)
+    fresh = evolve(trial, status=Status.PENDING, failures=0, error=None)
     if not event.from_scratch:
         return fresh
-    return replace(fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None)
+    return evolve(fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None)
 
 
 def _committed(trial: Trial, event: Committed) -> Trial:
-    return replace(
+    return evolve(
         trial,
         checkpoints=tuple(
             replace(known, committed=True) if known.index == event.index else known
@@ -247,7 +247,7 @@ def _committed(trial: Trial, event: Committed) -> Trial:
 
 def _dropped(trial: Trial, event: Dropped) -> Trial:
     kept = tuple(known for known in trial.checkpoints if known.index != event.index)
-    return replace(trial, checkpoints=kept)
+    return evolve(trial, checkpoints=kept)
 
 
 _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING

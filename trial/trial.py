@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
+from holdfast.trial.evolving import evolver
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 
 
@@ -104,3 +105,6 @@ class Trial:
             f"trial {self.trial_id} ({self.status}, attempt {self.attempt}, "
             f"iteration {self.iteration}, {self.failures} failures)"
         )
+
+
+evolve = evolver(Trial)
