@@ -160,8 +160,10 @@ def _hidden(counts: Mapping[Status, int], shown: Sequence[Trial]) -> dict[Status
 def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[str, ...]:
     names = dict.fromkeys([metric] if metric else [])
     for trial in shown:
-        for key, value in flatten(trial.row or {}).items():
-            if type(value) in (int, float) and key not in _AUTOMATIC:
+        row = trial.row or {}
+        for key in flatten(row):
+            # What stands in a list is no metric of its own, and has no name that finds it.
+            if type(lookup(row, key)) in (int, float) and key not in _AUTOMATIC:
                 names.setdefault(key)
         if len(names) >= limit:
             break
