@@ -40,6 +40,7 @@ class TrialActor:
         self._desk = desk
         self._grace_s = grace_s
         self._deadline: asyncio.TimerHandle | None = None
+        self._halted = self._is_reused = self._is_replaced = False
         self._worker = self._launch()
 
     @property
@@ -52,6 +53,7 @@ class TrialActor:
         self._expect(assignment)
         if self._halted:
             # The order may still be on its way, and would end the attempt that comes.
+            self._halted = False
             self._replace()
         else:
             self._is_reused = True
@@ -91,8 +93,8 @@ class TrialActor:
     def on_exit(self, cause: str) -> None:
         self._disarm()
         # A reused process may have died before it heard of the attempt, which is no failure of it.
-        unheard = self._is_reused and not self._has_started and not self._halted
-        if self._is_replaced or unheard:
+        unheard = self._is_reused and not self._has_started
+        if (self._is_replaced or unheard) and not self._halted:
             self._worker = self._launch()
             return
         assignment = self.assignment

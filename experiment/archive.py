@@ -194,7 +194,7 @@ class Archive:
         self._waiting.pop((trial_id, index), None)
         if not self._waiting:
             self._idle.set()
-        if self._held and not self.has_backlog:
+        while self._held and not self.has_backlog:
             self._held.popleft()()
 
     def _publish_now(self) -> None:

@@ -35,7 +35,7 @@ class Ledger:
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
-        self._sync_again = False
+        self._sync_again = self._faulty = False
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._scribe_done = asyncio.Event()
@@ -93,8 +93,14 @@ class Ledger:
         try:
             position = await self._loop.run_in_executor(None, unsynced.force)
         except OSError as error:
-            self._on_fault(error)
+            # Nothing that waits for it is done: it is tried again, and told once.
+            self._journal.take_back(unsynced)
+            if not self._faulty:
+                self._on_fault(error)
+            self._faulty = True
+            self._arm()
             return
+        self._faulty = False
         while self._after_sync and self._after_sync[0][0] <= position:
             self._after_sync.popleft()[1]()
 

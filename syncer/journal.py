@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -131,15 +132,19 @@ class Unsynced:
 
     position: Position
     current: int | None
-    sealed: tuple[int, ...]
+    sealed: deque[int]
     directory: Path
 
     def force(self) -> Position:
-        """Make it outlive a power cut. Blocks: call it in a thread. Raises OSError."""
-        for fd in self.sealed:
-            os.fsync(fd)
-            os.close(fd)
-        if self.sealed:
+        """Make it outlive a power cut. Blocks: call it in a thread.
+
+        Raises OSError; `Journal.take_back` then has it tried again.
+        """
+        has_sealed = bool(self.sealed)
+        while self.sealed:
+            os.fsync(self.sealed[0])
+            os.close(self.sealed.popleft())
+        if has_sealed:
             fsync_dir(self.directory)
         if self.current is not None:
             _fdatasync(self.current)
@@ -158,7 +163,7 @@ class Journal:
         self.cuts: list[Cut] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._unsynced = False
-        self._sealed: list[int] = []
+        self._sealed: deque[int] = deque()
         self._number, self._fd, self._size = -1, -1, 0
         known = segments(directory)
         sound = self._seal(known)
@@ -203,15 +208,20 @@ class Journal:
 
         A descriptor looked up only in that thread could be the next segment's by then.
         """
-        sealed, self._sealed = self._sealed, []
+        sealed, self._sealed = self._sealed, deque()
         current = self._fd if self._unsynced else None
         self._unsynced = False
         return Unsynced(
             position=self.position,
             current=current,
-            sealed=tuple(sealed),
+            sealed=sealed,
             directory=self.directory,
         )
+
+    def take_back(self, unsynced: Unsynced) -> None:
+        """It could not be forced: the next sync tries again."""
+        self._sealed.extendleft(reversed(unsynced.sealed))
+        self._unsynced = True
 
     def sync(self) -> Position:
         """Make everything appended so far outlive a power cut. Blocks."""

@@ -107,8 +107,8 @@ class Keeper:
 
     async def _claim(self) -> None:
         assert self._store is not None
-        taken = await self._store.list(_EPOCHS)
-        number = max((int(entry.key.rpartition("/")[2]) for entry in taken), default=0) + 1
+        names = [entry.key.rpartition("/")[2] for entry in await self._store.list(_EPOCHS)]
+        number = max((int(name) for name in names if name.isdecimal()), default=0) + 1
         self._epoch = _epoch_key(number)
         try:
             await self._store.put(
@@ -124,7 +124,8 @@ class Keeper:
         now = asyncio.get_running_loop().time()
         if self._store is None or (now - self._owned_at < _OWNED_S and not at_once):
             return
-        newest = max((entry.key for entry in await self._store.list(_EPOCHS)), default="")
+        taken = [entry.key for entry in await self._store.list(_EPOCHS)]
+        newest = max((key for key in taken if key.rpartition("/")[2].isdecimal()), default="")
         if newest > self._epoch:
             raise Usurped("write", self.where, "a newer restore of this experiment has taken over")
         self._owned_at = now

@@ -100,9 +100,9 @@ class KeeperProcess:
     async def _open(self) -> None:
         try:
             epoch = await self._opened().open()
-        except (StorageError, OSError, BaseExceptionGroup) as error:
+        except Exception as error:
             # Without it nothing can be kept there: said at once rather than waited for.
-            self._wire.send(["refused", str(innermost(error))])
+            self._wire.send(["refused", told(error)])
         else:
             self._wire.send(["opened", epoch])
 
@@ -125,9 +125,9 @@ class KeeperProcess:
             await self._opened().fetch(folder)
         except (NotStored, ManifestMismatch) as error:
             self._wire.send(["fetched", ticket, str(error)])
-        except (StorageError, OSError, BaseExceptionGroup) as error:
+        except Exception as error:
             # It may well be there: going on without it would run epochs again for nothing.
-            self._wire.send(["refused", str(innermost(error))])
+            self._wire.send(["refused", told(error)])
         else:
             self._wire.send(["fetched", ticket, ""])
 
@@ -161,11 +161,12 @@ class KeeperProcess:
             await asyncio.wait([before])
         try:
             await work()
-        except Usurped as error:
-            self._wire.send(["refused", str(error)])
-        except (StorageError, OSError, BaseExceptionGroup) as error:
-            self._failed.append(f"{what}: {innermost(error)}")
-            self._wire.send(on_failure(str(innermost(error))))
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            if isinstance(innermost(error), Usurped):
+                self._wire.send(["refused", told(error)])
+                return
+            self._failed.append(f"{what}: {told(error)}")
+            self._wire.send(on_failure(told(error)))
 
     async def _close(self, deadline_s: float) -> None:
         """Finish what is under way; at the deadline, say what is not done."""
@@ -193,6 +194,13 @@ class KeeperProcess:
             if not any(what in known for known in reasons)
         ]
         return told + waiting
+
+
+def told(error: Exception) -> str:
+    """Our own errors speak for themselves; others begin with what they are."""
+    inner = innermost(error)
+    known = isinstance(inner, (StorageError, OSError))
+    return str(inner) if known else f"{type(inner).__name__}: {inner}"
 
 
 def main(wire: Wire, orders: Orders | None = None) -> None:

@@ -175,6 +175,16 @@ async def test_a_worker_that_is_halted_before_it_started_is_not_replaced(
     assert isinstance(desk.events[-1], Exited)
 
 
+async def test_a_trial_that_is_halted_while_its_worker_is_replaced_gets_no_other(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED, ["unfit", 1])
+    actor.halt()
+    actor.on_exit("exited with status 0")
+    assert len(desk.workers) == 1
+    assert isinstance(desk.events[-1], Exited)
+
+
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
     actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
     hosts(actor, STARTED)
