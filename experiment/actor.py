@@ -40,7 +40,7 @@ class TrialActor:
         self._desk = desk
         self._grace_s = grace_s
         self._deadline: asyncio.TimerHandle | None = None
-        self._halted = self._is_reused = self._is_replaced = False
+        self._halted = self._is_reused = self._is_replaced = self._is_gone = False
         self._worker = self._launch()
 
     @property
@@ -51,7 +51,9 @@ class TrialActor:
         """Let the idle worker host another attempt."""
         self._disarm()
         self._expect(assignment)
-        if self._halted:
+        if self._is_gone:
+            self._worker = self._launch()
+        elif self._halted:
             # The order may still be on its way, and would end the attempt that comes.
             self._halted = False
             self._replace()
@@ -79,6 +81,14 @@ class TrialActor:
         self._worker.send(["exit"])
         self._arm()
 
+    def dismiss(self, trial_id: str, attempt: int) -> None:
+        """End the idle worker: the attempt that it was to host next ends with it, unheard of."""
+        self.assignment = self.assignment._replace(trial_id=trial_id, attempt=attempt)
+        if self._is_gone:
+            self._post_exit("never started")
+        else:
+            self.release()
+
     def kill(self) -> None:
         self._worker.signal(signal.SIGKILL)
 
@@ -97,10 +107,12 @@ class TrialActor:
         if (self._is_replaced or unheard) and not self._halted:
             self._worker = self._launch()
             return
-        assignment = self.assignment
-        self._desk.post(
-            Exited(trial_id=assignment.trial_id, attempt=assignment.attempt, cause=cause)
-        )
+        self._is_gone = True
+        self._post_exit(cause)
+
+    def _post_exit(self, cause: str) -> None:
+        trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
+        self._desk.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause))
 
     def _expect(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -114,7 +126,7 @@ class TrialActor:
 
     def _launch(self) -> Worker:
         self._expect(self.assignment)
-        self._halted = self._is_reused = self._is_replaced = False
+        self._halted = self._is_reused = self._is_replaced = self._is_gone = False
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}"
         worker = self._desk.launcher.launch(name, self)

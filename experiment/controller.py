@@ -105,6 +105,7 @@ class Controller:
         )
         self._stopper = Advisor("stopper")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._budget: asyncio.TimerHandle | None = None
         self._inherited: dict[str, int] = {}
         self.fault: BaseException | None = None
@@ -227,8 +228,7 @@ class Controller:
             case AskStopper():
                 self._spawn(self._ask_stopper(effect))
             case Halt():
-                if effect.trial_id in self._actors:
-                    self._actors[effect.trial_id].halt()
+                self._halt(effect)
             case Release():
                 if effect.trial_id in self._actors:
                     self._actors[effect.trial_id].release()
@@ -247,10 +247,11 @@ class Controller:
     def _spec(self, trial_id: str) -> TrialSpec:
         return self.machine.trials[trial_id].spec
 
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
+        return task
 
     def _spawned(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -259,22 +260,45 @@ class Controller:
             self._fail(error)
 
     def _reply(self, effect: Reply) -> None:
-        actor = self._actors.get(effect.trial_id)
-        if actor is None:
-            return
         if self.archive is not None and self.archive.has_backlog:
-            self.archive.hold(lambda: actor.reply(effect.verdict))
+            self.archive.hold(lambda: self._answer(effect))
         else:
+            self._answer(effect)
+
+    def _answer(self, effect: Reply) -> None:
+        actor = self._actors.get(effect.trial_id)
+        if actor is not None and actor.assignment.attempt == effect.attempt:
             actor.reply(effect.verdict)
 
     def _launch(self, effect: Launch) -> None:
         trial = self.machine.trials[effect.trial_id]
         checkpoint = effect.checkpoint
         inherited = self._inherited.get(effect.trial_id, 0)
+        reused = None if effect.reuse is None else self._actors.pop(effect.reuse)
         if checkpoint is not None and checkpoint.index < inherited:
-            self._spawn(self._verify_and_launch(effect, trial, checkpoint))
+            work = self._verify_and_launch(effect, trial, checkpoint, reused)
+            self._verifying[effect.trial_id] = (self._spawn(work), reused)
         else:
-            self._start(effect, trial)
+            self._start(effect, trial, reused)
+
+    def _halt(self, effect: Halt) -> None:
+        """End an attempt; one whose checkpoint is still looked at has not begun."""
+        verifying = self._verifying.pop(effect.trial_id, None)
+        if verifying is None:
+            if effect.trial_id in self._actors:
+                self._actors[effect.trial_id].halt()
+            return
+        task, reused = verifying
+        task.cancel()
+        self._give_up(effect.trial_id, effect.attempt, reused)
+
+    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
+        """An attempt that was never given to a worker: it exits, with the one it would reuse."""
+        if reused is None:
+            self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
+        else:
+            self._actors[trial_id] = reused
+            reused.dismiss(trial_id, attempt)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
         """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
@@ -298,19 +322,24 @@ class Controller:
             self._archive().discard(trial.spec, record)
 
     async def _verify_and_launch(
-        self, effect: Launch, trial: Trial, checkpoint: CheckpointRecord
+        self,
+        effect: Launch,
+        trial: Trial,
+        checkpoint: CheckpointRecord,
+        reused: TrialActor | None,
     ) -> None:
         """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
         problem = await self._problem_with(trial.spec, checkpoint)
+        del self._verifying[trial.trial_id]
         if not problem:
-            self._start(effect, trial)
+            self._start(effect, trial, reused)
             return
         self.lose(trial.trial_id, checkpoint.index, problem)
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
-        self.post(Exited(trial_id=trial.trial_id, attempt=effect.attempt, cause="never started"))
+        self._give_up(trial.trial_id, effect.attempt, reused)
 
-    def _start(self, effect: Launch, trial: Trial) -> None:
+    def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         resources = trial.spec.resources
         assignment = Assignment(
             trial_id=trial.trial_id,
@@ -329,10 +358,9 @@ class Controller:
             gpus=tuple(self._parts.gpu_names[gpu] for gpu in effect.allocation.gpus),
             sets_gpus="GPU" in self.machine.capacity.total,
         )
-        if effect.reuse is not None:
-            actor = self._actors.pop(effect.reuse)
-            self._actors[trial.trial_id] = actor
-            actor.assign(assignment)
+        if reused is not None:
+            self._actors[trial.trial_id] = reused
+            reused.assign(assignment)
             return
         self._actors[trial.trial_id] = TrialActor(
             self,

@@ -116,6 +116,8 @@ def _plan(
     _check_resources(resources, machinery)
     debug = machinery.debug or settings.debug
     policy = _policy(request)
+    # Before it has seen anything: the scribe shows it the journal itself.
+    pickled = None if type(policy) is FIFOScheduler else dumps(policy, "the scheduler")
     if request.resume is None:
         fresh = check_free(place)
         spec = _spec(request, settings, resources)
@@ -127,7 +129,7 @@ def _plan(
         write_tuner_file(place.layout.tuner, request.objects(travels=not debug))
     else:
         bring(place)
-        recovered = recover(place.layout, policy)
+        recovered = recover(place.layout, policy, to_go_on=True)
         for notice in recovered.notices:
             view.message(notice, "warning")
         machine, begins, fresh = recovered.machine, recovered.begins, False
@@ -174,7 +176,7 @@ def _plan(
             "num_samples": request.tune.num_samples,
             "total_num_samples": proposer.total,
         },
-        policy=None if type(policy) is FIFOScheduler else dumps(policy, "the scheduler"),
+        policy=pickled,
         launcher=InlineLauncher() if debug else None,
     )
 

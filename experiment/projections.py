@@ -79,9 +79,12 @@ class TrialFiles:
             return
         record.add(trial, event)
         self._unwritten[trial.trial_id] = record
-        checkpoint = event.checkpoint
-        if checkpoint is not None:
-            self._with(trial.trial_id, lambda record: record.mark(trial, checkpoint.iteration))
+        if event.checkpoint is not None:
+            self.mark(trial, event.checkpoint.iteration)
+
+    def mark(self, trial: Trial, iteration: int) -> None:
+        """The trial has a checkpoint of this iteration, and may be rolled back to it."""
+        self._with(trial.trial_id, lambda record: record.mark(trial, iteration))
 
     def fail(self, trial: Trial, failure: Failure, now: float) -> None:
         """An attempt of the trial failed; `trial` is the trial before."""

@@ -13,10 +13,10 @@ from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
 from holdfast.syncer import manifest
-from holdfast.syncer.errors import NotStored, StorageError
-from holdfast.syncer.journal import Position
+from holdfast.syncer.errors import ManifestMismatch, NotStored
+from holdfast.syncer.journal import Position, readable_end
 from holdfast.syncer.tree import MANIFEST_NAME, walk
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import TuneError
@@ -36,20 +36,24 @@ class Recovered:
     notices: tuple[str, ...]
 
 
-def recover(layout: Layout, policy: TrialScheduler | None = None) -> Recovered:
-    """Fold the newest snapshot and every record after it.
+def recover(
+    layout: Layout, policy: TrialScheduler | None = None, *, to_go_on: bool = False
+) -> Recovered:
+    """Fold the newest snapshot and every record after it; all records for a policy with a state.
 
-    Raises NothingToRestore.
+    `to_go_on`: the journal will be written further, so it is cut where it is damaged, and a
+    snapshot of what is behind that place would not fit it. Raises NothingToRestore.
     """
     beginning = find_beginning(layout.journal)
     if beginning is None:
         raise NothingToRestore(
             f"there is no experiment in {layout.root}: its journal has no readable beginning"
         )
-    loaded = load_newest_snapshot(layout, policy)
+    within = readable_end(layout.journal) if to_go_on else None
+    loaded = load_newest_snapshot(layout, policy, within=within)
     notices = [str(skipped) for skipped in loaded.skipped]
     snapshot = loaded.snapshot
-    if snapshot is not None:
+    if snapshot is not None and (policy is None or type(policy) is FIFOScheduler):
         machine, start = snapshot.machine, snapshot.position
     else:
         machine, start = Machine(policy), Position(beginning.position.segment)
@@ -63,28 +67,34 @@ def lost_checkpoints(
 ) -> Iterator[CheckpointLost]:
     """Recorded checkpoints that a trial could not resume from, newest first, up to a whole one.
 
-    Those that are missing here may lie in remote storage, whether their journal had heard of it
-    or not: fetching them will tell.
+    Of a final trial that stays so, those that were not committed yet. Those that are missing here
+    may lie in remote storage, whether their journal had heard of it or not: fetching them will
+    tell. Raises StorageError or OSError where one cannot be looked at: it may well be whole.
     """
     same_boot = machine.boot_id == boot_id()
     for trial in machine.trials.values():
-        if trial.status.is_final and not also_final:
-            continue
+        stays = trial.status.is_final and not also_final
         for record in reversed(trial.checkpoints):
+            if stays and record.committed:
+                continue
             reason = _broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
-            if not reason:
+            if reason:
+                yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
+            elif not stays:
                 break
-            yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
 
 
 def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
-    """Why the bytes are not those that were committed; "" if they are. Reads every file."""
+    """Why the bytes are not those that were committed; "" if they are. Reads every file.
+
+    Raises StorageError or OSError where they cannot be read.
+    """
     try:
         manifest.verify(directory, deep=True)
     except NotStored as error:
         # One that was staged and never hashed has been held to its sizes by `lost_checkpoints`.
         return str(error) if record.committed or not directory.is_dir() else ""
-    except (StorageError, OSError) as error:
+    except (ManifestMismatch, FileNotFoundError) as error:
         return str(error)
     return ""
 
@@ -104,7 +114,7 @@ def _broken(
     if record.committed or (directory / MANIFEST_NAME).exists():
         try:
             manifest.verify(directory)
-        except StorageError as error:
+        except (ManifestMismatch, NotStored) as error:
             return "" if is_remote and record.committed else str(error)
         return ""
     if not same_boot:

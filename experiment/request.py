@@ -158,6 +158,7 @@ def request_of_restore(
             metric=spec.metric,
             mode=spec.mode,  # type: ignore[arg-type]
             num_samples=spec.num_samples,
+            time_budget_s=spec.time_budget_s,
             search_alg=load("search_alg"),
             scheduler=load("scheduler"),
             trial_name_creator=load("trial_name_creator"),

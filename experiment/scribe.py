@@ -36,7 +36,7 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
 from holdfast.syncer.journal import Position
-from holdfast.trial.lifecycle import Committed, Reported, Started
+from holdfast.trial.lifecycle import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
 # Rows are given to the operating system at least this often, counted in bytes of the journal
@@ -245,6 +245,8 @@ class Scribe:
             return
         if isinstance(event, Reported):
             files.add_row(after, event)
+        elif isinstance(event, Saved):
+            files.mark(after, event.checkpoint.iteration)
         elif isinstance(event, Started):
             files.begin_attempt(after, now)
         elif after.failures > before.failures:

@@ -91,12 +91,13 @@ class SearchThread:
             task.cancel()
 
     async def _ask(self, index: int) -> None:
-        seen = self._news
-        answer = await self._advisor.ask(lambda: self._proposer.propose(index))
+        answer, seen = None, -1
+        # What has happened while it was thinking may have changed its mind.
+        while answer is None and self._news != seen:
+            seen = self._news
+            answer = await self._advisor.ask(lambda: self._proposer.propose(index))
         if answer is not None:
             self._post(answer)
-        elif self._news != seen:
-            await self._ask(index)
         elif self._is_under_way():
             self._postponed = index
         else:

@@ -114,11 +114,14 @@ def find_beginning(journal: Path) -> Beginning | None:
     return None
 
 
-def load_newest_snapshot(layout: Layout, policy: TrialScheduler | None = None) -> Loaded:
+def load_newest_snapshot(
+    layout: Layout, policy: TrialScheduler | None = None, *, within: Position | None = None
+) -> Loaded:
     """The newest snapshot of the newest experiment that is whole and fits the journal.
 
     Its machine's `policy` has been shown nothing: one that keeps state of its own has to be
-    folded from the beginning instead. Raises UnknownRecord where the journal begins with a
+    folded from the beginning instead. `within` is how far the journal can be relied on: a snapshot
+    of what comes after is not used. Raises UnknownRecord where the journal begins with a
     record of another version of holdfast.
     """
     beginning = find_beginning(layout.journal)
@@ -130,6 +133,9 @@ def load_newest_snapshot(layout: Layout, policy: TrialScheduler | None = None) -
             found = _load(layout, name, policy)
         except (BadSnapshot, UnknownRecord, OSError) as error:
             skipped.append(Skipped(name=name, reason=str(error)))
+            continue
+        if within is not None and found.position > within:
+            skipped.append(Skipped(name=name, reason="the journal before it is damaged"))
             continue
         return Loaded(beginning=beginning, snapshot=found, skipped=tuple(skipped))
     return Loaded(beginning=beginning, skipped=tuple(skipped))

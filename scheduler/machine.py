@@ -367,7 +367,9 @@ class Machine:
             return effects
         trial = self.trials[event.trial_id]
         if event.failure is not None:
-            effects += self._fail(event.trial_id, event.failure)
+            effects += self._on_raised(
+                Raised(trial_id=event.trial_id, attempt=event.attempt, failure=event.failure)
+            )
             effects.append(
                 Reply(trial_id=trial.trial_id, attempt=trial.attempt, verdict=Verdict.STOP)
             )

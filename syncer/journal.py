@@ -126,6 +126,14 @@ def read(
             return
 
 
+def readable_end(directory: Path) -> Position:
+    """Where `read` would end: nothing behind it may be relied on. Reads the whole journal."""
+    end = START
+    for _, position in read(directory):
+        end = position
+    return end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsynced:
     """What was appended up to `position` and may not be on the disk yet."""
@@ -167,6 +175,10 @@ class Journal:
         self._number, self._fd, self._size = -1, -1, 0
         known = segments(directory)
         sound = self._seal(known)
+        # Whoever wrote them may have been killed before they were on the disk.
+        for number in sound:
+            _fsync_file(directory / segment_name(number))
+        fsync_dir(directory)
         if sound and not fresh:
             self._open(sound[-1])
         else:
@@ -300,6 +312,14 @@ class Journal:
         self.cuts.append(
             Cut(segment=path.name, offset=offset, size_bytes=len(data), kept_as=aside.name)
         )
+
+
+def _fsync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _begins_well(path: Path) -> bool:
