@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.experiment.metrics import sendable
@@ -13,33 +15,103 @@ from holdfast.trial.errors import Failure, TuneError
 
 DEADLINE_S = 300.0
 
+_Question = tuple[Callable[[], Any], Future[Any]]
+
 
 class Advisor:
-    """One thread for one piece of user code."""
+    """One thread for one piece of user code.
+
+    A thread that has answered nothing during a whole deadline is abandoned, and what waits behind
+    is given to another.
+    """
 
     def __init__(self, name: str, *, deadline_s: float = DEADLINE_S) -> None:
         self._name = name
         self._deadline_s = deadline_s
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"holdfast-{name}")
+        self._thread: _Thread | None = None
 
     async def ask(self, question: Callable[[], Any]) -> Any:
         """The answer; raises what the user's code raises, TuneError at the deadline."""
-        loop = asyncio.get_running_loop()
+        thread = self._started()
+        before = thread.answered
+        answer = thread.put(question)
         try:
-            return await asyncio.wait_for(
-                loop.run_in_executor(self._pool, question), self._deadline_s
-            )
+            return await asyncio.wait_for(answer, self._deadline_s)
         except TimeoutError as error:
+            if not answer.cancelled():
+                raise  # the user's own
+            if thread is self._thread and thread.answered == before:
+                self._abandon(thread)
             raise TuneError(
                 f"the {self._name} gave no answer within {self._deadline_s:g} s"
             ) from error
 
     def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
         """Have `statement` called after all that was asked or told before it."""
-        return asyncio.get_running_loop().run_in_executor(self._pool, statement)
+        return self._started().put(statement)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Ask nothing more; what waits is cancelled, what runs is not waited for."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            for _, answer in thread.end():
+                answer.cancel()
+
+    def __del__(self) -> None:
+        if self._thread is not None:
+            self._thread.end()
+
+    def _started(self) -> _Thread:
+        if self._thread is None:
+            self._thread = _Thread(f"holdfast-{self._name}")
+        return self._thread
+
+    def _abandon(self, thread: _Thread) -> None:
+        self._thread = None
+        for waiting in thread.end():
+            self._started().queue.put(waiting)
+
+
+class _Thread:
+    """A daemon: those of an executor are waited for when Python ends, were they stuck for ever."""
+
+    def __init__(self, name: str) -> None:
+        self.answered = 0
+        self.queue: SimpleQueue[_Question | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def put(self, question: Callable[[], Any]) -> asyncio.Future[Any]:
+        answer: Future[Any] = Future()
+        self.queue.put((question, answer))
+        return asyncio.wrap_future(answer)
+
+    def end(self) -> list[_Question]:
+        """End when what runs has returned; what it had not begun with is given back."""
+        left = []
+        try:
+            while (item := self.queue.get_nowait()) is not None:
+                left.append(item)
+        except Empty:
+            pass
+        self.queue.put(None)
+        return left
+
+    def _run(self) -> None:
+        while (item := self.queue.get()) is not None:
+            self._answer(*item)
+            del item  # it may hold much, and the next one may be long in coming
+
+    def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        try:
+            found = question()
+        except BaseException as error:  # who asked is told
+            self.answered += 1
+            answer.set_exception(error)
+        else:
+            self.answered += 1
+            answer.set_result(found)
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:

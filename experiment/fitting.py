@@ -153,7 +153,7 @@ def _plan(
         root=place.layout.root,
         dirnames=[trial.spec.dirname for trial in machine.trials.values()],
     )
-    for notice in proposer.notices:
+    for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
     return Plan(
         settings=settings,

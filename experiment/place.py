@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +20,7 @@ from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import RESUMABLE
 from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.preflight import preflight
@@ -27,6 +28,7 @@ from holdfast.syncer.store import Store, for_each
 from holdfast.trial.errors import ExperimentExists, TuneError
 
 _AT_ONCE = 16
+_PARTIAL = ".partial-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +90,14 @@ def check_free(place: Place) -> bool:
     another, whose trials get folders and a journal segment of their own; an unfinished one is
     refused, for a second run would make it impossible to go on with.
 
-    Raises ExperimentExists.
+    Raises ExperimentExists, StorageError.
     """
     exists = find_beginning(place.layout.journal) is not None
-    if not exists and place.remote is not None:
-        exists = _fetch_state(place)
+    if place.remote is not None:
+        if exists:
+            _check_newest(place, place.remote)
+        else:
+            exists = _fetch_state(place)
     if not exists:
         return False
     machine = recover(place.layout).machine
@@ -122,8 +127,8 @@ def bring(place: Place) -> None:
                 f"there is no experiment in {place.location.public}: it has no journal"
             )
         return
-    head = with_store(place.remote, _read_head)
-    if head is None or not head["epoch"] or _is_ahead(place.layout, head):
+    head = _published(place.remote)
+    if head is None or _is_ahead(place.layout, head):
         return
     aside = place.layout.root.with_name(f"{place.layout.root.name}.before-{head['epoch'][-6:]}")
     if aside.exists():
@@ -131,8 +136,7 @@ def bring(place: Place) -> None:
             f"{place.layout.root} is older than {place.location.public} and {aside} is in the "
             f"way: move one of them"
         )
-    place.layout.root.rename(aside)
-    _fetch_state(place)
+    _fetch_state(place, aside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +203,35 @@ def _split_for(path: str | os.PathLike[str], filesystem: object | None) -> tuple
     return parent, name
 
 
+def _check_newest(place: Place, remote: Location) -> None:
+    """Raises ExperimentExists where another machine has taken the experiment further than this."""
+    head = _published(remote)
+    if head is None or _has_all(place.layout, head):
+        return
+    where = place.location.public
+    raise ExperimentExists(
+        f"{where} holds an experiment of another machine, or one that was taken further there: "
+        f"what is in {place.layout.root} is older. Move that directory away; then go on with the "
+        f"one in storage: Tuner.restore({where!r}, trainable=...).fit(), or call fit() again, "
+        f"which begins another if that one is finished. Or start anew under another "
+        f"RunConfig(name=...)",
+        where,
+    )
+
+
+def _published(remote: Location) -> dict[str, Any] | None:
+    """The head in storage, None where there is none to compare what is here with."""
+    head = with_store(remote, _read_head)
+    return head if head is not None and head["epoch"] else None
+
+
 def _is_ahead(layout: Layout, head: Mapping[str, Any]) -> bool:
-    """Whether the journal here holds all that the head in storage names, of the same run."""
+    """Whether the journal here holds all that the head in storage names.
+
+    Raises TuneError where it does not, and is of another experiment.
+    """
+    if _has_all(layout, head):
+        return True
     beginning = find_beginning(layout.journal)
     assert beginning is not None
     if beginning.spec.experiment_id != head["experiment_id"]:
@@ -208,6 +239,10 @@ def _is_ahead(layout: Layout, head: Mapping[str, Any]) -> bool:
             f"{layout.root} holds another experiment of the same name: set "
             f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
         )
+    return False
+
+
+def _has_all(layout: Layout, head: Mapping[str, Any]) -> bool:
     return all(_has_segment(layout, segment) for segment in head["segments"])
 
 
@@ -220,11 +255,64 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
 
 
-def _fetch_state(place: Place) -> bool:
-    """Download journal and tuner.pkl; False where there is no experiment."""
+def _fetch_state(place: Place, aside: Path | None = None) -> bool:
+    """Download journal and tuner.pkl; False where there is no experiment.
+
+    They appear here when they are whole, so that a death meanwhile leaves no half of a journal
+    that counts as an older one. What is here is moved to `aside`, where that is given.
+    """
     assert place.remote is not None
-    found: bool = with_store(place.remote, lambda store: _download(store, place.layout))
+    root = place.layout.root
+    partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
+    _clear_partials(root)
+    try:
+        found: bool = with_store(place.remote, lambda store: _download(store, partial))
+        if found:
+            if aside is not None:
+                root.rename(aside)
+            _move_in(partial, place.layout)
+    finally:
+        shutil.rmtree(partial.root, ignore_errors=True)
     return found
+
+
+def _clear_partials(root: Path) -> None:
+    """Remove downloads that died, and none that another process is at."""
+    start = f"{root.name}{_PARTIAL}"
+    for path in root.parent.iterdir() if root.parent.exists() else ():
+        pid = path.name.removeprefix(start)
+        if path.name.startswith(start) and pid.isdecimal() and not _is_another(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_another(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()
+
+
+def _move_in(partial: Layout, layout: Layout) -> None:
+    """The journal goes last into a directory that exists: with it there is an experiment."""
+    if not layout.root.exists():
+        partial.root.rename(layout.root)
+        return
+    if find_beginning(layout.journal) is not None:
+        return  # another process was faster
+    for source, target in (
+        (partial.tuner, layout.tuner),
+        (partial.callbacks, layout.callbacks),
+    ):
+        if source.exists():
+            source.replace(target)
+    if layout.journal.exists() and any(layout.journal.iterdir()):
+        aside = layout.root.with_name(f"{layout.root.name}.before-{unique()[:6]}")
+        aside.mkdir()
+        layout.journal.rename(aside / JOURNAL)
+    partial.journal.rename(layout.journal)
 
 
 async def _read_head(store: Store) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from holdfast.experiment.layout import (
     STDERR,
     STDOUT,
     TRIAL_FILES,
+    TUNER,
 )
 from holdfast.experiment.pickling import NotPicklable, dumps
 from holdfast.experiment.tuner_file import TunerFile
@@ -27,13 +28,14 @@ from holdfast.trial.stopper import Stopper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of `fit()`. `resume` is None for a new experiment."""
+    """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user."""
 
     trainable: Any
     param_space: Mapping[str, Any]
     tune: TuneConfig
     run: RunConfig
     resume: ResumeConfig | None = None
+    notices: tuple[str, ...] = ()
 
     @property
     def search(self) -> Any:
@@ -84,33 +86,39 @@ class Request:
         }
 
     def objects(self, *, travels: bool) -> dict[str, bytes]:
-        """The user's objects for tuner.pkl. What cannot be pickled there is left out.
+        """The user's objects for tuner.pkl.
 
-        Raises NotPicklable for the trainable and the space where they have to travel to workers.
+        Raises NotPicklable for one that decides how the experiment goes on: a restore without it
+        would be another experiment. Of the others, and where nothing travels to a worker, what
+        cannot be pickled is left out, and `missing` names it.
         """
-        fields = {}
-        if travels:
-            fields["trainable"] = dumps(self.trainable, "the trainable")
-            fields["param_space"] = dumps(dict(self.param_space), "param_space")
-        others = {
+        decisive = {
             "trainable": self.trainable,
             "param_space": dict(self.param_space),
             "stop": self.stopper,
-            "callbacks": self.run.callbacks,
-            "progress_reporter": self.run.progress_reporter,
             "search_alg": self.tune.search_alg,
             "scheduler": self.tune.scheduler,
             "trial_name_creator": self.tune.trial_name_creator,
             "trial_dirname_creator": self.tune.trial_dirname_creator,
         }
-        for name, value in others.items():
-            if value is not None and name not in fields:
-                try:
-                    fields[name] = dumps(value, name)
-                except NotPicklable:
-                    # Told at the restore that needs it: a run is not refused for it.
-                    continue
-        return fields
+        watching = {
+            "callbacks": self.run.callbacks,
+            "progress_reporter": self.run.progress_reporter,
+        }
+        fields, missing = {}, []
+        for name, value in {**decisive, **watching}.items():
+            if value is None:
+                continue
+            try:
+                fields[name] = dumps(value, _TOLD.get(name, name))
+            except NotPicklable:
+                if travels and name in decisive:
+                    raise
+                missing.append(name)
+        return {**fields, "missing": dumps(missing, "missing")}
+
+
+_TOLD = {"trainable": "the trainable"}
 
 
 def _check_log_name(name: str) -> None:
@@ -151,6 +159,11 @@ def request_of_restore(
     load = file.load if file else (lambda name: None)
     options = spec.options
     log = options.get("log_to_file", False)
+    stop = load("stop") if spec.has_stopper else dict(spec.stop)
+    missing = [name for name in load("missing") or [] if name not in ("trainable", "param_space")]
+    if stop is None:
+        stop = _never
+        missing = [*missing, "stop"] if "stop" not in missing else missing
     return Request(
         trainable=trainable if trainable is not None else load("trainable"),
         param_space=space,
@@ -169,7 +182,7 @@ def request_of_restore(
             name=name,
             storage_path=storage[0],
             storage_filesystem=storage[1],
-            stop=load("stop") if spec.has_stopper else dict(spec.stop),
+            stop=stop,
             callbacks=load("callbacks"),
             progress_reporter=load("progress_reporter"),
             failure_config=spec.failure,
@@ -179,4 +192,12 @@ def request_of_restore(
             log_to_file=tuple(log) if isinstance(log, list) else log,
         ),
         resume=resume,
+        notices=tuple(
+            f"{name} is not in {TUNER}: the experiment goes on without" for name in missing
+        ),
     )
+
+
+def _never(trial_id: str, result: Mapping[str, Any]) -> bool:
+    """In place of a stop function that cannot be had any more."""
+    return False

@@ -22,6 +22,7 @@ from holdfast.syncer import manifest
 from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (
     AlreadyStored,
+    ManifestMismatch,
     NotStored,
     StorageError,
     StorageUnavailable,
@@ -120,7 +121,11 @@ class Keeper:
             ) from error
 
     async def _own(self, *, at_once: bool = False) -> None:
-        """Raise Usurped if a newer incarnation has claimed the storage; looks once a second."""
+        """Raise Usurped if a newer incarnation has claimed the storage; looks once a second.
+
+        Raises StorageUnavailable where our own claim is gone: nothing may be concluded from, or
+        written to, an empty mount point.
+        """
         now = asyncio.get_running_loop().time()
         if self._store is None or (now - self._owned_at < _OWNED_S and not at_once):
             return
@@ -128,6 +133,9 @@ class Keeper:
         newest = max((key for key in taken if key.rpartition("/")[2].isdecimal()), default="")
         if newest > self._epoch:
             raise Usurped("write", self.where, "a newer restore of this experiment has taken over")
+        if self._epoch not in taken:
+            cause = f"it does not hold {self._epoch}, this run's claim, any more"
+            raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
         self._owned_at = now
 
     async def commit(self, trial_id: str, index: int, folder: str) -> None:
@@ -137,10 +145,12 @@ class Keeper:
         """
         directory = self._orders.root / folder
         if not directory.exists():
-            if await self._is_stored(folder):
-                self._tell(["committed", trial_id, index])
+            try:
+                await self._retried(f"look for {folder}", lambda: self._look_for(folder))
+            except (NotStored, ManifestMismatch) as error:
+                self._tell(["lost", trial_id, index, f"{directory} is gone, and {error}"])
             else:
-                self._tell(["lost", trial_id, index, f"{directory} is gone"])
+                self._tell(["committed", trial_id, index])
             return
         written = await self._retried(
             f"commit {folder}", lambda: asyncio.to_thread(manifest.write, directory)
@@ -149,12 +159,24 @@ class Keeper:
             await self._retried(f"upload {folder}", lambda: self._upload(folder, written))
         self._tell(["committed", trial_id, index])
 
-    async def _is_stored(self, folder: str) -> bool:
-        store = self._store
-        if store is None:
-            return False
-        listed = await self._retried(f"look for {folder}", lambda: store.list(folder))
-        return f"{folder}/{MANIFEST_NAME}" in {entry.key for entry in listed}
+    async def _look_for(self, folder: str) -> None:
+        """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""
+        found = await self._listed(folder)
+        assert self._store is not None
+        data = await self._store.read(f"{folder}/{MANIFEST_NAME}")
+        sizes = {key.removeprefix(f"{folder}/"): size for key, size in found.items()}
+        if problems := manifest.Manifest.from_bytes(data, folder).differences(sizes):
+            raise ManifestMismatch(folder, problems)
+
+    async def _listed(self, folder: str) -> dict[str, int]:
+        """The keys of a committed checkpoint in storage with their sizes. Raises NotStored."""
+        if self._store is None:
+            raise NotStored("find", folder, "there is no other storage to have it from")
+        found = {entry.key: entry.size for entry in await self._store.list(folder)}
+        if f"{folder}/{MANIFEST_NAME}" not in found:
+            await self._own(at_once=True)
+            raise NotStored("find", folder, "its manifest is not there: it was never committed")
+        return found
 
     async def _upload(self, folder: str, written: manifest.Manifest) -> None:
         """All files, then the manifest. What another incarnation left there goes first."""
@@ -166,12 +188,28 @@ class Keeper:
         if marker in present:
             if await store.read(marker) == written.to_bytes():
                 return
-            await store.delete([marker])
-        await store.delete(sorted(present - {marker}))
+            await self._delete([marker])
+        await self._delete(sorted(present - {marker}))
         async with asyncio.TaskGroup() as tasks:
             for name in written.files:
                 tasks.create_task(self._put(f"{folder}/{name}"))
-        await store.put(marker, written.to_bytes(), create_only=True)
+        await self._own(at_once=True)
+        try:
+            await store.put(marker, written.to_bytes(), create_only=True)
+        except AlreadyStored as error:
+            # A newer incarnation's, one that an older put while we uploaded, or our own where the
+            # answer was lost.
+            await self._own(at_once=True)
+            if await store.read(marker) != written.to_bytes():
+                cause = "another incarnation has put its own there meanwhile"
+                raise StorageUnavailable("upload", folder, cause) from error
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        """Looks once more who owns it: since the listing we may have been held up for long."""
+        assert self._store is not None
+        if keys:
+            await self._own(at_once=True)
+            await self._store.delete(keys)
 
     async def _put(self, key: str) -> None:
         assert self._store is not None
@@ -203,19 +241,13 @@ class Keeper:
         Raises NotStored or ManifestMismatch where it is lost, another StorageError where storage
         does not give it.
         """
-        if self._store is None:
-            raise NotStored("fetch", folder, "there is no other storage to fetch it from")
         await self._retried(f"fetch {folder}", lambda: self._fetch(folder))
 
     async def _fetch(self, folder: str) -> None:
-        store = self._store
-        assert store is not None
+        keys = await self._listed(folder)
         target = self._orders.root / folder
         partial = target.with_name(f".fetch-{target.name}")
         await asyncio.to_thread(remove_tree, partial)
-        keys = [entry.key for entry in await store.list(folder)]
-        if f"{folder}/{MANIFEST_NAME}" not in keys:
-            raise NotStored("fetch", folder, "its manifest is not there: it was never committed")
         async with asyncio.TaskGroup() as tasks:
             for key in keys:
                 tasks.create_task(self._get(key, partial / key.removeprefix(f"{folder}/")))
@@ -323,11 +355,8 @@ class Keeper:
             if entry.key[: entry.key.find("/", start)] in folders
         ]
         markers = [key for key in found if key.endswith(f"/{MANIFEST_NAME}")]
-        if markers:
-            await self._store.delete(markers)
-        rest = [key for key in found if key not in markers]
-        if rest:
-            await self._store.delete(rest)
+        await self._delete(markers)
+        await self._delete([key for key in found if key not in markers])
 
     async def close(self) -> None:
         if self._store is not None:

@@ -41,7 +41,8 @@ class KeeperProcess:
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._under_way: dict[asyncio.Task[None], str] = {}
         self._asked: list[tuple[int, int, tuple[str, ...]]] = []
-        self._failed: list[str] = []
+        # By lane and what was to be done there, until that is done after all.
+        self._failed: dict[tuple[str, str], str] = {}
 
     async def serve(self) -> None:
         """Until told to close, or nobody is there any more."""
@@ -80,12 +81,14 @@ class KeeperProcess:
                 keeper = self._opened()
                 # Before the lane is free: a publication that was ordered later counts on it.
                 keeper.doom(folders)
-                self._in_lane(trial_id, f"remove {folders[0]}", lambda: keeper.discard(folders))
+                what = f"remove {folders[0]}"
+                self._in_lane(trial_id, what, lambda: self._discard(trial_id, what, folders))
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:
                 self._asked.append((sealed, begins, self._opened().condemned()))
-                self._in_lane("publish", "publish the records", self._publish)
+                if len(self._asked) == 1:  # else one waits already, and will take this one along
+                    self._in_lane("publish", "publish the records", self._publish)
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
@@ -109,8 +112,6 @@ class KeeperProcess:
     async def _publish(self) -> None:
         """All that was asked for until now at once: where storage is slower than the period of
         publications, they would queue up for ever."""
-        if not self._asked:
-            return
         sealed, begins, _ = max(self._asked)
         doomed = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
@@ -119,6 +120,15 @@ class KeeperProcess:
         except BaseException:
             self._opened().doom(doomed)
             raise
+
+    async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
+        for folder in folders:  # what is superseded is not missing in storage
+            self._failed.pop((trial_id, folder), None)
+        try:
+            await self._opened().discard(folders)
+        except Exception as error:
+            # Told, and not kept: what is left over here is not missing in storage either.
+            self._wire.send(["failed", what, told(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
@@ -140,7 +150,9 @@ class KeeperProcess:
     ) -> None:
         tell = on_failure or (lambda text: ["failed", what, text])
         before = self._lanes.get(lane) or self._lanes.get("open")
-        task = asyncio.get_running_loop().create_task(self._after(before, what, work, tell))
+        task = asyncio.get_running_loop().create_task(
+            self._after(before, (lane, what), work, tell)
+        )
         self._lanes[lane] = task
         self._under_way[task] = what
         task.add_done_callback(lambda done: self._leave_lane(lane, done))
@@ -153,7 +165,7 @@ class KeeperProcess:
     async def _after(
         self,
         before: asyncio.Task[None] | None,
-        what: str,
+        key: tuple[str, str],
         work: Callable[[], Awaitable[None]],
         on_failure: Callable[[str], list[Any]],
     ) -> None:
@@ -165,20 +177,23 @@ class KeeperProcess:
             if isinstance(innermost(error), Usurped):
                 self._wire.send(["refused", told(error)])
                 return
-            self._failed.append(f"{what}: {told(error)}")
+            self._failed[key] = f"{key[1]}: {told(error)}"
             self._wire.send(on_failure(told(error)))
+        else:
+            self._failed.pop(key, None)
 
     async def _close(self, deadline_s: float) -> None:
         """Finish what is under way; at the deadline, say what is not done."""
+        late: list[str] = []
         while self._lanes:
             begun = asyncio.get_running_loop().time()
-            _, late = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
+            _, running = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
             deadline_s -= asyncio.get_running_loop().time() - begun
-            if late:
-                self._failed += self._late()
+            if running:
+                late = self._late()
                 break
         # Told before anything else is closed, which might take its time as well.
-        self._wire.send(["closed", self._failed])
+        self._wire.send(["closed", [*self._failed.values(), *late]])
         for task in list(self._under_way):
             task.cancel()
         if self._keeper is not None:

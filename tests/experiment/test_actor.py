@@ -185,6 +185,28 @@ async def test_a_trial_that_is_halted_while_its_worker_is_replaced_gets_no_other
     assert isinstance(desk.events[-1], Exited)
 
 
+async def test_an_idle_worker_that_is_gone_is_replaced_when_it_is_needed(
+    desk: Desk, actor: TrialActor
+) -> None:
+    """It died while the next trial's checkpoint was verified."""
+    hosts(actor, STARTED, ["returned", 1])
+    actor.on_exit("was killed by signal 9 (SIGKILL)")
+    actor.assign(assignment("t1"))
+    assert desk.workers[1].sent == [["run", assignment("t1")]]
+
+
+async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED, ["returned", 1])
+    actor.dismiss("t1", 4)
+    assert desk.workers[0].sent[-1] == ["exit"]
+    actor.on_exit("exited with status 0")
+    assert desk.events[-1] == Exited(trial_id="t1", attempt=4, cause="exited with status 0")
+    actor.dismiss("t2", 1)
+    assert desk.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
+
+
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
     actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
     hosts(actor, STARTED)

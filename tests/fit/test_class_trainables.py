@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 
@@ -49,6 +50,34 @@ def diary(tmp_path: Path) -> Path:
 def values_in(result: tune.Result) -> list[int]:
     folders = sorted(Path(result.path).glob("checkpoint_*"))
     return [int((folder / "value.txt").read_text()) for folder in folders]
+
+
+def test_rows_before_a_checkpoint_made_at_the_end_stay_when_the_trial_goes_on(fit: Any) -> None:
+    class Counts(tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.n = 0
+
+        def step(self) -> dict[str, Any]:
+            self.n += 1
+            return {"n": self.n, "done": self.n % 3 == 0}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+            return {"n": self.n}
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.n = checkpoint["n"]
+
+    config = tune.CheckpointConfig(checkpoint_at_end=True)
+
+    def stop(trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(result["n"] % 2 == 0)
+
+    results = fit(Counts, checkpoint_config=config, stop=stop)
+    resume = ResumeConfig(finished="resume")
+    tuner = tune.Tuner.restore(results.experiment_path, Counts, resume_config=resume)
+    rows = tuner.fit()[0].metrics_dataframe
+    assert rows is not None
+    assert list(rows["training_iteration"]) == [1, 2, 3]
 
 
 def test_it_is_set_up_stepped_to_its_bound_saved_on_the_way_and_at_its_end(

@@ -23,6 +23,54 @@ def configs_of(results: tune.ResultGrid) -> list[dict[str, Any]]:
     return [dict(result.config or {}) for result in results]
 
 
+def test_a_search_that_often_says_not_now_is_asked_again_without_end(fit: Any) -> None:
+    """Each report may change its mind, and there are more of them than calls fit on a stack."""
+
+    class OneAtATime(Searcher):
+        made = 0
+        alive = False
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            if self.alive:
+                return None
+            self.made, self.alive = self.made + 1, self.made < 2
+            return {"n": self.made} if self.made <= 2 else self.FINISHED
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            self.alive = False
+
+    def many(config: dict[str, Any]) -> None:
+        for step in range(3000):
+            tune.report({"step": step})
+
+    tuning = tune.TuneConfig(search_alg=OneAtATime(), num_samples=4, max_concurrent_trials=2)
+    assert len(fit(many, {}, tuning)) == 2
+
+
+def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: Any) -> None:
+    """A restore without it would go on with another search."""
+
+    class Locked(Searcher):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            return {"n": 1}
+
+    with pytest.raises(TuneError, match=r"search_alg.*\.lock is a lock and cannot be pickled"):
+        fit(report_config, {}, tune.TuneConfig(search_alg=Locked()))
+
+
+def test_an_endless_search_with_a_budget_can_be_restored(fit: Any) -> None:
+    tuning = tune.TuneConfig(num_samples=-1, time_budget_s=0.2)
+    results = fit(report_config, {"x": tune.uniform(0, 1)}, tuning)
+    restored = tune.Tuner.restore(results.experiment_path, report_config).fit()
+    assert len(restored) >= len(results)
+
+
 # -- grids and samples --------------------------------------------------------------------------
 
 

@@ -142,6 +142,22 @@ def test_the_state_of_a_callback_is_given_back_on_a_restore(fit: Any, tmp_path: 
     assert total.read_text() == "2"
 
 
+def test_a_restore_tells_which_callbacks_it_goes_on_without(
+    fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Writing(tune.Callback):
+        def __init__(self) -> None:
+            self.file = (tmp_path / "log").open("w")
+
+    callback = Writing()
+    results = fit(train, {"fails": "always"}, callbacks=[callback], verbose=1)
+    callback.file.close()
+    tune.Tuner.restore(results.experiment_path, train, resume_errored=True).fit()
+    assert (
+        "callbacks is not in tuner.pkl: the experiment goes on without" in capfd.readouterr().err
+    )
+
+
 def test_a_logger_callback_follows_each_trial(fit: Any) -> None:
     class Logger(tune.LoggerCallback):
         def __init__(self) -> None:

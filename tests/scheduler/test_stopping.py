@@ -123,6 +123,16 @@ def test_an_error_in_the_stop_function_fails_the_trial_that_reported() -> None:
     assert run.trial("t0").error == failure("stopper")
 
 
+def test_an_error_in_the_stop_function_of_a_trial_that_is_stopping_changes_nothing() -> None:
+    run = running(2, has_stopper=True, failure=FailureConfig(fail_fast=True))
+    run.report("t0")
+    run.report("t1")
+    run.answer("t0", failed=failure("stopper"))
+    assert run.trial("t1").status is Status.STOPPING
+    assert run.answer("t1", failed=failure("stopper"))[-1] == reply(Verdict.STOP, "t1")
+    assert run.trial("t1").status is Status.TERMINATED
+
+
 def test_a_trial_whose_stop_function_failed_is_tried_again() -> None:
     run = running(has_stopper=True, failure=FailureConfig(max_failures=1))
     run.report("t0")

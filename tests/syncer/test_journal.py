@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from holdfast.syncer import journal as journals
-from holdfast.syncer.journal import MAGIC, Journal, JournalFull, Position, read, segments
+from holdfast.syncer.journal import (
+    MAGIC,
+    Journal,
+    JournalFull,
+    Position,
+    read,
+    readable_end,
+    segments,
+)
 
 
 @pytest.fixture
@@ -85,6 +94,45 @@ def test_every_flipped_bit_is_noticed(folder: Path) -> None:
             bad[at] ^= 1 << bit
             segment.write_bytes(bad)
             assert payloads(folder) == [b"first"]
+
+
+def test_what_could_not_be_forced_is_forced_by_the_next_sync(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(folder)
+    journal.append([b"sealed"])
+    journal.rotate()
+    journal.append([b"current"])
+    real, asked = os.fsync, []
+
+    def failing_once(fd: int) -> None:
+        asked.append(os.readlink(f"/proc/self/fd/{fd}").rpartition("/")[2])
+        if len(asked) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", failing_once)
+    unsynced = journal.unsynced()
+    with pytest.raises(OSError, match="Input/output error"):
+        unsynced.force()
+    journal.take_back(unsynced)
+    journal.sync()
+    assert asked.count("000000.log") == 2
+    journal.close()
+
+
+def test_the_readable_end_is_where_the_first_damage_is(folder: Path) -> None:
+    journal = Journal(folder)
+    end = journal.append([b"one"])
+    journal.append([b"two", b"three"])
+    journal.close()
+    assert readable_end(folder).offset > end.offset
+    path = folder / "000000.log"
+    data = bytearray(path.read_bytes())
+    data[end.offset + 9] ^= 1
+    path.write_bytes(data)
+    assert readable_end(folder) == end
+    assert readable_end(folder / "none") == journals.START
 
 
 def test_what_follows_a_hole_is_not_read(folder: Path) -> None:

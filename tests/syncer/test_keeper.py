@@ -7,13 +7,16 @@ import json
 import pickle
 import queue
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from holdfast.syncer import manifest
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal import Journal, segment_name
-from holdfast.syncer.keeper import Orders
+from holdfast.syncer.keeper import Keeper, Orders, Usurped
 from holdfast.syncer.keeper_process import KeeperProcess
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
@@ -22,6 +25,7 @@ from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 pytestmark = pytest.mark.anyio
 
 FOLDER = "trial/checkpoint_000000"
+MARKER = f"{FOLDER}/.holdfast.json"
 
 
 class Place:
@@ -62,6 +66,11 @@ class Desk:
         return message
 
 
+def stage(root: Path, weights: bytes) -> None:
+    (root / FOLDER).mkdir(parents=True)
+    (root / FOLDER / "model").write_bytes(weights)
+
+
 class Kept:
     """An experiment's directory with one checkpoint, the storage beside it and the keeper."""
 
@@ -70,8 +79,7 @@ class Kept:
         self.desk = Desk()
         self.memory = MemoryStore()
         self.journal = Journal(root / "journal")
-        (root / FOLDER).mkdir(parents=True)
-        (root / FOLDER / "model").write_bytes(b"weights")
+        stage(root, b"weights")
 
     def orders(self, store: Store) -> Orders:
         return Orders(
@@ -92,6 +100,13 @@ class Kept:
     def named(self) -> list[str]:
         """The segments that the head in storage names."""
         return [part["name"] for part in json.loads(self.memory.objects["head.json"])["segments"]]
+
+    def lose_local(self) -> bytes:
+        """The checkpoint is gone here; returns what its manifest was."""
+        made = manifest.hash_directory(self.root / FOLDER).to_bytes()
+        (self.root / FOLDER / "model").unlink()
+        (self.root / FOLDER).rmdir()
+        return made
 
     def objects_of(self, folder: str) -> list[str]:
         return [key for key in self.memory.objects if key.startswith(f"{folder}/")]
@@ -129,19 +144,139 @@ async def test_a_committed_checkpoint_is_in_storage_and_its_manifest_came_last(
     assert put == [f"{FOLDER}/model", f"{FOLDER}/.holdfast.json"]
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda objects: None, ""),
+        (lambda objects: objects.pop(MARKER), "never committed"),
+        (lambda objects: objects.update({MARKER: b"{}"}), "the manifest is damaged"),
+        (lambda objects: objects.pop(f"{FOLDER}/model"), "model is missing"),
+    ],
+)
 async def test_a_checkpoint_that_is_gone_here_is_committed_if_it_is_whole_in_storage(
-    kept: Kept, keeping: Callable[[Store], Kept], is_whole: bool
+    kept: Kept,
+    keeping: Callable[[Store], Kept],
+    damage: Callable[[dict[str, bytes]], Any],
+    reason: str,
 ) -> None:
     keeping(kept.memory)
-    kept.memory.objects[f"{FOLDER}/model"] = b"weights"
-    if is_whole:
-        kept.memory.objects[f"{FOLDER}/.holdfast.json"] = b"{}"
-    (kept.root / FOLDER / "model").unlink()
-    (kept.root / FOLDER).rmdir()
+    kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
+    damage(kept.memory.objects)
     kept.desk.order("commit", "t1", 0, FOLDER)
-    answer = await kept.desk.answer("committed" if is_whole else "lost")
+    answer = await kept.desk.answer("lost" if reason else "committed")
     assert answer[1:3] == ["t1", 0]
+    assert reason in answer[-1] if reason else len(answer) == 3
+
+
+@pytest.mark.parametrize(
+    "held_before",
+    [
+        ("list", FOLDER),  # then finds what the newer incarnation has put there
+        ("put", MARKER),  # then finds the marker there
+    ],
+)
+async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_one(
+    kept: Kept, tmp_path: Path, held_before: tuple[str, str]
+) -> None:
+    smooth = FaultyStore(MemoryStore())
+    await open_and_commit(kept.orders(smooth))
+    at = smooth.log.index(held_before) + 1
+    held = FaultyStore(kept.memory, at=at, fault=Fault.STALL)
+    old = Keeper(kept.orders(held), lambda message: None)
+    await old.open()
+    uploading = asyncio.create_task(old.commit("t1", 0, FOLDER))
+    await held.stalled.wait()
+
+    stage(tmp_path / "elsewhere", b"newer weights")
+    await open_and_commit(replace(kept.orders(kept.memory), root=tmp_path / "elsewhere"))
+    committed = dict(kept.memory.objects)
+    assert committed[f"{FOLDER}/model"] == b"newer weights"
+    held.release()
+    with pytest.raises(Usurped):
+        await uploading
+    assert kept.memory.objects == committed
+
+
+async def open_and_commit(orders: Orders) -> None:
+    keeper = Keeper(orders, lambda message: None)
+    await keeper.open()
+    await keeper.commit("t1", 0, FOLDER)
+
+
+async def test_a_commit_whose_answer_was_lost_is_found_done(kept: Kept) -> None:
+    smooth = FaultyStore(MemoryStore())
+    await open_and_commit(kept.orders(smooth))
+    last = smooth.log.index(("put", MARKER)) + 1
+    lossy = FaultyStore(kept.memory, at=last, fault=Fault.LOSE_ANSWER)
+    await open_and_commit(kept.orders(lossy))
+    assert lossy.log.count(("put", MARKER)) == 1
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_for_lost(
+    kept: Kept, is_here: bool
+) -> None:
+    told: list[list[Any]] = []
+    unmounted: dict[str, bytes] = {}
+
+    def tell(message: list[Any]) -> None:
+        told.append(message)
+        if message[0] == "trouble":
+            assert kept.memory.objects == {}
+            kept.memory.objects |= unmounted
+
+    keeper = Keeper(kept.orders(kept.memory), tell)
+    await keeper.open()
+    if not is_here:
+        kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
+    unmounted |= kept.memory.objects
+    kept.memory.objects.clear()
+    await keeper.commit("t1", 0, FOLDER)
+    assert [message[0] for message in told] == ["trouble", "committed"]
+    assert "Is it still mounted?" in told[0][1]
+    assert len(kept.objects_of(FOLDER)) == 2
+
+
+async def test_a_checkpoint_that_is_committed_after_all_is_not_missing_at_the_end(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    store = FaultyStore(kept.memory, error=StorageRefused("put", "faulty", "injected refusal"))
+    keeping(store)
+    await kept.desk.answer("opened")
+    store.disturb(at=store.operations + 1, fault=Fault.FAIL)
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    await kept.desk.answer("uncommitted")
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    await kept.desk.answer("committed")
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
+
+
+async def test_a_checkpoint_that_was_never_committed_is_missing_at_the_end_unless_superseded(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    store = FaultyStore(kept.memory, error=StorageRefused("put", "faulty", "injected refusal"))
+    keeping(store)
+    stage(kept.root / "other", b"weights")
+    await kept.desk.answer("opened")
+    store.disturb(at=store.operations + 1, fault=Fault.FAIL, lasting=True)
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("discard", "t1", [FOLDER])
+    kept.desk.order("commit", "t2", 0, f"other/{FOLDER}")
+    kept.desk.order("close", 30.0)
+    _, missing = await kept.desk.answer("closed")
+    assert [text.partition(":")[0] for text in missing] == [f"other/{FOLDER}"]
+
+
+async def test_a_removal_that_failed_is_told_but_is_not_missing_in_storage(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    keeping(kept.memory)
+    (kept.root / "no folder").write_bytes(b"")
+    kept.desk.order("discard", "t1", ["no folder/checkpoint_000000"])
+    assert (await kept.desk.answer("failed"))[1] == "remove no folder/checkpoint_000000"
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
 
 
 async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
@@ -200,6 +335,27 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     kept.desk.order("publish", 0, 0)
     await kept.desk.answer("published")
     assert kept.objects_of(FOLDER) == []
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
+
+
+async def test_a_publication_that_failed_is_told_at_the_end_also_where_it_was_ordered_twice(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    store = FaultyStore(kept.memory)
+    keeping(store)
+    await kept.desk.answer("opened")
+    store.disturb(at=store.operations + 1, fault=Fault.STALL)
+    sealed = kept.seal()
+    kept.desk.order("publish", sealed, 0)
+    await store.stalled.wait()
+    for _ in range(2):
+        kept.desk.order("publish", sealed + 9, 0)
+    store.release()
+    await kept.desk.answer("failed")
+    kept.desk.order("close", 30.0)
+    _, missing = await kept.desk.answer("closed")
+    assert [text.partition(":")[0] for text in missing] == ["publish the records"]
 
 
 def test_orders_travel_to_the_process() -> None:

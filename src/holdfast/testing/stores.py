@@ -109,9 +109,9 @@ class FaultyStore:
         """How many operations were begun."""
         return len(self.log)
 
-    def disturb(self, *, at: int, fault: Fault) -> None:
+    def disturb(self, *, at: int, fault: Fault, lasting: bool = False) -> None:
         """Choose the operation anew."""
-        self._at, self._fault = at, fault
+        self._at, self._fault, self._lasting = at, fault, lasting
 
     def release(self) -> None:
         """Let stalled operations go on."""

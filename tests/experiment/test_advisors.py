@@ -1,0 +1,135 @@
+"""Users' search and stop functions, in a thread that nobody has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.advisors import Advisor
+from holdfast.trial.errors import TuneError
+
+HANGS = """
+import asyncio, threading
+from holdfast.experiment.advisors import Advisor
+from holdfast.trial.errors import TuneError
+
+async def main():
+    advisor = Advisor("stopper", deadline_s=0.01)
+    try:
+        await advisor.ask(threading.Event().wait)
+    except TuneError as error:
+        print(error)
+    advisor.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """What does not happen before the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_script_ends_though_a_function_of_the_user_hangs() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "the stopper gave no answer within 0.01 s\n"
+    assert ended.stderr == ""
+
+
+def test_questions_are_answered_in_order_in_one_thread() -> None:
+    heard: list[Any] = []
+
+    async def main() -> None:
+        advisor = Advisor("stopper")
+        told = advisor.tell(lambda: heard.append(1))
+        await advisor.ask(lambda: heard.append(2))
+        assert told.done()
+        first = await advisor.ask(threading.get_ident)
+        assert first == await advisor.ask(threading.get_ident) != threading.get_ident()
+        advisor.close()
+
+    asyncio.run(main())
+    assert heard == [1, 2]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("the user's own")])
+def test_what_the_function_raises_is_raised(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    async def main() -> None:
+        advisor = Advisor("stopper")
+        with pytest.raises(type(error)) as caught:
+            await advisor.ask(fail)
+        assert caught.value.args == error.args
+        advisor.close()
+
+    asyncio.run(main())
+
+
+def test_after_a_deadline_the_next_question_gets_a_fresh_thread(never: threading.Event) -> None:
+    async def main() -> None:
+        advisor = Advisor("stopper", deadline_s=0.01)
+        with pytest.raises(TuneError, match=r"no answer within 0\.01 s"):
+            await advisor.ask(never.wait)
+        assert await advisor.tell(lambda: "answer") == "answer"
+        advisor.close()
+
+    asyncio.run(main())
+
+
+def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Event) -> None:
+    async def main() -> None:
+        advisor = Advisor("search algorithm", deadline_s=0.01)
+        asked = asyncio.ensure_future(advisor.ask(never.wait))
+        await asyncio.sleep(0)
+        told = [advisor.tell(lambda: "first"), advisor.tell(lambda: "second")]
+        with pytest.raises(TuneError):
+            await asked
+        assert await asyncio.gather(*told) == ["first", "second"]
+        advisor.close()
+
+    asyncio.run(main())
+
+
+def test_what_waits_when_it_is_closed_is_cancelled() -> None:
+    async def main() -> None:
+        begun, waits = threading.Event(), threading.Event()
+        advisor = Advisor("search algorithm")
+
+        def wait() -> None:
+            begun.set()
+            waits.wait()
+
+        running = advisor.tell(wait)
+        waiting = advisor.tell(lambda: None)
+        begun.wait()
+        advisor.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        waits.set()
+        await running
+
+    asyncio.run(main())
+
+
+def test_its_thread_ends_with_it() -> None:
+    async def main() -> threading.Thread:
+        advisor = Advisor("stopper")
+        found: threading.Thread = await advisor.ask(threading.current_thread)
+        return found
+
+    thread = asyncio.run(main())
+    thread.join(60)
+    assert not thread.is_alive()

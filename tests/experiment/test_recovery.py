@@ -1,0 +1,105 @@
+"""What a restore folds, and what it finds of the checkpoints, in what a run has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.recovery import changed_checkpoint, lost_checkpoints, recover
+from holdfast.scheduler.policy import Decision, Observation, TrialReported, TrialScheduler, View
+from holdfast.syncer import manifest
+from holdfast.syncer.errors import StorageError, StorageUnavailable
+from holdfast.syncer.journal import Journal
+from holdfast.testing.recorded import RecordedExperiment
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    recorded = RecordedExperiment(tmp_path)
+    yield recorded
+    recorded.close()
+
+
+class Counting(TrialScheduler):
+    """Has a state: how many reports it was shown."""
+
+    def __init__(self) -> None:
+        self.reports = 0
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        self.reports += isinstance(event, TrialReported)
+        return ()
+
+
+def test_a_scheduler_is_shown_everything_again_also_what_a_snapshot_holds(
+    run: RecordedExperiment,
+) -> None:
+    trial = run.begin()
+    run.report(trial, {"loss": 1.0})
+    run.write_files(snapshot=True)
+    run.report(trial, {"loss": 0.5})
+    policy = Counting()
+    recovered = recover(run.layout, policy)
+    assert policy.reports == 2
+    assert recovered.machine.trials[trial].iteration == 2
+
+
+def test_no_snapshot_is_used_of_what_comes_after_a_damage_of_the_journal(
+    run: RecordedExperiment,
+) -> None:
+    """The journal is cut there when it is next written to: the two would not fit together."""
+    first = run.begin()
+    size = next(run.layout.journal.glob("*.log")).stat().st_size
+    second = run.begin()
+    run.write_files(snapshot=True)
+    path = next(run.layout.journal.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[size + 20] ^= 1
+    path.write_bytes(data)
+
+    assert second in recover(run.layout).machine.trials  # a reader gets all that there is
+    recovered = recover(run.layout, to_go_on=True)
+    assert list(recovered.machine.trials) == [first]
+    assert "the journal before it is damaged" in recovered.notices[0]
+    journal = Journal(run.layout.journal)
+    journal.close()
+    assert list(recover(run.layout, to_go_on=True).machine.trials) == [first]
+
+
+def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:
+    found = lost_checkpoints(run.machine, run.layout, is_remote=False, also_final=also_final)
+    return [event.index for event in found]
+
+
+def test_of_a_trial_that_has_ended_only_what_was_not_committed_is_looked_at(
+    run: RecordedExperiment,
+) -> None:
+    """A power cut may have left it empty, and nobody shall hash what is left."""
+    trial = run.begin()
+    run.report(trial, {"loss": 1.0}, checkpoint="committed")
+    run.report(trial, {"loss": 0.5}, checkpoint="staged")
+    run.finish(trial)
+    for model in run.folder(trial).glob("*/model.txt"):
+        model.write_bytes(b"")
+    assert lost(run) == [1]
+    assert lost(run, also_final=True) == [1, 0]
+
+
+def test_a_checkpoint_that_cannot_be_looked_at_is_not_lost(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many open files, a network disk that is away: it may be whole, and is not dropped."""
+    trial = run.begin()
+    run.report(trial, {"loss": 1.0}, checkpoint="committed")
+
+    def unavailable(*_: object, **__: object) -> None:
+        raise StorageUnavailable("read", "checkpoint_000000", "Too many open files")
+
+    monkeypatch.setattr(manifest, "verify", unavailable)
+    with pytest.raises(StorageError, match="Too many open files"):
+        lost(run)
+    record = run.trial(trial).checkpoints[0]
+    with pytest.raises(StorageError, match="Too many open files"):
+        changed_checkpoint(run.layout.checkpoint(run.trial(trial).spec, record), record)

@@ -1,0 +1,218 @@
+"""What of an experiment is here and what in storage, and which of them counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.place import Place, bring, check_free, find_place
+from holdfast.experiment.recovery import recover
+from holdfast.experiment.settings import Settings
+from holdfast.scheduler.events import SearchEnded
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.store_local import LocalStore
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.errors import ExperimentExists
+
+
+class Died(BaseException):
+    """The machine stops here."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    settings = Settings(local_dir=tmp_path / "here", explicit_local_dir=True)
+    return find_place(tmp_path / "storage", None, "e", settings, {})
+
+
+def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> Path:
+    """The same experiment for the same `run`, with so many trials."""
+    recorded = RecordedExperiment(root, run=run)
+    for _ in range(trials):
+        recorded.finish(recorded.begin())
+    if finished:
+        recorded.add(SearchEnded())
+    recorded.close()
+    return root
+
+
+def publish(place: Place, root: Path) -> None:
+    """What the keeper makes of a tree in storage."""
+    assert place.remote is not None
+    stored = Path(place.remote.path)
+    shutil.rmtree(stored, ignore_errors=True)
+    shutil.copytree(root / "journal", stored / "journal")
+    (stored / "tuner.pkl").write_bytes(b"tuner")
+    (stored / "callbacks.msgpack").write_bytes(b"callbacks")
+    found = [(path.name, path.read_bytes()) for path in sorted(stored.glob("journal/*.log"))]
+    head = {
+        "experiment_id": f"experiment-{root.name}",
+        "epoch": ".epochs/000001",
+        "segments": [
+            {"name": name, "size": len(data), "crc32": zlib.crc32(data)} for name, data in found
+        ],
+    }
+    (stored / "head.json").write_text(json.dumps(head))
+
+
+def trials_here(place: Place) -> int:
+    return len(recover(place.layout).machine.trials)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def dies_at(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException]
+) -> None:
+    """Have reading an object of this name raise, after all others."""
+    get, read = LocalStore.get, LocalStore.read
+
+    async def failing_get(store: LocalStore, key: str, target: Path) -> int:
+        if key == name:
+            raise error()
+        return await get(store, key, target)
+
+    async def failing_read(store: LocalStore, key: str) -> bytes:
+        if key == name:
+            raise error()
+        return await read(store, key)
+
+    monkeypatch.setattr(LocalStore, "get", failing_get)
+    monkeypatch.setattr(LocalStore, "read", failing_read)
+
+
+def test_a_name_is_not_free_while_another_machine_runs_under_it(
+    place: Place, tmp_path: Path
+) -> None:
+    publish(place, record(tmp_path / "first", "first"))
+    shutil.copytree(tmp_path / "first", place.layout.root)
+    assert check_free(place)
+    publish(place, record(tmp_path / "second", "second", finished=False))
+    with pytest.raises(ExperimentExists, match=r"another machine.*Move that directory away.*then"):
+        check_free(place)
+    place.layout.root.rename(tmp_path / "away")
+    with pytest.raises(ExperimentExists, match=r"not finished.*Tuner\.restore"):
+        check_free(place)
+
+
+def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
+    place: Place, tmp_path: Path
+) -> None:
+    record(place.layout.root, "first")
+    publish(place, record(tmp_path / "first", "first", trials=2))
+    with pytest.raises(ExperimentExists, match="was taken further there"):
+        check_free(place)
+    place.layout.root.rename(tmp_path / "away")
+    assert check_free(place)
+
+
+def test_a_name_is_free_where_a_finished_experiment_is_gone_from_storage(
+    place: Place, tmp_path: Path
+) -> None:
+    record(place.layout.root, "first")
+    assert check_free(place)
+
+
+def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_published(
+    place: Place, tmp_path: Path
+) -> None:
+    publish(place, record(tmp_path / "first", "first"))
+    shutil.copytree(tmp_path / "first", place.layout.root)
+    other = record(tmp_path / "second", "second", trials=2, finished=False)
+    shutil.copy(other / "journal" / "000000.log", place.layout.journal / "000001.log")
+    bring(place)
+    assert trials_here(place) == 2
+
+
+@pytest.mark.parametrize("last", ["journal/000000.log", "tuner.pkl", "callbacks.msgpack"])
+def test_a_download_that_fails_leaves_what_was_here(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    record(place.layout.root, "first")
+    publish(place, record(tmp_path / "first", "first", trials=2))
+    with monkeypatch.context() as patched:
+        dies_at(patched, last, lambda: StorageError("read", last, "the network is gone"))
+        with pytest.raises(StorageError, match="the network is gone"):
+            bring(place)
+    assert names(place.layout.root.parent) == ["e"]
+    assert trials_here(place) == 1
+    bring(place)
+    assert names(place.layout.root.parent) == ["e", "e.before-000001"]
+    assert trials_here(place) == 2
+    assert place.layout.tuner.read_bytes() == b"tuner"
+
+
+def test_a_download_that_a_machine_died_in_counts_for_nothing(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(place, record(tmp_path / "first", "first"))
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # nothing is tidied up
+        dies_at(patched, "callbacks.msgpack", lambda: StorageError("read", "it", "it died"))
+        with pytest.raises(StorageError):
+            bring(place)
+    (left,) = names(tmp_path / "here")
+    assert left == f"e.partial-{os.getpid()}"
+    assert names(tmp_path / "here" / left) == ["journal", "tuner.pkl"]
+    (tmp_path / "here" / left / "journal" / "000007.log").write_bytes(b"of another time")
+    bring(place)
+    assert names(tmp_path / "here") == ["e"]
+    assert names(place.layout.root) == ["callbacks.msgpack", "journal", "tuner.pkl"]
+    assert names(place.layout.journal) == ["000000.log"]
+
+
+def test_a_death_between_the_two_renames_is_made_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(place.layout.root, "first")
+    publish(place, record(tmp_path / "first", "first", trials=2))
+    rename = Path.rename
+
+    def dying(path: Path, target: Any) -> Path:
+        if ".partial-" in path.name:
+            raise Died
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dying)
+        with pytest.raises(Died):
+            bring(place)
+    bring(place)
+    assert trials_here(place) == 2
+
+
+def test_a_download_into_a_tree_without_a_journal_keeps_what_is_there(
+    place: Place, tmp_path: Path
+) -> None:
+    publish(place, record(tmp_path / "first", "first"))
+    (place.layout.root / "train_1").mkdir(parents=True)
+    (place.layout.root / "train_1" / "artifact").write_text("mine")
+    place.layout.lock.touch()
+    inode = place.layout.lock.stat().st_ino
+    bring(place)
+    assert trials_here(place) == 1
+    assert place.layout.tuner.read_bytes() == b"tuner"
+    assert place.layout.lock.stat().st_ino == inode
+    assert (place.layout.root / "train_1" / "artifact").read_text() == "mine"
+    assert names(tmp_path / "here") == ["e"]
+
+
+def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
+    place: Place, tmp_path: Path
+) -> None:
+    publish(place, record(tmp_path / "first", "first"))
+    place.layout.journal.mkdir(parents=True)
+    (place.layout.journal / "000003.log").write_bytes(b"half of one")
+    bring(place)
+    assert names(place.layout.journal) == ["000000.log"]
+    (aside,) = (tmp_path / "here").glob("e.before-*")
+    assert names(aside / "journal") == ["000003.log"]
