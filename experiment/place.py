@@ -23,6 +23,7 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
 from holdfast.syncer.store import Store, for_each
 from holdfast.trial.errors import ExperimentExists, TuneError
@@ -132,10 +133,7 @@ def bring(place: Place) -> None:
         return
     aside = place.layout.root.with_name(f"{place.layout.root.name}.before-{head['epoch'][-6:]}")
     if aside.exists():
-        raise TuneError(
-            f"{place.layout.root} is older than {place.location.public} and {aside} is in the "
-            f"way: move one of them"
-        )
+        aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
     _fetch_state(place, aside)
 
 
@@ -189,11 +187,26 @@ def open_for_restore(
     """Raises NothingToRestore, StorageError."""
     parent, name = _split_for(path, filesystem)
     place = find_place(parent, filesystem, name, settings, environ)
-    bring(place)
+    _bring_unless_in_use(place)
     beginning = find_beginning(place.layout.journal)
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {place.location.public}")
     return Found(place=place, spec=beginning.spec, parent=parent, name=name)
+
+
+def _bring_unless_in_use(place: Place) -> None:
+    if not place.layout.root.exists():
+        bring(place)
+        return
+    try:
+        lock = ExperimentLock(place.layout.lock, deadline_s=0)
+    except Locked:
+        # It is run here at this moment: nothing in storage is newer.
+        return
+    try:
+        bring(place)
+    finally:
+        lock.release()
 
 
 def _split_for(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
@@ -269,7 +282,7 @@ def _fetch_state(place: Place, aside: Path | None = None) -> bool:
         found: bool = with_store(place.remote, lambda store: _download(store, partial))
         if found:
             if aside is not None:
-                root.rename(aside)
+                _set_aside(place.layout, aside)
             _move_in(partial, place.layout)
     finally:
         shutil.rmtree(partial.root, ignore_errors=True)
@@ -293,6 +306,15 @@ def _is_another(pid: int) -> bool:
     except PermissionError:
         return True
     return pid != os.getpid()
+
+
+def _set_aside(layout: Layout, aside: Path) -> None:
+    """All but the lock, which is held; the journal first, without which there is no experiment."""
+    aside.mkdir()
+    layout.journal.rename(aside / JOURNAL)
+    for path in list(layout.root.iterdir()):
+        if path != layout.lock:
+            path.rename(aside / path.name)
 
 
 def _move_in(partial: Layout, layout: Layout) -> None:

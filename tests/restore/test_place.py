@@ -170,15 +170,18 @@ def test_a_download_that_a_machine_died_in_counts_for_nothing(
     assert names(place.layout.journal) == ["000000.log"]
 
 
-def test_a_death_between_the_two_renames_is_made_good(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("died_at", [1, 2, 3])
+def test_a_death_between_two_renames_is_made_good(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: int
 ) -> None:
     record(place.layout.root, "first")
+    (place.layout.root / "tuner.pkl").write_bytes(b"of before")
     publish(place, record(tmp_path / "first", "first", trials=2))
-    rename = Path.rename
+    rename, renamed = Path.rename, []
 
     def dying(path: Path, target: Any) -> Path:
-        if ".partial-" in path.name:
+        renamed.append(path.name)
+        if len(renamed) == died_at:
             raise Died
         return rename(path, target)
 
@@ -188,6 +191,7 @@ def test_a_death_between_the_two_renames_is_made_good(
             bring(place)
     bring(place)
     assert trials_here(place) == 2
+    assert place.layout.tuner.read_bytes() == b"tuner"
 
 
 def test_a_download_into_a_tree_without_a_journal_keeps_what_is_there(
