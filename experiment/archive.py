@@ -179,7 +179,9 @@ class Archive:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
             case ["fetched", str(ticket), str(error)]:
-                self._fetches.pop(ticket)[1].set_result(error)
+                answer = self._fetches.pop(ticket)[1]
+                if not answer.done():  # nobody waits any more: the attempt was halted
+                    answer.set_result(error)
             case ["opened", str()]:
                 self._opened.set()
             case ["refused", str(text)]:

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
+from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
@@ -97,19 +98,23 @@ class Session:
         values = plain_metrics(metrics)
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1)
+        message = [
+            "report",
+            self.assignment.attempt,
+            self.iteration + 1,
+            values,
+            time.time(),
+            elapsed,
+            self._clock.total_s,
+            None if record is None else asdict(record),
+        ]
+        try:
+            self._send(message)
+        except WireError as error:
+            raise InvalidMetrics(
+                f"the metrics are too large ({error}): keep what is no metric in a checkpoint"
+            ) from error
         self.iteration += 1
-        self._send(
-            [
-                "report",
-                self.assignment.attempt,
-                self.iteration,
-                values,
-                time.time(),
-                elapsed,
-                self._clock.total_s,
-                None if record is None else asdict(record),
-            ]
-        )
         if self._answer() is not Verdict.CONTINUE:
             self.stopping = True
             raise TrialStopped("the trial was told to stop")

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from typing import Protocol
 
+from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
 # Below the size from which malloc asks the kernel for pages of their own: 256 KiB here meant four
@@ -27,7 +28,7 @@ class Transport(Protocol):
     """One end of a connection, for code that may block."""
 
     def send(self, message: Message) -> None:
-        """Raises ConnectionError when the other end is gone."""
+        """Raises ConnectionError when the other end is gone, WireError for a message too large."""
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None at the end of the connection. Raises TimeoutError."""
@@ -41,8 +42,12 @@ class Channel:
     It owns the descriptor: a socket object around it takes 0.2 ms of a forked worker's start.
     """
 
-    def __init__(self, fd: int, *, largest: int = LARGEST_FRAME) -> None:
+    def __init__(
+        self, fd: int, *, largest: int = LARGEST_FRAME, largest_sent: int = LARGEST_FRAME
+    ) -> None:
+        """`largest` and `largest_sent` are the bytes that a frame may have, each way."""
         self._fd = fd
+        self._largest_sent = largest_sent
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
@@ -52,6 +57,10 @@ class Channel:
 
     def send(self, message: Message) -> None:
         data = encode(message)
+        if len(data) > self._largest_sent + 4:
+            raise WireError(
+                f"a message of {len(data):,} bytes, the other end takes {self._largest_sent:,}"
+            )
         with self._sending:
             sent = os.write(self._fd, data)
             while sent < len(data):

@@ -35,7 +35,7 @@ from typing import IO, Any, NoReturn, Protocol
 
 from holdfast.runtime import guard, threads
 from holdfast.runtime.transport import CHUNK_BYTES, Channel
-from holdfast.runtime.wire import Decoder, Message, encode
+from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
 
 
 class Entry(Protocol):
@@ -266,7 +266,7 @@ def be_worker(entry: Entry, fd: int) -> NoReturn:
     # Programs that user code starts have no business with it, and would keep it open.
     os.set_inheritable(fd, False)
     try:
-        entry.run(Channel(fd))
+        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER))
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -373,3 +373,14 @@ def test_the_context_tells_who_and_where_the_trial_is(fit: Any, tmp_path: Path) 
     assert metrics["storage"] == str(tmp_path / "results" / "facts")
     assert (metrics["attempt"], metrics["world"]) == (1, [1, 0])
     assert metrics["origin"] == os.getcwd()
+
+
+def test_metrics_larger_than_a_message_are_an_error_that_says_so(fit: Any) -> None:
+    def huge(config: dict[str, Any]) -> None:
+        tune.report({"ok": 1})
+        tune.report({f"part {at}": "x" * (1 << 23) for at in range(9)})
+
+    (result,) = fit(huge)
+    assert result.metrics["training_iteration"] == 1
+    assert "the metrics are too large" in str(result.error)
+    assert "the other end takes 67,108,864" in str(result.error)
