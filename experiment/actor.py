@@ -168,7 +168,11 @@ class TrialActor:
                         node_ip=node_ip,
                     )
                 )
-            case ["returned", int(attempt)]:
+            case ["stopped", int()] if not self._halted:
+                self._require_start()
+                self._raise("the worker was told to end by a signal that holdfast did not send")
+                self._arm()
+            case ["returned" | "stopped", int(attempt)]:
                 self._require_start()
                 self._disarm()
                 if not self._reusable:

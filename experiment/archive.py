@@ -21,6 +21,8 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 # Reports with checkpoints beyond so many that wait for storage are answered when one is done.
 BACKLOG = 64
+# How long after a checkpoint was committed the records that name it are published, at most.
+_SOON_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class Archive:
         self._idle.set()
         self._told_backlog = False
         self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.TimerHandle | None = None
         if is_remote:
             self._timer = self._loop.call_later(sync_period_s, self._publish_now)
 
@@ -158,6 +161,7 @@ class Archive:
                 self._done_with(trial_id, index)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
+                self._publish_soon()
             case ["published", int(sealed)]:
                 self._published = max(self._published, sealed)
                 self._published_at, self._trouble = self._publish_began, ""
@@ -203,9 +207,18 @@ class Archive:
         self.publish()
         self._timer = self._loop.call_later(self._sync_period_s, self._publish_now)
 
+    def _publish_soon(self) -> None:
+        """A checkpoint in storage is of use to another machine once the records there name it."""
+        ends = self._close_deadline_s is not None
+        if self._is_remote and not ends and self._soon is None and self._sync_period_s > _SOON_S:
+            self._soon = self._loop.call_later(_SOON_S, self.publish)
+
     def publish(self) -> None:
         """Seal what the journal holds and make it visible in storage, once it is durable here."""
         self._publish_began = time.time()
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         try:
             sealed = self._ledger.rotate()
         except JournalFull as error:
@@ -218,6 +231,11 @@ class Archive:
         self._sealed = sealed
         self._keeper.send(["publish", sealed, self._begins])
 
+    def _stop_timers(self) -> None:
+        for timer in (self._timer, self._soon):
+            if timer is not None:
+                timer.cancel()
+
     async def drain(self, deadline_s: float) -> None:
         """Wait until every checkpoint is committed, or for so long."""
         while self._held:
@@ -229,15 +247,13 @@ class Archive:
 
     async def abandon(self) -> None:
         """End without a further word to storage: it belongs to somebody else."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timers()
         self._keeper.kill()
         await self._keeper.close()
 
     async def close(self, deadline_s: float) -> list[str]:
         """Finish what waits; returns what is not in storage."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timers()
         await self._ledger.sync()
         self._close_deadline_s = deadline_s
         self._keeper.send(["close", deadline_s])

@@ -85,7 +85,7 @@ class TrialHost:
                     sessions.leave()
                     outlet.flush()
         except TrialStopped:
-            channel.send(["returned", attempt])
+            channel.send([_ended(session), attempt])
             kept = None
         except Unfit:
             channel.send(["unfit", attempt])
@@ -104,8 +104,13 @@ class TrialHost:
             channel.send(["raised", attempt, asdict(failure)])
             return None, False
         else:
-            channel.send(["returned", attempt])
+            channel.send([_ended(session), attempt])
         return kept, True
+
+
+def _ended(session: Session) -> str:
+    """The controller knows whether it was it who sent the signal: another's means no good end."""
+    return "stopped" if session.was_signalled else "returned"
 
 
 class Unfit(Exception):

@@ -57,12 +57,13 @@ def _culprit(value: object, path: str, depth: int) -> tuple[str, object]:
     """The innermost part that fails alone."""
     if depth:
         for name, part in _parts(value):
-            if not _pickles(part):
+            if not pickles(part):
                 return _culprit(part, f"{path}{name}", depth - 1)
     return path, value
 
 
-def _pickles(value: object) -> bool:
+def pickles(value: object) -> bool:
+    """Whether `dumps` would take it."""
     import cloudpickle
 
     try:

@@ -16,7 +16,7 @@ from holdfast.experiment.layout import (
     TRIAL_FILES,
     TUNER,
 )
-from holdfast.experiment.pickling import NotPicklable, dumps
+from holdfast.experiment.pickling import NotPicklable, dumps, pickles
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import BasicVariantGenerator
@@ -101,20 +101,27 @@ class Request:
             "trial_name_creator": self.tune.trial_name_creator,
             "trial_dirname_creator": self.tune.trial_dirname_creator,
         }
-        watching = {
-            "callbacks": self.run.callbacks,
-            "progress_reporter": self.run.progress_reporter,
-        }
         fields, missing = {}, []
-        for name, value in {**decisive, **watching}.items():
-            if value is None:
-                continue
-            try:
-                fields[name] = dumps(value, _TOLD.get(name, name))
-            except NotPicklable:
-                if travels and name in decisive:
-                    raise
-                missing.append(name)
+        for name, value in decisive.items():
+            if value is not None:
+                try:
+                    fields[name] = dumps(value, _TOLD.get(name, name))
+                except NotPicklable:
+                    if travels:
+                        raise
+                    missing.append(name)
+        callbacks = [one for one in self.run.callbacks or () if pickles(one)]
+        missing += [
+            f"callback {type(one).__name__}"
+            for one in self.run.callbacks or ()
+            if not any(one is kept for kept in callbacks)
+        ]
+        fields["callbacks"] = dumps(callbacks, "callbacks")
+        if self.run.progress_reporter is not None:
+            if pickles(self.run.progress_reporter):
+                fields["progress_reporter"] = dumps(self.run.progress_reporter, "the reporter")
+            else:
+                missing.append("progress_reporter")
         return {**fields, "missing": dumps(missing, "missing")}
 
 

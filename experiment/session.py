@@ -62,7 +62,7 @@ class Session:
         self.job = job
         self.assignment = assignment
         self.iteration = assignment.iteration
-        self.stopping = False
+        self.stopping = self.was_signalled = False
         self._sending = False
         self._transport = transport
         self._pid = os.getpid()
@@ -87,7 +87,7 @@ class Session:
 
     def stop(self) -> None:
         """The order to stop, in a signal handler: unwinds user code, but cuts no message."""
-        self.stopping = True
+        self.stopping = self.was_signalled = True
         if not self._sending:
             raise TrialStopped("the trial was told to stop")
 

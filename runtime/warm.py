@@ -19,6 +19,7 @@ import array
 import atexit
 import errno
 import gc
+import io
 import os
 import select
 import signal
@@ -26,6 +27,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import weakref
 from collections.abc import Sequence
@@ -54,6 +56,7 @@ def find_entry(name: str) -> Entry:
     return entry
 
 
+_BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 # The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
 _FAULT = 70
 # Stands for a descriptor that was sent but found no place: this process has too many open.
@@ -296,10 +299,18 @@ def _message(error: BaseException) -> str:
 
 
 def _leave(status: int) -> NoReturn:
+    """End as an interpreter does, but for taking everything apart.
+
+    First the threads, whose executors tell their processes to end, then what was registered, then
+    the files that are still open.
+    """
     try:
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for found in gc.get_objects():
+            if type(found) in _BUFFERED:
+                with suppress(ValueError, OSError):  # closed, or the disk is full
+                    found.flush()
     finally:
         os._exit(status)
 

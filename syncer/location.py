@@ -184,6 +184,9 @@ class Location:
     @property
     def is_picklable(self) -> bool:
         """Whether this can be sent to another process: a given filesystem may forbid it."""
+        if "memory" in _protocols(self):
+            # fsspec's own: each process has another.
+            return False
         if self.kind != "given":
             return True
         import cloudpickle
@@ -370,3 +373,13 @@ def _arrow_from_uri(uri: str) -> tuple[Any, str]:
 
     made, path = fsspec.core.url_to_fs(uri)
     return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(made)), path
+
+
+def _protocols(location: Location) -> tuple[str, ...]:
+    """What fsspec calls the filesystem; empty where it is none of its."""
+    if location.kind == "uri":
+        return (location.base.uri.partition("://")[0],)
+    found = location.base.filesystem
+    found = getattr(getattr(found, "handler", None), "fs", found)
+    names = getattr(found, "protocol", ())
+    return (names,) if isinstance(names, str) else tuple(names)

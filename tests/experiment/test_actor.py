@@ -207,6 +207,24 @@ async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
     assert desk.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
 
 
+async def test_a_signal_that_nobody_here_has_sent_makes_the_attempt_fail(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED, ["stopped", 1])
+    last = desk.events[-1]
+    assert isinstance(last, Raised)
+    assert last.failure.kind == "lost"
+
+
+async def test_a_worker_that_was_halted_has_ended_well_when_it_says_so(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED)
+    actor.halt()
+    hosts(actor, ["stopped", 1])
+    assert isinstance(desk.events[-1], Returned)
+
+
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
     actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
     hosts(actor, STARTED)

@@ -154,7 +154,8 @@ def test_a_restore_tells_which_callbacks_it_goes_on_without(
     callback.file.close()
     tune.Tuner.restore(results.experiment_path, train, resume_errored=True).fit()
     assert (
-        "callbacks is not in tuner.pkl: the experiment goes on without" in capfd.readouterr().err
+        "callback Writing is not in tuner.pkl: the experiment goes on without"
+        in capfd.readouterr().err
     )
 
 

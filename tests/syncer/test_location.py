@@ -223,7 +223,7 @@ def test_a_users_own_kind_of_local_filesystem_is_not_bypassed(tmp_path: Path) ->
 
 
 def test_a_location_travels_to_a_process_of_ours() -> None:
-    for location in [resolve("/data"), resolve("s3://b/x?region=r"), resolve("memory://x/y")]:
+    for location in [resolve("/data"), resolve("s3://b/x?region=r"), resolve("mock://x/y")]:
         location.arrow()
         copy = cloudpickle.loads(cloudpickle.dumps(location.child("z")))
         assert copy == location.child("z")
@@ -231,20 +231,28 @@ def test_a_location_travels_to_a_process_of_ours() -> None:
         assert location.is_picklable
 
 
-def test_a_filesystem_that_cannot_travel_is_known() -> None:
+def test_what_lies_in_the_memory_of_a_process_does_not_travel() -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
-    class Bound(MemoryFileSystem):  # type: ignore[misc]
+    assert not resolve("memory://x/y").is_picklable
+    assert not resolve("x/y", MemoryFileSystem()).is_picklable
+
+
+def test_a_filesystem_that_cannot_travel_is_known() -> None:
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Bound(DirFileSystem):  # type: ignore[misc]
         cachable = False
 
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__("/x", LocalFileSystem())
             self.lock = threading.Lock()
 
         def __reduce__(self) -> Any:
             return Bound, (self.lock,)
 
-    assert resolve("x", MemoryFileSystem()).is_picklable
+    assert resolve("x", DirFileSystem("/x", LocalFileSystem())).is_picklable
     assert not resolve("x", Bound()).is_picklable
 
 
