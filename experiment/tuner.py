@@ -112,7 +112,8 @@ class Tuner:
         begin again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
         `param_space` with the same keys replaces the objects in it.
 
-        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a `param_space` that differs.
+        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
+        a `param_space` that differs.
         """
         from holdfast.experiment.place import open_for_restore
 
@@ -130,8 +131,15 @@ class Tuner:
             param_space=param_space,
             resume=resume,
         )
+        given = wrap.find_trainable(request.trainable)
+        if wrap.name_of(given) != found.spec.trainable:
+            raise InvalidConfig(
+                f"the experiment in {os.fspath(path)} was begun with the trainable "
+                f"{found.spec.trainable!r}: restore() is given {wrap.name_of(given)!r}, which "
+                f"would go on with something else. Give it one of the same name"
+            )
         tuner = cls.__new__(cls)
-        tuner._request = replace(request, trainable=wrap.find_trainable(request.trainable))
+        tuner._request = replace(request, trainable=given)
         tuner._restored_from = (os.fspath(path), storage_filesystem)
         tuner._results = None
         return tuner

@@ -64,6 +64,15 @@ def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: 
         fit(report_config, {}, tune.TuneConfig(search_alg=Locked()))
 
 
+def test_an_experiment_does_not_go_on_with_another_function(fit: Any) -> None:
+    def another(config: dict[str, Any]) -> None:
+        tune.report({"ok": 2})
+
+    results = fit(report_config)
+    with pytest.raises(InvalidConfig, match="begun with the trainable 'report_config'"):
+        tune.Tuner.restore(results.experiment_path, another)
+
+
 def test_an_endless_search_with_a_budget_can_be_restored(fit: Any) -> None:
     tuning = tune.TuneConfig(num_samples=-1, time_budget_s=0.2)
     results = fit(report_config, {"x": tune.uniform(0, 1)}, tuning)
