@@ -61,6 +61,7 @@ def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again
     script = bench.start(epochs=7, checkpoint_every=3)
     script.wait_for("at 0 6")
     script.kill()
+    assert script.left() == []
     gate.open()
     restored = bench.restore(epochs=7, checkpoint_every=3).succeeds()
     assert [found["epoch"] for found in results(restored)] == [7, 7]

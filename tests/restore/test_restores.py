@@ -33,6 +33,8 @@ def killed_in_epoch(bench: Bench, epoch: int, **options: Any) -> UserScript:
     script.wait_for(f"at 0 {epoch}")
     script.wait_for(f"at 1 {epoch}")
     script.kill()
+    # A worker may live a moment longer, and would go on where the test has moved things away.
+    assert script.left() == []
     gate.open()
     return script
 
@@ -44,6 +46,7 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_
     script = bench.start(samples=3, at_once=1)
     script.wait_for("at 2 2")
     script.kill()
+    assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
     again = ran(bench)
@@ -139,6 +142,7 @@ runpy.run_path({str(Path(__file__).parent / "user_script.py")!r}, run_name="__ma
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
     script.kill()
+    assert script.left() == []
     gate.open()
     options |= {"restore": {}, "path": "storage/run"}
     restored = bench.run(path, "", json.dumps(options), str(bench.folder)).succeeds()
@@ -205,6 +209,7 @@ if __name__ == "__main__":
     script.wait_for("reported 0 2")
     script.wait_for("reported 1 2")
     script.kill()
+    assert script.left() == []
     gate.open()
     restored = bench.run(path, str(bench.storage), "restore").succeeds()
     assert "MODELS ['old 1', 'old 1', 'new 1']" in restored.stdout
@@ -296,6 +301,7 @@ if __name__ == "__main__":
     script = bench.run(path, str(bench.storage), "begin")
     script.wait_for("reported 0 1")
     script.kill()
+    assert script.left() == []
     gate.open()
     restored = bench.run(path, str(bench.storage), "restore").succeeds()
     assert "EPOCH 3" in restored.stdout
