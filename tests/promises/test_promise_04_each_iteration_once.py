@@ -90,6 +90,7 @@ def test_trackers_get_each_row_of_the_final_attempt_under_a_stable_key(bench: Be
     script = bench.run(path, str(bench.storage), "begin")
     script.wait_for("reported 2")
     script.kill()
+    assert script.left() == []
     gate.open()
     bench.run(path, str(bench.storage), "restore").succeeds()
     keys = [tuple(note["key"]) for note in bench.notes() if note["what"] == "tracked"]

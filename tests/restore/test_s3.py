@@ -81,6 +81,7 @@ def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
     script.kill()
+    assert script.left() == []
     gate.open()
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
