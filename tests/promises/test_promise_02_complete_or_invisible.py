@@ -20,16 +20,12 @@ def test_an_upload_cut_at_any_operation_shows_only_whole_checkpoints(
 ) -> None:
     bucket = Bucket(moto, bench.folder.name, proxy)
     bench.use(bucket, machine="first")
-    gate = bench.gate("any-2")
-    script = bench.start()
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2)
     bucket.wait_for_committed(2)
     proxy.break_off_after("PUT", cut_at)
     gate.open()
     proxy.wait_for_break()
-    for process in script.processes():
-        process.kill()
+    script.kill_all()
     assert script.left() == []
     proxy.mend()
 

@@ -32,8 +32,7 @@ def test_the_local_journal_names_no_checkpoint_that_is_gone(bench: Bench, epoch:
     bench.options |= {"epochs": 8, "num_to_keep": 1}
     script = bench.start()
     script.wait_for(f"reported 0 {epoch}")
-    for process in script.processes():
-        process.kill()
+    script.kill_all()
     assert script.left() == []
     assert named_and_missing(bench.root) == []
     restored = bench.restore().succeeds()
@@ -57,8 +56,7 @@ def test_the_published_journal_names_no_checkpoint_that_is_gone_from_the_bucket(
     proxy.break_off_after(method, "" if ending == "delete" else ending)
     gate.open()
     proxy.wait_for_break()
-    for process in script.processes():
-        process.kill()
+    script.kill_all()
     assert script.left() == []
     proxy.mend()
 

@@ -20,10 +20,7 @@ pytestmark = pytest.mark.process
 def test_a_stalled_bucket_delays_no_report(bench: Bench, moto: S3Server, proxy: Proxy) -> None:
     bucket = Bucket(moto, bench.folder.name, proxy)
     bench.use(bucket, machine="first")
-    gate = bench.gate("any-2")
-    script = bench.start(epochs=120, checkpoint_every=10)
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2, epochs=120, checkpoint_every=10)
     os.kill(moto.pid, signal.SIGSTOP)
     try:
         gate.open()
@@ -36,10 +33,7 @@ def test_a_stalled_bucket_delays_no_report(bench: Bench, moto: S3Server, proxy: 
 
 
 def test_a_scribe_and_a_keeper_that_stand_still_delay_no_report(bench: Bench) -> None:
-    gate = bench.gate("any-2")
-    script = bench.start(epochs=100, checkpoint_every=10)
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2, epochs=100, checkpoint_every=10)
     services = [*script.processes("scribe"), *script.processes("keeper")]
     for service in services:
         service.kill(signal.SIGSTOP)

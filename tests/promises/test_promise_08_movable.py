@@ -3,12 +3,10 @@ restore."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 
 import pytest
 
-from holdfast.syncer.location import Location
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench, results
 from holdfast.testing.bucket import Bucket
@@ -17,18 +15,8 @@ from holdfast.testing.s3_server import S3Server
 pytestmark = pytest.mark.process
 
 
-def killed(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
-    gate.open()
-
-
 def test_two_copies_go_on_each_by_itself_when_the_original_is_gone(bench: Bench) -> None:
-    killed(bench)
+    bench.killed_in(3)
     copies = [bench.folder / name / "renamed" for name in ("one", "two")]
     for copy in copies:
         shutil.copytree(bench.root, copy)
@@ -46,19 +34,9 @@ def test_two_copies_go_on_each_by_itself_when_the_original_is_gone(bench: Bench)
 def test_a_local_experiment_copied_into_a_bucket_is_restored_from_there(
     bench: Bench, moto: S3Server
 ) -> None:
-    killed(bench)
+    bench.killed_in(3)
     bucket = Bucket(moto, bench.folder.name)
-
-    async def copy() -> None:
-        store = Location.resolve(bucket.uri, None, {}).open_store()
-        try:
-            for path in bench.root.rglob("*"):
-                if path.is_file():
-                    await store.put(f"run/{path.relative_to(bench.root)}", path)
-        finally:
-            await store.close()
-
-    asyncio.run(copy())
+    bucket.upload(bench.root)
     shutil.rmtree(bench.storage)
     bench.use(bucket, machine="elsewhere")
     restored = bench.restore().succeeds()

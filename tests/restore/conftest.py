@@ -1,4 +1,4 @@
-"""A user's script on a machine of its own, killed and restored as a test likes."""
+"""A real S3 server that serves a folder."""
 
 from __future__ import annotations
 
@@ -7,32 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server, rclone_server
-
-USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, USER_SCRIPT) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def moto() -> Iterator[S3Server]:
-    """A moto server with a bucket named `bucket`."""
-    with moto_server() as server:
-        make_bucket(server, "bucket")
-        yield server
-
-
-@pytest.fixture
-def proxy(moto: S3Server) -> Iterator[Proxy]:
-    made = Proxy(moto.endpoint)
-    yield made
-    made.close()
+from holdfast.testing.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")

@@ -19,13 +19,7 @@ pytestmark = pytest.mark.process
 @pytest.fixture
 def killed(bench: Bench) -> Bench:
     """An experiment of two trials that was killed after two of four epochs."""
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
-    gate.open()
+    bench.killed_in(3)
     return bench
 
 
@@ -209,8 +203,7 @@ def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench
     keeper.kill(signal.SIGSTOP)
     gate.open()
     script.wait_for("begun 1 1")
-    for process in script.processes():
-        process.kill()
+    script.kill_all()
     assert script.left() == []
     (newest,) = bench.root.glob("*_00000_*/checkpoint_000003")
     shutil.rmtree(newest)

@@ -66,11 +66,8 @@ def disk(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Disk]:
 
 
 def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, disk: Disk) -> None:
-    gate = bench.gate("any-3")
     # A row larger than what is left of the journal's last page, which is allocated already.
-    script = bench.start(checkpoint_every=2, padding=20_000)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, checkpoint_every=2, padding=20_000)
     disk.fill(script)
     gate.open()
     assert script.ends() == 1
@@ -88,7 +85,8 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
 
 def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, disk: Disk) -> None:
     if disk.is_mounted:
-        big = {"checkpoint_bytes": 5 << 20, "samples": 1}
+        # One at a time: while one fills the disk, the journal cannot take what the other says.
+        big = {"checkpoint_bytes": 5 << 20, "samples": 1, "at_once": 1}
         script = bench.start(**big).succeeds()
         errors = [found["error"] for found in results(script)]
         assert all("No space left" in error for error in errors)
@@ -97,10 +95,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, d
         assert not list((disk.path / "run").glob("*/.staging/*"))
         restored = bench.restore({"resume_errored": True}).succeeds()
     else:
-        gate = bench.gate("any-3")
-        script = bench.start()
-        script.wait_for("at 0 3")
-        script.wait_for("at 1 3")
+        script, gate = bench.held_in(3)
         for worker in script.processes("worker"):
             _, hard = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, hard))

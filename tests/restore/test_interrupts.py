@@ -13,10 +13,7 @@ pytestmark = pytest.mark.process
 
 
 def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3)
     script.signal(signal.SIGINT)
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
@@ -71,10 +68,7 @@ def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Be
 
 
 def test_sigterm_ends_the_script_and_all_that_it_started(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3)
     script.signal(signal.SIGTERM)
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
@@ -96,10 +90,7 @@ def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: B
 
 
 def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3)
     os.killpg(script.process.pid, signal.SIGINT)
     assert script.ends() == -signal.SIGINT
     assert script.left() == []

@@ -29,13 +29,7 @@ def test_a_controller_killed_before_the_first_report_is_restored(bench: Bench) -
 
 
 def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(num_to_keep=1)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
-    gate.open()
+    bench.killed_in(3, num_to_keep=1)
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
@@ -69,10 +63,7 @@ def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again
 
 
 def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(max_failures=2)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, max_failures=2)
     for worker in script.processes("worker"):
         worker.kill()
     script.wait_for("begun 0 2")
@@ -84,10 +75,7 @@ def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Bench) -> None:
 
 
 def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(bench: Bench) -> None:
-    gate = bench.gate("any-2")
-    script = bench.start()
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2)
     for worker in script.processes("worker"):
         worker.kill()
     gate.open()
@@ -98,10 +86,7 @@ def test_a_killed_worker_without_retries_is_an_error_that_names_the_signal(bench
 
 
 def test_a_killed_warm_parent_is_replaced(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(max_failures=1)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, max_failures=1)
     (warm,) = script.processes("warm")
     warm.kill()
     script.wait_for("begun 0 2")
@@ -130,10 +115,7 @@ def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: st
 
 
 def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start()
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3)
     killed = 0
     while killed < 4:
         for scribe in script.processes("scribe"):
@@ -171,10 +153,7 @@ def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_resto
 
 
 def test_everything_killed_at_once_is_restored(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(num_to_keep=1)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, num_to_keep=1)
     everything = script.processes()
     roles = sorted(process.role for process in everything)
     assert roles == ["keeper", "scribe", "script", "warm", "worker", "worker"]

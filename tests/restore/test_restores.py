@@ -7,13 +7,11 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -25,18 +23,6 @@ def ran(bench: Bench) -> Counter[tuple[int, int]]:
         for note in bench.notes()
         if note["what"] == "ran"
     )
-
-
-def killed_in_epoch(bench: Bench, epoch: int, **options: Any) -> UserScript:
-    gate = bench.gate(f"any-{epoch}")
-    script: UserScript = bench.start(**options)
-    script.wait_for(f"at 0 {epoch}")
-    script.wait_for(f"at 1 {epoch}")
-    script.kill()
-    # A worker may live a moment longer, and would go on where the test has moved things away.
-    assert script.left() == []
-    gate.open()
-    return script
 
 
 def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_a_crash(
@@ -83,21 +69,21 @@ def test_restart_errored_begins_again_from_the_first_epoch(bench: Bench) -> None
 
 
 def test_unfinished_trials_can_be_left_as_they_are(bench: Bench) -> None:
-    killed_in_epoch(bench, 3)
+    bench.killed_in(3)
     left = results(bench.restore({"resume_unfinished": False}).succeeds())
     assert [found["epoch"] for found in left] == [2, 2]
     assert (0, 4) not in ran(bench)
 
 
 def test_restore_without_a_trainable_uses_the_pickled_one(bench: Bench) -> None:
-    killed_in_epoch(bench, 3)
+    bench.killed_in(3)
     restored = results(bench.restore(give=False).succeeds())
     assert [found["epoch"] for found in restored] == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
 def test_a_moved_directory_is_restored_where_it_is_now(bench: Bench) -> None:
-    killed_in_epoch(bench, 3)
+    bench.killed_in(3)
     moved = bench.folder / "elsewhere" / "renamed"
     moved.parent.mkdir()
     bench.root.rename(moved)
@@ -108,10 +94,7 @@ def test_a_moved_directory_is_restored_where_it_is_now(bench: Bench) -> None:
 
 
 def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
-    gate = bench.gate("any-3")
-    original = bench.start()
-    original.wait_for("at 0 3")
-    original.wait_for("at 1 3")
+    original, gate = bench.held_in(3)
     copy = bench.folder / "copy"
     shutil.copytree(bench.root, copy)
     gate.open()
@@ -259,7 +242,7 @@ def test_restoring_where_nothing_is_says_so(bench: Bench) -> None:
 
 
 def test_results_can_be_had_after_a_restore_before_it_is_fitted(bench: Bench) -> None:
-    killed_in_epoch(bench, 3)
+    bench.killed_in(3)
     path = bench.write(
         """
 import sys
@@ -310,7 +293,7 @@ if __name__ == "__main__":
 
 
 def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(bench: Bench) -> None:
-    killed_in_epoch(bench, 3)
+    bench.killed_in(3)
     script = bench.start()
     assert script.ends() == 1
     script.finish_reading()

@@ -56,10 +56,7 @@ def test_artifacts_are_in_the_bucket_where_they_are_wanted(bench: Bench, bucket:
 def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
     bench: Bench, bucket: Bucket
 ) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(num_to_keep=1)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, num_to_keep=1)
     bucket.wait_for_committed(4)
     script.kill()
     assert script.left() == []
@@ -76,13 +73,7 @@ def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
 def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
     bench: Bench, bucket: Bucket
 ) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(sync_period=3600)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
-    gate.open()
+    bench.killed_in(3, sync_period=3600)
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
@@ -92,10 +83,7 @@ def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
 def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
     bench: Bench, bucket: Bucket
 ) -> None:
-    gate = bench.gate("any-3")
-    older = bench.start()
-    older.wait_for("at 0 3")
-    older.wait_for("at 1 3")
+    older, gate = bench.held_in(3)
     bucket.wait_for_committed(4)
     frozen = older.processes()
     for process in frozen:
@@ -153,10 +141,7 @@ def test_storage_that_is_gone_for_good_ends_fit_with_what_is_missing_and_a_resto
     bench: Bench, bucket: Bucket
 ) -> None:
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "2"
-    gate = bench.gate("any-2")
-    script = bench.start()
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2)
     with stopped(bucket.server):
         gate.open()
         assert script.ends() == 1
@@ -308,10 +293,7 @@ def test_a_filesystem_given_as_an_object_is_used_for_everything(
 def test_a_killed_keeper_is_replaced_within_the_same_epoch_of_the_bucket(
     bench: Bench, bucket: Bucket
 ) -> None:
-    gate = bench.gate("any-3")
-    script = bench.start(num_to_keep=1)
-    script.wait_for("at 0 3")
-    script.wait_for("at 1 3")
+    script, gate = bench.held_in(3, num_to_keep=1)
     bucket.wait_for_committed(2)
     (keeper,) = script.processes("keeper")
     keeper.kill()

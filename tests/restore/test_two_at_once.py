@@ -28,10 +28,7 @@ def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(bench: B
 
 
 def test_of_two_restores_at_once_one_is_refused(bench: Bench) -> None:
-    gate = bench.gate("any-2")
-    script = bench.start()
-    script.wait_for("at 0 2")
-    script.wait_for("at 1 2")
+    script, gate = bench.held_in(2)
     script.kill()
     first = bench.restore()
     first.wait_for("begun 0 2")

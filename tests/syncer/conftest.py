@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.location import Location
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server, rclone_server
+from holdfast.testing.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="session")
-def moto() -> Iterator[S3Server]:
-    """A moto server with a bucket named `bucket`."""
-    with moto_server() as server:
-        make_bucket(server, "bucket")
-        yield server
 
 
 @pytest.fixture(scope="session")

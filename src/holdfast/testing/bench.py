@@ -61,6 +61,22 @@ class Bench:
     def restore(self, resume: dict[str, Any] | None = None, **options: Any) -> UserScript:
         return self.start(restore=resume or {}, **options)
 
+    def held_in(self, epoch: int, **options: Any) -> tuple[UserScript, Gate]:
+        """Start, and wait until both trials stand before this epoch; the gate lets them go on."""
+        gate = self.gate(f"any-{epoch}")
+        script = self.start(**options)
+        script.wait_for(f"at 0 {epoch}")
+        script.wait_for(f"at 1 {epoch}")
+        return script, gate
+
+    def killed_in(self, epoch: int, **options: Any) -> None:
+        """The script was killed when both trials had come to this epoch; nobody of it is left."""
+        script, gate = self.held_in(epoch, **options)
+        script.kill()
+        # A worker may live a moment longer, and would go on where the test changes things.
+        assert script.left() == []
+        gate.open()
+
     def run(self, path: Path, *arguments: str, cwd: Path | None = None) -> UserScript:
         script = UserScript(
             path, *arguments, folder=self.folder / "bench", environ=self.environ, cwd=cwd

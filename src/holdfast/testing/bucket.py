@@ -48,6 +48,17 @@ class Bucket:
         self._with_store(fetch)
         return target / name
 
+    def upload(self, source: Path, name: str = "run") -> None:
+        """The files of a folder as objects of the experiment `name`."""
+
+        files = [path for path in source.rglob("*") if path.is_file()]
+
+        async def send(store: Store) -> None:
+            for path in files:
+                await store.put(f"{name}/{path.relative_to(source).as_posix()}", path)
+
+        self._with_store(send)
+
     def named(self, ending: str) -> set[str]:
         """The keys that end so."""
 

@@ -200,6 +200,10 @@ class UserScript:
         self.process.kill()
         self.process.wait()
 
+    def kill_all(self) -> None:
+        for process in self.processes():
+            process.kill()
+
     def processes(self, role: str | None = None) -> list[Process]:
         """Those that live now; close is done by `left`, or at the end of the test process."""
         found = []

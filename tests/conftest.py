@@ -1,4 +1,4 @@
-"""A user's script on a machine of its own, killed and restored as a test likes."""
+"""What tests of several folders stand on: a user's script on its own machine, and an S3 server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 
-USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
+USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A user's script on a machine of its own, killed and restored as a test likes."""
     with workbench(tmp_path, USER_SCRIPT) as made:
         yield made
 
