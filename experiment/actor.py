@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.experiment.job import Assignment
@@ -63,6 +64,7 @@ class TrialActor:
 
     def reply(self, verdict: Verdict) -> None:
         if verdict is not Verdict.CONTINUE:
+            self._disarm()  # what was left for the step is not what is left for its end
             self._arm()
         self._worker.send(["reply", verdict.value])
 
@@ -70,9 +72,20 @@ class TrialActor:
         """Let the waiting `report()` raise."""
         self._worker.send(["refused", text])
 
-    def halt(self) -> None:
-        """Ask user code to end, wherever it is, and end it after the grace."""
+    def halt(self, *, after_step: bool = False) -> None:
+        """Ask user code to end, wherever it is, and end it after the grace.
+
+        `after_step` asks it only when the grace is over: before, the answer to its next report
+        is the order.
+        """
         self._halted = True
+        if after_step:
+            self._arm(self._interrupt)
+        else:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        self._disarm()
         self._worker.signal(signal.SIGTERM)
         self._arm()
 
@@ -212,11 +225,11 @@ class TrialActor:
             Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
         )
 
-    def _arm(self) -> None:
-        """From now on the worker has the grace period to end."""
+    def _arm(self, then: Callable[[], None] | None = None) -> None:
+        """From now on the worker has the grace period to end; else it is killed, or `then`."""
         if self._deadline is None:
             loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(self._grace_s, self.kill)
+            self._deadline = loop.call_later(self._grace_s, then or self.kill)
 
     def _disarm(self) -> None:
         if self._deadline is not None:

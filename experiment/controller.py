@@ -46,7 +46,7 @@ from holdfast.scheduler.events import (
     Resumed,
     StopperAnswered,
 )
-from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.machine import Machine, budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -139,9 +139,7 @@ class Controller:
         budget_s = self.machine.spec.time_budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
-            message = f"the time budget of {budget_s:g} s is spent"
-            order = EndOrdered(reason="budget", message=message)
-            self._budget = self._loop.call_later(left_s, self.post, order)
+            self._budget = self._loop.call_later(left_s, self.post, budget_spent(budget_s))
 
     def sweep(self) -> None:
         """Have files removed that the incarnation, or the keeper, before had no time to remove."""
@@ -234,6 +232,8 @@ class Controller:
                     self._actors[effect.trial_id].release()
             case Finish():
                 self.outcome = effect
+                if effect.message and effect.reason not in ("interrupt", "abort"):
+                    self._parts.warn(f"The run has ended: {effect.message}")
                 self.finished.set()
             case _:
                 assert_never(effect)
@@ -286,7 +286,7 @@ class Controller:
         verifying = self._verifying.pop(effect.trial_id, None)
         if verifying is None:
             if effect.trial_id in self._actors:
-                self._actors[effect.trial_id].halt()
+                self._actors[effect.trial_id].halt(after_step=effect.after_step)
             return
         task, reused = verifying
         task.cancel()

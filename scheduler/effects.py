@@ -50,10 +50,14 @@ class AskStopper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """End a worker that may be in the middle of user code: ask, wait, kill."""
+    """End a worker that may be in the middle of user code: ask, wait, kill.
+
+    `after_step` leaves it first the time to end its iteration, and to save it.
+    """
 
     trial_id: str
     attempt: int
+    after_step: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ from holdfast.trial.stopper import lookup, reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.
-RESUMABLE = ("interrupt", "abort")
+RESUMABLE = ("interrupt", "abort", "fail_fast")
 
 
 def row_of(trial: Trial) -> dict[str, Any]:
@@ -292,13 +292,15 @@ class Machine:
         self._move(StopOrdered(trial_id=trial_id))
         self.paused.discard(trial_id)
         if status.has_worker:
-            return [] if reporting else [self._halt(trial_id)]
+            saves = bool(status is Status.RUNNING and self.spec.checkpoint.checkpoint_at_end)
+            return [] if reporting else [self._halt(trial_id, after_step=saves)]
         if status is Status.PENDING and trial_id in self.queue:
             self.queue.remove(trial_id)
         return self._observe(TrialEnded(trial_id=trial_id))
 
-    def _halt(self, trial_id: str) -> Halt:
-        return Halt(trial_id=trial_id, attempt=self.trials[trial_id].attempt)
+    def _halt(self, trial_id: str, *, after_step: bool = False) -> Halt:
+        attempt = self.trials[trial_id].attempt
+        return Halt(trial_id=trial_id, attempt=attempt, after_step=after_step)
 
     def _on_progress(self, event: Started | Returned) -> list[Effect]:
         if not self._is_current(event.trial_id, event.attempt):
@@ -343,7 +345,10 @@ class Machine:
         self._move(Errored(trial_id=trial_id, failure=failure))
         effects: list[Effect] = []
         if self.spec.failure.fail_fast:
-            message = f"trial {trial_id} failed and fail_fast is set: {failure.headline}"
+            message = (
+                f"trial {trial_id} failed and fail_fast is set: {failure.headline}. "
+                f"The other trials can be resumed"
+            )
             effects += self._end(EndOrdered(reason="fail_fast", message=message))
         return effects + self._observe(TrialEnded(trial_id=trial_id))
 
@@ -417,7 +422,7 @@ class Machine:
 
     def _end(self, order: EndOrdered) -> list[Effect]:
         """Stop every worker; what is under way ends well, or is left to be resumed."""
-        if self.ending is not None and order.reason not in RESUMABLE:
+        if self.ending is not None and order.reason not in ("interrupt", "abort"):
             return []
         self.ending = order
         if order.reason in RESUMABLE:
@@ -440,7 +445,7 @@ class Machine:
     def _on_resumed(self, event: Resumed) -> list[Effect]:
         self.epoch, self.capacity = event.epoch, Capacity(event.capacity)
         self.boot_id = event.boot_id
-        self.ending, self.finished, self.asking = None, False, False
+        self.ending, self.finished, self.asking = self._spent(), False, False
         self.holds, self.idle, self.paused = {}, {}, set()
         stopping = [t.trial_id for t in self.trials.values() if t.status is Status.STOPPING]
         waiting = [trial_id for trial_id in self.trials if self._reopen(trial_id, event)]
@@ -454,6 +459,13 @@ class Machine:
                 effects += self._observe(TrialEnded(trial_id=trial_id))
         return [*effects, *self._refuse_impossible(trials), *self._go_on()]
 
+    def _spent(self) -> EndOrdered | None:
+        """Where an earlier incarnation has used the time up, there is none to begin a trial."""
+        budget_s = self.spec.time_budget_s
+        if budget_s is None or self.active_s < budget_s:
+            return None
+        return budget_spent(budget_s)
+
     def _reopen(self, trial_id: str, event: Resumed) -> bool:
         """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
         trial = self.trials[trial_id]
@@ -463,6 +475,8 @@ class Machine:
             trial = self._move(Interrupted(trial_id=trial_id))
         if trial.attempt == 0 and not trial.status.is_final:
             return True
+        if trial.status.is_final and self.ending is not None:
+            return False
         wish = {
             Status.TERMINATED: event.finished,
             Status.ERROR: event.errored,
@@ -563,6 +577,11 @@ class Machine:
         if self.ending:
             return [Finish(reason=self.ending.reason, message=self.ending.message)]
         return [Finish(reason="done")]
+
+
+def budget_spent(budget_s: float) -> EndOrdered:
+    """The order that ends a run which has taken as long as it may."""
+    return EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is spent")
 
 
 _VERDICTS = {

@@ -12,6 +12,7 @@ from holdfast.experiment.actor import TrialActor
 from holdfast.experiment.job import Assignment
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.lifecycle import Reported, Returned, Started
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +224,28 @@ async def test_a_worker_that_was_halted_has_ended_well_when_it_says_so(
     actor.halt()
     hosts(actor, ["stopped", 1])
     assert isinstance(desk.events[-1], Returned)
+
+
+async def test_a_worker_that_may_end_its_step_hears_of_the_stop_when_it_reports(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED)
+    actor.halt(after_step=True)
+    hosts(actor, report(1))
+    actor.reply(Verdict.STOP)
+    assert desk.workers[0].sent[-1] == ["reply", "stop"]
+    assert desk.workers[0].signals == []
+
+
+async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
+    desk: Desk,
+) -> None:
+    actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
+    hosts(actor, STARTED)
+    actor.halt(after_step=True)
+    async with asyncio.timeout(30):
+        await desk.workers[0].killed.wait()
+    assert desk.workers[0].signals == [signal.SIGTERM, signal.SIGKILL]
 
 
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:

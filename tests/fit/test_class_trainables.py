@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import tune
 from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -97,6 +98,50 @@ def test_it_is_set_up_stepped_to_its_bound_saved_on_the_way_and_at_its_end(
     assert values_in(result) == [2, 4, 5]
     assert result.checkpoint is not None
     assert (result.metrics["training_iteration"], result.metrics["done"]) == (5, True)
+
+
+def test_a_trial_that_is_ended_in_a_step_finishes_it_and_saves(
+    fit: Any, diary: Path, tmp_path: Path
+) -> None:
+    in_step, ordered = tmp_path / "in-step", tmp_path / "ordered"
+    os.mkfifo(in_step)
+    os.mkfifo(ordered)
+
+    class Waits(Diary):
+        def step(self) -> dict[str, Any]:
+            metrics = super().step()
+            if not self.config["waits"]:
+                in_step.read_text()
+            elif self.value == 2:
+                in_step.write_text("in the second step")
+                ordered.read_text()
+            return {**metrics, **self.config}
+
+    class Tells(tune.Callback):
+        def on_trial_complete(
+            self, iteration: int, trials: list[Any], trial: Any, **info: Any
+        ) -> None:
+            if not trial.config["waits"]:
+                ordered.write_text("the order to end is out")
+
+    class StopsAll(tune.Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.ends = not result["waits"]
+            return False
+
+        def stop_all(self) -> bool:
+            return self.ends
+
+    holdfast.init(num_cpus=2)
+    results = fit(
+        Waits,
+        {"diary": str(diary), "waits": tune.grid_search([True, False])},
+        stop=StopsAll(),
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True),
+        callbacks=[Tells()],
+    )
+    assert results[0].metrics["value"] == 2
+    assert values_in(results[0]) == [2]
 
 
 def test_done_in_a_result_ends_the_trial_with_one_checkpoint_of_it(fit: Any, diary: Path) -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -78,7 +79,9 @@ def test_a_trial_that_fails_once_more_than_allowed_ends_in_error(fit: Any, tmp_p
     assert results[0].metrics["epoch"] == 2
 
 
-def test_the_first_failure_ends_a_run_that_fails_fast(fit: Any) -> None:
+def test_the_first_failure_ends_a_run_that_fails_fast(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     def train(config: dict[str, Any]) -> None:
         if config["fails"]:
             raise RuntimeError("first of all")
@@ -89,9 +92,42 @@ def test_the_first_failure_ends_a_run_that_fails_fast(fit: Any) -> None:
         train,
         {"fails": tune.grid_search([False, True, False, False])},
         failure_config=tune.FailureConfig(fail_fast=True),
+        verbose=1,
     )
     assert results.num_errors == 1
     assert len(results) < 4
+    assert "The run has ended: trial" in (told := capfd.readouterr().err)
+    assert "fail_fast is set: RuntimeError: first of all" in told
+
+
+def test_after_fail_fast_and_a_mend_the_others_go_on_where_they_were(
+    fit: Any, tmp_path: Path
+) -> None:
+    mended, saved = tmp_path / "mended", tmp_path / "saved"
+    os.mkfifo(saved)
+
+    def train(config: dict[str, Any]) -> None:
+        if not config["fails"]:
+            begins_at = 0 if tune.get_checkpoint() is None else 1
+            for epoch in range(begins_at, 2):
+                if epoch == 1 and not mended.exists():
+                    saved.write_text("saved")
+                    threading.Event().wait()
+                with tempfile.TemporaryDirectory() as folder:
+                    checkpoint = tune.Checkpoint.from_directory(folder)
+                    tune.report({"begins_at": begins_at}, checkpoint=checkpoint)
+        elif not mended.exists():
+            saved.read_text()
+            raise RuntimeError("to be mended")
+
+    config = {"fails": tune.grid_search([False, True])}
+    results = fit(train, config, failure_config=tune.FailureConfig(fail_fast=True))
+    mended.touch()
+    tuner = tune.Tuner.restore(results.experiment_path, train, resume_errored=True)
+    results = tuner.fit()
+    assert (results.num_terminated, results.num_errors) == (2, 0)
+    assert results[0].metrics is not None
+    assert results[0].metrics["begins_at"] == 1
 
 
 def test_fail_fast_raise_raises_the_error_of_the_trial(fit: Any) -> None:

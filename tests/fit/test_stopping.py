@@ -107,10 +107,14 @@ def test_a_stop_function_that_raises_fails_the_trial_with_its_own_frame(fit: Any
     assert 'raise KeyError("lost")' in error.failure.traceback
 
 
-def test_the_time_budget_ends_trials_that_never_report_again(fit: Any) -> None:
-    results = fit(wait_for_ever, None, tune.TuneConfig(num_samples=-1, time_budget_s=0.5))
+def test_the_time_budget_ends_trials_that_never_report_again(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tuning = tune.TuneConfig(num_samples=-1, time_budget_s=0.5)
+    results = fit(wait_for_ever, None, tuning, verbose=1)
     assert results.num_terminated == len(results) >= 1
     assert results.num_errors == 0
+    assert "The run has ended: the time budget of 0.5 s is spent" in capfd.readouterr().err
 
 
 def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(

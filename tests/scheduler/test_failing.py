@@ -164,7 +164,6 @@ def two_running(fail_fast: bool | str) -> Rehearsal:
 def test_fail_fast_stops_the_others_at_the_first_error(fail_fast: bool | str) -> None:
     run = two_running(fail_fast)
     assert run.fails("t0") == [Halt(trial_id="t1", attempt=1)]
-    assert run.trial("t1").status is Status.STOPPING
     assert run.exits("t0") == []
     run.returns("t1")
     (finish,) = run.exits("t1")
@@ -172,7 +171,33 @@ def test_fail_fast_stops_the_others_at_the_first_error(fail_fast: bool | str) ->
     assert finish.reason == "fail_fast"
     assert "t0" in finish.message
     assert "ValueError: oh no" in finish.message
-    assert run.trial("t1").status is Status.TERMINATED
+    assert run.trial("t1").status is Status.PENDING
+
+
+def test_what_fail_fast_has_stopped_goes_on_after_a_restore() -> None:
+    run = two_running(fail_fast=True)
+    run.report("t1", checkpoint=True)
+    run.fails("t0")
+    run.exits("t0")
+    run.exits("t1")
+    run.crash()
+    effects = run.resume(errored="resume")
+    assert sorted(e.trial_id for e in effects if isinstance(e, Launch)) == ["t0", "t1"]
+    assert run.trial("t1").resumed_from == 1
+
+
+def test_the_first_failure_is_the_one_that_is_told() -> None:
+    run = Rehearsal(capacity={"CPU": 3}, failure=FailureConfig(fail_fast=True))
+    for _ in range(3):
+        run.suggest()
+    run.start("t0", "t1", "t2")
+    run.fails("t0")
+    run.fails("t1")
+    run.exits("t0")
+    run.exits("t1")
+    (finish,) = run.exits("t2")
+    assert isinstance(finish, Finish)
+    assert "trial t0 failed" in finish.message
 
 
 def test_without_fail_fast_the_others_go_on() -> None:

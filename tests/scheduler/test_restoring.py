@@ -109,6 +109,21 @@ def test_the_wishes_say_which_trials_are_taken_up(
     assert [*launches(effects), *run.machine.queue] == waiting
 
 
+def test_a_restore_after_the_time_budget_begins_nothing_and_takes_up_nothing() -> None:
+    run = crashed(time_budget_s=5.0)
+    assert run.machine.active_s > 5
+    *commits, finish = run.resume(finished="restart", errored="resume", unfinished="resume")
+    assert all(isinstance(effect, Commit) for effect in commits)
+    assert finish == Finish(reason="budget", message="the time budget of 5 s is spent")
+    statuses = [trial.status.value for trial in run.machine.trials.values()]
+    assert statuses == ["TERMINATED", "ERROR", "PENDING", "PENDING"]
+
+
+def test_a_restore_within_the_time_budget_goes_on() -> None:
+    run = crashed(time_budget_s=1000.0)
+    assert launches(run.resume()) == ["t2"]
+
+
 def test_an_errored_trial_that_is_resumed_has_its_budget_and_its_checkpoints() -> None:
     run = crashed()
     run.resume(errored="resume")

@@ -8,7 +8,7 @@ from holdfast.scheduler.effects import AskStopper, Commit, Finish, Halt, Reply, 
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal, failure
-from holdfast.trial.config import FailureConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status
 
 
@@ -124,10 +124,10 @@ def test_an_error_in_the_stop_function_fails_the_trial_that_reported() -> None:
 
 
 def test_an_error_in_the_stop_function_of_a_trial_that_is_stopping_changes_nothing() -> None:
-    run = running(2, has_stopper=True, failure=FailureConfig(fail_fast=True))
+    run = running(2, has_stopper=True)
     run.report("t0")
     run.report("t1")
-    run.answer("t0", failed=failure("stopper"))
+    run.answer("t0", stop_all=True)
     assert run.trial("t1").status is Status.STOPPING
     assert run.answer("t1", failed=failure("stopper"))[-1] == reply(Verdict.STOP, "t1")
     assert run.trial("t1").status is Status.TERMINATED
@@ -243,6 +243,24 @@ def test_a_checkpoint_made_while_stopping_is_committed() -> None:
     (commit,) = run.save("t0")
     assert isinstance(commit, Commit)
     assert commit.checkpoint.iteration == 1
+
+
+def test_a_worker_that_is_to_save_at_its_end_is_halted_after_its_step() -> None:
+    run = running(checkpoint=CheckpointConfig(checkpoint_at_end=True))
+    run.report("t0")
+    halt = Halt(trial_id="t0", attempt=1, after_step=True)
+    assert run.handle(EndOrdered(reason="budget")) == [halt]
+    assert run.report("t0") == [reply(Verdict.STOP)]
+    (commit,) = run.save("t0")
+    assert isinstance(commit, Commit)
+    assert commit.checkpoint.iteration == 2
+    run.handle(SearchEnded())
+    assert run.ends("t0") == [Finish(reason="budget")]
+
+
+def test_an_interrupt_waits_for_no_step() -> None:
+    run = running(checkpoint=CheckpointConfig(checkpoint_at_end=True))
+    assert run.handle(EndOrdered(reason="interrupt")) == [Halt(trial_id="t0", attempt=1)]
 
 
 def test_a_stop_that_comes_while_a_worker_starts_reaches_it() -> None:
