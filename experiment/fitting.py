@@ -19,7 +19,7 @@ from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.pickling import dumps, users_config
-from holdfast.experiment.place import Place, bring, check_free, check_storage, find_place
+from holdfast.experiment.place import Place, bring, check_free, check_storage, claim, find_place
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.proposer import Naming, Proposer
@@ -70,6 +70,7 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     except Locked as error:
         raise ExperimentInUse(str(error), place.location.public, error.cause) from error
     try:
+        claim(place)
         view = choose_view(run_config.verbose, sys.stderr, os.environ, in_notebook())
         plan = _plan(request, settings, machinery, place, lock, name, view)
         return _run(request, plan, view, name)

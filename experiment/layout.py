@@ -12,6 +12,7 @@ JOURNAL = "journal"
 TUNER = "tuner.pkl"
 CALLBACKS = "callbacks.msgpack"
 LOCK = ".lock"
+MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
 HEAD = "head.json"
 SNAPSHOT_PREFIX = "experiment_state-"
@@ -57,6 +58,10 @@ class Layout:
     @property
     def lock(self) -> Path:
         return self.root / LOCK
+
+    @property
+    def mirror_of(self) -> Path:
+        return self.root / MIRROR_OF
 
     def trial(self, spec: TrialSpec) -> Path:
         return self.root / spec.dirname

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.place import Place, bring, check_free, find_place
+from holdfast.experiment.place import (
+    Place,
+    bring,
+    check_free,
+    claim,
+    find_place,
+    open_for_restore,
+)
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import SearchEnded
@@ -30,6 +37,59 @@ class Died(BaseException):
 def place(tmp_path: Path) -> Place:
     settings = Settings(local_dir=tmp_path / "here", explicit_local_dir=True)
     return find_place(tmp_path / "storage", None, "e", settings, {})
+
+
+def kept_in(storage: str, tmp_path: Path) -> Place:
+    """The place of an experiment named `e` in that storage, on a machine of ours."""
+    settings = Settings(local_dir=tmp_path / "here")
+    return find_place(storage, None, "e", settings, {})
+
+
+def begin(place: Place, run: str) -> None:
+    record(place.layout.root, run)
+    claim(place)
+
+
+def test_experiments_of_one_name_in_two_storages_have_a_tree_each(tmp_path: Path) -> None:
+    one = kept_in("s3://one/x", tmp_path)
+    begin(one, "one")
+    other = kept_in("s3://other/x", tmp_path)
+    begin(other, "other")
+    assert one.layout.root == tmp_path / "here" / "e"
+    assert other.layout.root.name.startswith("e-")
+    assert kept_in("s3://one/x", tmp_path) == one
+    assert kept_in("s3://other/x", tmp_path) == other
+
+
+def test_a_storage_is_the_same_by_whatever_address_it_is_reached(tmp_path: Path) -> None:
+    """What was not persisted yet lies here, and is found by each of them."""
+    place = kept_in("s3://bucket/a b?endpoint_override=http://127.0.0.1:1", tmp_path)
+    begin(place, "one")
+    again = kept_in("s3://bucket/a%20b/?endpoint_override=http://127.0.0.1:2", tmp_path)
+    assert again.layout == place.layout
+
+
+def test_an_experiment_that_lies_only_here_is_not_taken_for_that_of_a_storage(
+    tmp_path: Path,
+) -> None:
+    local = kept_in(str(tmp_path / "here"), tmp_path)
+    begin(local, "local")
+    assert kept_in("s3://bucket", tmp_path).layout != local.layout
+
+
+def test_the_tree_of_a_storage_is_not_begun_in_as_if_it_lay_only_here(tmp_path: Path) -> None:
+    begin(kept_in("s3://bucket", tmp_path), "remote")
+    with pytest.raises(ExperimentExists, match=r"another storage \(bucket/e\)"):
+        check_free(kept_in(str(tmp_path / "here"), tmp_path))
+
+
+def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path: Path) -> None:
+    root = record(tmp_path / "here" / "e", "read-only")
+    lock = root / ".lock"
+    lock.unlink()
+    lock.symlink_to("/proc/no/such")  # nobody, not even root, can write it
+    found = open_for_restore(root, None, Settings(local_dir=tmp_path / "elsewhere"), {})
+    assert found.place.layout.root == root
 
 
 def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> Path:
@@ -166,7 +226,12 @@ def test_a_download_that_a_machine_died_in_counts_for_nothing(
     (tmp_path / "here" / left / "journal" / "000007.log").write_bytes(b"of another time")
     bring(place)
     assert names(tmp_path / "here") == ["e"]
-    assert names(place.layout.root) == ["callbacks.msgpack", "journal", "tuner.pkl"]
+    assert names(place.layout.root) == [
+        ".mirror-of",
+        "callbacks.msgpack",
+        "journal",
+        "tuner.pkl",
+    ]
     assert names(place.layout.journal) == ["000000.log"]
 
 

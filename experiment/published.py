@@ -1,0 +1,183 @@
+"""What of an experiment is published in storage, and how it comes from there to this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TUNER, Layout
+from holdfast.experiment.snapshots import find_beginning
+from holdfast.syncer.download import with_store
+from holdfast.syncer.durable import unique, write_atomic
+from holdfast.syncer.errors import NotStored, StorageError
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store, for_each
+
+_AT_ONCE = 16
+_PARTIAL = ".partial-"
+
+
+def is_mirror_of(layout: Layout, remote: Location) -> bool:
+    """Whether the tree here is that of the experiment in this storage, or of none yet.
+
+    An experiment of the same name may lie in another storage, or only here.
+    """
+    try:
+        return layout.mirror_of.read_text() == _address(remote)
+    except FileNotFoundError:
+        return find_beginning(layout.journal) is None
+
+
+def mark(layout: Layout, remote: Location) -> None:
+    """Write down in the tree here which storage it is persisted to."""
+    if not layout.mirror_of.exists():
+        write_atomic(layout.mirror_of, _address(remote).encode())
+
+
+def mirror_name(name: str, remote: Location) -> str:
+    """What the tree is called here where another experiment has its name."""
+    return f"{name}-{zlib.crc32(_address(remote).encode()):08x}"
+
+
+def _address(remote: Location) -> str:
+    """The place without protocol, endpoint and credentials: a bucket may be reached in several
+    ways, and what is not persisted yet must be found here by each of them."""
+    place, is_uri, path = remote.public.partition("://")
+    if not is_uri:
+        return place.strip("/")
+    from urllib.parse import unquote
+
+    return unquote(path.partition("?")[0]).strip("/")
+
+
+def published(remote: Location) -> dict[str, Any] | None:
+    """The head in storage, None where there is none to compare what is here with."""
+    head = with_store(remote, read_head)
+    return head if head is not None and head["epoch"] else None
+
+
+def has_all(layout: Layout, head: Mapping[str, Any]) -> bool:
+    return all(_has_segment(layout, segment) for segment in head["segments"])
+
+
+def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
+    path = layout.journal / segment["name"]
+    if not path.exists():
+        return False
+    data = path.read_bytes()[: segment["size"]]
+    known = segment.get("crc32", zlib.crc32(data))
+    return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
+
+
+def fetch_state(layout: Layout, remote: Location, aside: Path | None = None) -> bool:
+    """Download journal and tuner.pkl; False where there is no experiment.
+
+    They appear here when they are whole, so that a death meanwhile leaves no half of a journal
+    that counts as an older one. What is here is moved to `aside`, where that is given.
+    """
+    root = layout.root
+    partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
+    _clear_partials(root)
+    try:
+        found: bool = with_store(remote, lambda store: _download(store, partial))
+        if found:
+            mark(partial, remote)
+            if aside is not None:
+                _set_aside(layout, aside)
+            _move_in(partial, layout)
+    finally:
+        shutil.rmtree(partial.root, ignore_errors=True)
+    return found
+
+
+def _clear_partials(root: Path) -> None:
+    """Remove downloads that died, and none that another process is at."""
+    start = f"{root.name}{_PARTIAL}"
+    for path in root.parent.iterdir() if root.parent.exists() else ():
+        pid = path.name.removeprefix(start)
+        if path.name.startswith(start) and pid.isdecimal() and not _is_another(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_another(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()
+
+
+def _set_aside(layout: Layout, aside: Path) -> None:
+    """All but the lock, which is held; the journal first, without which there is no experiment."""
+    aside.mkdir()
+    layout.journal.rename(aside / JOURNAL)
+    for path in list(layout.root.iterdir()):
+        if path != layout.lock:
+            path.rename(aside / path.name)
+
+
+def _move_in(partial: Layout, layout: Layout) -> None:
+    """The journal goes last into a directory that exists: with it there is an experiment."""
+    if not layout.root.exists():
+        partial.root.rename(layout.root)
+        return
+    if find_beginning(layout.journal) is not None:
+        return  # another process was faster
+    for source, target in (
+        (partial.tuner, layout.tuner),
+        (partial.callbacks, layout.callbacks),
+        (partial.mirror_of, layout.mirror_of),
+    ):
+        if source.exists():
+            source.replace(target)
+    if layout.journal.exists() and any(layout.journal.iterdir()):
+        aside = layout.root.with_name(f"{layout.root.name}.before-{unique()[:6]}")
+        aside.mkdir()
+        layout.journal.rename(aside / JOURNAL)
+    partial.journal.rename(layout.journal)
+
+
+async def read_head(store: Store) -> dict[str, Any] | None:
+    """What is published. Where no head names it (a local experiment that was copied there, or a
+    damaged head): the segments that lie there."""
+    try:
+        head: dict[str, Any] = json.loads(await store.read(HEAD))
+    except (NotStored, ValueError):
+        listed = [entry for entry in await store.list(JOURNAL) if entry.key.endswith(".log")]
+        found = [{"name": entry.key.rpartition("/")[2], "size": entry.size} for entry in listed]
+        return {"epoch": "", "segments": found} if found else None
+    return head
+
+
+async def _download(store: Store, layout: Layout) -> bool:
+    head = await read_head(store)
+    if head is None:
+        return False
+    layout.journal.mkdir(parents=True, exist_ok=True)
+    await for_each(
+        lambda segment: _download_segment(store, layout, segment),
+        head["segments"],
+        at_once=_AT_ONCE,
+    )
+    for name, path in ((TUNER, layout.tuner), (CALLBACKS, layout.callbacks)):
+        # The first is needed where restore() is given no trainable, and it is told then.
+        with suppress(NotStored):
+            write_atomic(path, await store.read(name))
+    return True
+
+
+async def _download_segment(store: Store, layout: Layout, segment: Mapping[str, Any]) -> None:
+    key = f"{JOURNAL}/{segment['name']}"
+    target = layout.root / key
+    await store.get(key, target)
+    if not _has_segment(layout, segment):
+        target.unlink()
+        raise StorageError("read", key, "its size or checksum is not what the head says")
