@@ -12,7 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# From the kernel's include/uapi/linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 IGNORE, DEFAULT = int(signal.SIG_IGN), int(signal.SIG_DFL)
 Handler = Callable[[int, FrameType | None], Any] | int
@@ -30,8 +32,14 @@ def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def adopt_orphans() -> None:
+    """Become the parent of each descendant whose own parent ends (Linux); no child inherits it."""
+    if sys.platform == "linux":
+        _prctl()(_PR_SET_CHILD_SUBREAPER, 1)
+
+
 def load() -> None:
-    """Import what `die_with_parent` needs, so that a forked child finds it loaded."""
+    """Import what these two need, so that a forked child finds it loaded."""
     if sys.platform == "linux":
         _prctl()
 

@@ -38,7 +38,8 @@ class Listener(Protocol):
     def on_message(self, message: Message) -> None: ...
 
     def on_exit(self, cause: str) -> None:
-        """The process is gone, and with it its process group. Called once, last."""
+        """The process is gone, and with it its process group; on Linux also what it had put
+        outside of that, if SIGKILL can end it within 2 s. Called once, last."""
 
 
 class Launcher(Protocol):
@@ -201,8 +202,10 @@ class LocalWorker:
         self.is_orphan = True
         if self.pid:
             guard.kill_group(self.pid)
-        if self._link is not None and not self._link.is_open:
-            self._launcher.on_closed(self)
+        # A child of it that has left its group may hold the connection open: then it is forgotten.
+        alive = self._link is not None and self._link.is_open
+        loop = asyncio.get_running_loop()
+        loop.call_later(PATIENCE_S if alive else 0, self._launcher.on_closed, self)
 
     def gone(self, cause: str) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""

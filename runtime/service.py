@@ -15,7 +15,7 @@ from typing import Protocol
 
 from holdfast.runtime import guard
 from holdfast.runtime.link import Link
-from holdfast.runtime.reaping import reaped
+from holdfast.runtime.reaping import PATIENCE_S, happens, reaped
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -137,7 +137,7 @@ class ThreadService:
     async def close(self) -> None:
         """End the connection; a thread that does not end within 5 s is left to itself."""
         self._link.close()
-        await asyncio.wait([asyncio.ensure_future(self._over.wait())], timeout=5)
+        await happens(self._over, PATIENCE_S)
 
     def kill(self) -> None:
         """No thread can be killed: this one is spoken to no more."""

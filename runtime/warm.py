@@ -8,9 +8,11 @@ It speaks with the controller over one socket:
                 ["failed", worker, why]  ["exited", worker, status]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
-`run(channel)`, called in each worker. When the connection or the controller ends, every worker's
-process group is killed and this process ends. Where a fork would not be safe, workers are started
-as fresh interpreters: slower, and the controller is told why.
+`run(channel)`, called in each worker. An exit is told when nothing is left of what the worker
+started (see `holdfast.runtime.orphans`). When the connection or the controller ends, every
+worker's process group is killed and this process ends, after the rest of what they started. Where
+a fork would not be safe, workers are started as fresh interpreters: slower, and the controller is
+told why.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import array
 import atexit
 import errno
 import gc
-import io
 import os
 import select
 import signal
@@ -27,38 +28,25 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 import traceback
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
-from typing import IO, Any, NoReturn, Protocol
+from typing import IO, Any, NoReturn
 
 from holdfast.runtime import guard, threads
-from holdfast.runtime.transport import CHUNK_BYTES, Channel
-from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
+from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
+from holdfast.runtime.transport import CHUNK_BYTES
+from holdfast.runtime.wire import Decoder, Message, encode
+from holdfast.runtime.worker import (
+    FAULT,
+    Entry,
+    Inheritance,
+    be_worker,
+    bequeath,
+    find_entry,
+)
 
-
-class Entry(Protocol):
-    """What runs in a worker."""
-
-    def prepare(self, payload: bytes) -> None:
-        """Load what all workers share."""
-
-    def run(self, channel: Channel) -> None:
-        """Be one worker, until there is nothing left to do."""
-
-
-def find_entry(name: str) -> Entry:
-    module, attribute = name.split(":")
-    entry: Entry = getattr(import_module(module), attribute)
-    return entry
-
-
-_BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
-# The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
-_FAULT = 70
 # Stands for a descriptor that was sent but found no place: this process has too many open.
 _NO_FD = -1
 
@@ -73,6 +61,9 @@ class WarmParent:
         self._decoder = Decoder()
         self._fds: list[int] = []
         self._workers: dict[int, str] = {}
+        self._orphans = Orphans(self._workers)
+        self._departures = Departures(self._orphans, self._collect, self._tell_exit)
+        self._inheritance: Inheritance = ()
         self._entry: Entry | None = None
         self._entry_name = ""
         self._payload: IO[bytes] | None = None
@@ -99,15 +90,35 @@ class WarmParent:
         finally:
             for pid in list(self._workers):
                 guard.kill_group(pid)
+            self._outlive()
         return self._ended
 
+    def outlive_all(self) -> None:
+        """Also what user's modules put outside of this process's group when they were imported."""
+        self._orphans.spare_nobody()
+        self._outlive()
+
+    def _outlive(self) -> None:
+        """Wait until workers and orphans are gone, those that end at all."""
+        poll = select.poll()
+        poll.register(self._waker, select.POLLIN)
+        now = time.monotonic()
+        deadline = now + PATIENCE_S
+        while now < deadline:
+            self._collect()
+            if not self._orphans.end(now) and not self._workers:
+                return
+            poll.poll(1000 * (min(deadline, self._orphans.due_s) - now))
+            self._hear_of_ends()
+            now = time.monotonic()
+
     def _turn(self, poll: select.poll) -> None:
-        for fd, _ in poll.poll():
-            if fd == self._waker.fileno():
-                self._waker.recv(4096)
-                self._reap()
-            else:
-                self._listen()
+        ready = {fd for fd, _ in poll.poll(self._departures.wait_ms(time.monotonic()))}
+        if self._socket.fileno() in ready:
+            self._listen()
+        if not ready or self._waker.fileno() in ready:
+            self._hear_of_ends()
+            self._departures.settle(time.monotonic())
 
     def _forsake(self, *_: Any) -> None:
         """SIGTERM: from the kernel when the controller has died, or from whoever wants us gone."""
@@ -169,7 +180,9 @@ class WarmParent:
     def _settle(self, name: str, payload: bytes) -> list[str]:
         """Get ready for workers; the names of the threads that forbid forking them."""
         guard.load()
+        self._orphans.spare_present()
         gc.collect()
+        self._inheritance = bequeath()
         gc.freeze()
         unsafe = threads.unsafe_to_fork()
         self._spawns = bool(unsafe) or not threads.fork_works()
@@ -221,17 +234,18 @@ class WarmParent:
         try:
             os.setpgid(0, 0)
             guard.die_with_parent(parent)
+            guard.adopt_orphans()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 guard.set_handler(signum, guard.DEFAULT)
             guard.set_blocked(signal.SIGTERM, False)
             for private in (self._socket, self._waker, self._wakes):
                 private.close()
-            be_worker(entry, fd)
+            be_worker(entry, fd, self._inheritance)
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(_FAULT)
+            os._exit(FAULT)
 
     def _spawn(self, fd: int) -> int:
         assert self._payload is not None
@@ -247,48 +261,35 @@ class WarmParent:
         process.returncode = 0
         return process.pid
 
-    def _reap(self) -> None:
-        while self._workers:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            worker = self._workers.pop(pid, None)
-            if worker is not None:
+    def _hear_of_ends(self) -> None:
+        with suppress(BlockingIOError):  # it is time, but nobody has ended
+            self._waker.recv(4096)
+
+    def _collect(self) -> list[Ended]:
+        """Reap all that have ended."""
+        ended: list[Ended] = []
+        while (found := _reap()) is not None:
+            pid, status = found
+            worker = self._workers.pop(pid, "")
+            if worker:
                 # What the worker started must not outlive it.
                 guard.kill_group(pid)
-                self._tell(["exited", worker, status])
+            else:
+                self._orphans.forget(pid)
+            ended.append((worker, status))
+        return ended
+
+    def _tell_exit(self, worker: str, status: int) -> None:
+        self._tell(["exited", worker, status])
 
 
-def be_worker(entry: Entry, fd: int) -> NoReturn:
-    """Run `entry` in this process over the socket `fd`, then end without returning."""
-    status = _FAULT
-    _forget_exit_functions()
-    # Programs that user code starts have no business with it, and would keep it open.
-    os.set_inheritable(fd, False)
+def _reap() -> tuple[int, int] | None:
+    """A child that has ended, and how."""
     try:
-        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER))
-        status = 0
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        # Nobody above us is left to be told but the trial's stderr.
-        traceback.print_exc()
-    finally:
-        _leave(status)
-
-
-def _forget_exit_functions() -> None:
-    """What was registered before the fork is the warm parent's to do, at its own end.
-
-    `weakref.finalize`, which temporary directories use, registers itself only once: it is made to
-    do so again when user code first needs it.
-    """
-    atexit._clear()
-    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
-    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
 
 
 def _message(error: BaseException) -> str:
@@ -296,23 +297,6 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # a broken __str__ must not hide the error
         return "(its __str__ raised)"
-
-
-def _leave(status: int) -> NoReturn:
-    """End as an interpreter does, but for taking everything apart.
-
-    First the threads, whose executors tell their processes to end, then what was registered, then
-    the files that are still open.
-    """
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        for found in gc.get_objects():
-            if type(found) in _BUFFERED:
-                with suppress(ValueError, OSError):  # closed, or the disk is full
-                    found.flush()
-    finally:
-        os._exit(status)
 
 
 def _ignore(*_: Any) -> None:
@@ -323,6 +307,7 @@ def spawned_worker() -> NoReturn:
     """Main function of a worker that was not forked."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     guard.die_with_parent(parent)
+    guard.adopt_orphans()
     # The environment is the warm parent's, with its limits.
     entry = find_entry(name)
     entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
@@ -333,9 +318,14 @@ def main() -> None:
     """Main function of the warm parent: `argv` holds the socket's descriptor and the parent."""
     fd, parent, *inherited = map(int, sys.argv[1:])
     guard.die_with_parent(parent)
+    guard.adopt_orphans()
     threads.limit_imports(os.environ)
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
-    if not WarmParent(sock, parent, inherited).serve():
+    warm = WarmParent(sock, parent, inherited)
+    # Registered first, it is done last: modules may end by themselves what they started.
+    atexit.register(warm.outlive_all)
+    if not warm.serve():
+        warm.outlive_all()
         # Nobody is left to end what the user's modules started when imported; this ends us too.
         guard.kill_group(os.getpid())

@@ -198,6 +198,15 @@ async def test_a_signal_ends_a_worker_that_hangs(launcher: LocalLauncher, signum
     assert f"signal {int(signum)}" in await heard.exit()
 
 
+async def test_a_signal_in_the_moment_of_the_fork_is_not_lost(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    await launcher.open("entries:SIGNALLED", b"")
+    worker, heard = start(launcher)
+    assert await ends(worker, heard, "return") == "was killed by signal 15 (SIGTERM)"
+
+
 async def test_sigkill_takes_along_what_the_worker_started(launcher: LocalLauncher) -> None:
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.runtime import service as service_module
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside, Service, ThreadService
 from holdfast.runtime.transport import Channel
@@ -170,6 +172,23 @@ async def test_a_thread_that_fails_is_told(
     assert await service.gone() == "failed with ValueError: oh no"
     await service.close()
     assert "oh no" in capsys.readouterr().err
+
+
+async def test_a_thread_that_does_not_end_is_left_to_itself(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "PATIENCE_S", 0.01)
+    may_end = threading.Event()
+
+    def deaf(channel: Channel) -> None:
+        may_end.wait()
+
+    service = ThreadService(deaf, heard.on_message, name="holdfast-deaf")
+    tasks = asyncio.all_tasks()
+    await service.close()
+    assert asyncio.all_tasks() == tasks
+    may_end.set()
+    assert await service.gone() == ""
 
 
 # -- started again ------------------------------------------------------------------------------
