@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.placeholders import ResolveConfig, config_without_code
+from holdfast.experiment.placeholders import Completed, ResolveConfig, config_without_code
 from holdfast.experiment.ranking import NoBestResult, check_mode, columns_of, dataframe
 from holdfast.experiment.reading import ExperimentNotFound as ExperimentNotFound
 from holdfast.experiment.reading import ReadExperiment as ReadExperiment
@@ -66,7 +66,7 @@ class ExperimentAnalysis:
         as it is recorded becomes a placeholder.
         """
         analysis = cls.__new__(cls)
-        outcome = _outcome(experiment, lambda config: config_without_code(resolve_config(config)))
+        outcome = _outcome(experiment, Completed(resolve_config))
         analysis._hold(outcome, experiment.machine.spec.trainable)
         return analysis
 

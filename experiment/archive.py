@@ -63,7 +63,8 @@ class Archive:
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._fetches: dict[str, tuple[str, asyncio.Future[str]]] = {}
-        self._published_at = self._publish_began = time.time()
+        self._published_at = time.time()
+        self._asked_at: dict[int, float] = {}
         self._sealed = self._published = -1
         self._close_deadline_s: float | None = None
         self._trouble = ""
@@ -73,9 +74,7 @@ class Archive:
         self._idle.set()
         self._told_backlog = False
         self._timer: asyncio.TimerHandle | None = None
-        self._soon: asyncio.TimerHandle | None = None
-        if is_remote:
-            self._timer = self._loop.call_later(sync_period_s, self._publish_now)
+        self._publish_within(sync_period_s)
 
     @property
     def is_remote(self) -> bool:
@@ -97,10 +96,12 @@ class Archive:
         self._held.append(answer)
 
     def age(self, now: float) -> StorageAge | None:
-        """What is not in storage yet; None where nothing waits."""
+        """What is not in storage yet; None where nothing waits, as nothing does where the
+        directory here is the storage."""
+        if not self._is_remote:
+            return StorageAge(trouble=self._trouble) if self._trouble else None
         oldest = min((item.since for item in self._waiting.values()), default=now)
-        if self._is_remote:
-            oldest = min(oldest, self._published_at)
+        oldest = min(oldest, self._published_at)
         if oldest >= now and not self._trouble:
             return None
         pending = sum(item.size_bytes for item in self._waiting.values())
@@ -161,10 +162,13 @@ class Archive:
                 self._done_with(trial_id, index)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
-                self._publish_soon()
+                # In storage it is of use to another machine once the records there name it.
+                self._publish_within(_SOON_S)
             case ["published", int(sealed)]:
                 self._published = max(self._published, sealed)
-                self._published_at, self._trouble = self._publish_began, ""
+                self._published_at = self._asked_at.get(sealed, self._published_at)
+                self._asked_at = {n: at for n, at in self._asked_at.items() if n > sealed}
+                self._trouble = ""
             case ["trouble", str(text)]:
                 self._trouble = text
                 self._tell(f"storage: {text}")
@@ -183,8 +187,8 @@ class Archive:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
             case ["fetched", str(ticket), str(error)]:
-                answer = self._fetches.pop(ticket)[1]
-                if not answer.done():  # nobody waits any more: the attempt was halted
+                _, answer = self._fetches.pop(ticket, ("", None))
+                if answer is not None and not answer.done():  # else the attempt was halted
                     answer.set_result(error)
             case ["opened", str()]:
                 self._opened.set()
@@ -203,27 +207,26 @@ class Archive:
         while self._held and not self.has_backlog:
             self._held.popleft()()
 
-    def _publish_now(self) -> None:
-        self.publish()
-        self._timer = self._loop.call_later(self._sync_period_s, self._publish_now)
-
-    def _publish_soon(self) -> None:
-        """A checkpoint in storage is of use to another machine once the records there name it."""
-        ends = self._close_deadline_s is not None
-        if self._is_remote and not ends and self._soon is None and self._sync_period_s > _SOON_S:
-            self._soon = self._loop.call_later(_SOON_S, self.publish)
+    def _publish_within(self, delay_s: float) -> None:
+        """Have the next publication begin so soon, unless it does anyway."""
+        if not self._is_remote or self._close_deadline_s is not None:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + delay_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self.publish)
 
     def publish(self) -> None:
         """Seal what the journal holds and make it visible in storage, once it is durable here."""
-        self._publish_began = time.time()
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        self._stop_timer()
+        self._publish_within(self._sync_period_s)
         try:
             sealed = self._ledger.rotate()
         except JournalFull as error:
             self._tell(f"nothing new is published: {error}")
             return
+        self._asked_at[sealed] = time.time()
         if sealed >= self._begins:  # before the first record there is nothing to go on with
             self._ledger.when_durable(lambda: self._order_publication(sealed))
 
@@ -231,10 +234,10 @@ class Archive:
         self._sealed = sealed
         self._keeper.send(["publish", sealed, self._begins])
 
-    def _stop_timers(self) -> None:
-        for timer in (self._timer, self._soon):
-            if timer is not None:
-                timer.cancel()
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def drain(self, deadline_s: float) -> None:
         """Wait until every checkpoint is committed, or for so long."""
@@ -247,15 +250,15 @@ class Archive:
 
     async def abandon(self) -> None:
         """End without a further word to storage: it belongs to somebody else."""
-        self._stop_timers()
+        self._stop_timer()
         self._keeper.kill()
         await self._keeper.close()
 
     async def close(self, deadline_s: float) -> list[str]:
         """Finish what waits; returns what is not in storage."""
-        self._stop_timers()
         await self._ledger.sync()
         self._close_deadline_s = deadline_s
+        self._stop_timer()
         self._keeper.send(["close", deadline_s])
         ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
         await asyncio.wait(ends, timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED)

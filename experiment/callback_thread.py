@@ -153,7 +153,8 @@ class CallbackThread:
             )
 
     def close(self, deadline_s: float) -> None:
-        """Deliver the rest and `on_experiment_end`, or give up after `deadline_s`; tell failures.
+        """Deliver the rest and `on_experiment_end`, or give up after `deadline_s`; tell failures
+        again, since the first time may have scrolled by.
 
         What was given up stands in `failures` too, with the stack of the hook that did not return.
         """
@@ -161,10 +162,10 @@ class CallbackThread:
         if thread is not None:
             self._queue.put(None)
             thread.join(deadline_s)
-            if thread.is_alive():
-                self._give_up(thread, deadline_s)
         for failure in self.failures:
             self._tell(str(failure), "warning")
+        if thread is not None and thread.is_alive():
+            self._give_up(thread, deadline_s)
 
     # -- in the thread ------------------------------------------------------------------------
 
@@ -283,10 +284,16 @@ class CallbackThread:
             return
         in_user_code = error.__traceback__ and error.__traceback__.tb_next
         text = "".join(traceback.format_exception(type(error), error, in_user_code))
-        headline = traceback.format_exception_only(error)[-1].strip()
+        headline = " ".join(traceback.format_exception_only(error)[-1].split())
         failure = CallbackFailure(callback=name, hook=hook, headline=headline, traceback=text)
         self._failures[name, hook] = failure
-        self._tell(f"{failure}; the run goes on\n{text}", "warning")
+        self._tell_first(failure, f"{failure}; the run goes on")
+
+    def _tell_first(self, failure: CallbackFailure, headline: str) -> None:
+        """One line that is told even where the run is silent, and more where it is not."""
+        self._tell(headline, "error")
+        if failure.traceback:
+            self._tell(failure.traceback.rstrip("\n"), "info")
 
     # -- telling about slow ones --------------------------------------------------------------
 
@@ -305,13 +312,15 @@ class CallbackThread:
         name, hook, _ = self._running or (self._slowest(), "", 0.0)
         frame = sys._current_frames().get(thread.ident or 0)
         left = self._observed - self._delivered
-        self._failures[name, f"{hook} (not finished)"] = CallbackFailure(
+        failure = CallbackFailure(
             callback=name,
             hook=hook,
             headline=f"did not finish within {deadline_s:g} s of the end of the run; {left} "
             "events were not delivered",
             traceback=_stack(frame),
         )
+        self._failures[name, f"{hook} (not finished)"] = failure
+        self._tell_first(failure, str(failure))
 
 
 def _stack(frame: FrameType | None) -> str:

@@ -20,8 +20,10 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.recovery import lost_checkpoints, lost_notice
+from holdfast.experiment.relay import Relay
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.services import open_archive, open_callbacks, open_ledger
+from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
 from holdfast.runtime.launcher import Launcher, LocalLauncher
@@ -31,6 +33,7 @@ from holdfast.syncer.journal import Journal
 
 ENTRY = "holdfast.experiment.host:HOST"
 _FLUSH_AFTER_FAULT_S = 5.0
+_MOST_LINES = 10_000
 
 
 class Run:
@@ -40,7 +43,7 @@ class Run:
         self.plan = plan
         self.machine = plan.machine
         self.done = threading.Event()
-        self.lines: deque[tuple[str, str]] = deque(maxlen=10_000)
+        self.lines = Relay(_MOST_LINES)
         self.messages: deque[tuple[str, str]] = deque()
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
@@ -189,6 +192,7 @@ class Run:
             callbacks=callbacks,
             stopper=plan.stopper,
             open_archive=partial(open_archive, plan, tell=self.tell),
+            capacity=shared(plan.machinery.total),
             gpu_names=plan.machinery.gpu_names,
             full_row_of=newest_row,
             show_line=self._show_line,
@@ -196,7 +200,7 @@ class Run:
         )
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
-        self.lines.append((f"{trial_name} pid={pid}", text))
+        self.lines.put(f"{trial_name} pid={pid}", text)
 
     async def _end(
         self,
@@ -212,6 +216,7 @@ class Run:
         flush_s = flush_s if controller.fault is None else min(flush_s, _FLUSH_AFTER_FAULT_S)
         controller.close()
         await launcher.close()
+        controller.crew.close()
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
         archive = controller.archive

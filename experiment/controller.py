@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
-from holdfast.experiment.actor import TrialActor
 from holdfast.experiment.advisors import Advisor, failure_of
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread
-from holdfast.experiment.job import Assignment
+from holdfast.experiment.crew import Crew
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.records import pack
-from holdfast.experiment.recovery import changed_checkpoint, lost_notice
+from holdfast.experiment.recovery import lost_notice
 from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.sharing import SharedCapacity
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.effects import (
     AskStopper,
@@ -36,25 +37,22 @@ from holdfast.scheduler.effects import (
     Release,
     Reply,
     Suggest,
+    Warn,
 )
 from holdfast.scheduler.events import (
     CheckpointLost,
     EndOrdered,
     Event,
-    Exited,
-    Raised,
     Resumed,
     StopperAnswered,
 )
 from holdfast.scheduler.machine import Machine, budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.errors import Failure, TuneError
+from holdfast.trial.errors import TuneError
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Trial, TrialSpec
-from holdfast.trial.values import to_plain
 
 StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
 
@@ -72,6 +70,7 @@ class Parts:
     callbacks: CallbackThread
     stopper: StopFunction | None
     open_archive: Callable[[Controller], Archive]
+    capacity: SharedCapacity
     gpu_names: tuple[str, ...]
     full_row_of: Callable[[Trial], dict[str, Any]]
     show_line: Callable[[str, int, str, str], None]
@@ -87,27 +86,32 @@ class Controller:
         self.machine = parts.machine
         self.launcher = parts.launcher
         self.show_line = parts.show_line
+        self.warn = parts.warn
         self.archive: Archive | None = None
         self.ledger = parts.ledger
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
-        self._actors: dict[str, TrialActor] = {}
+        self.crew = Crew(
+            self,
+            layout=parts.layout,
+            settings=parts.settings,
+            capacity=parts.capacity,
+            gpu_names=parts.gpu_names,
+        )
         self._search = SearchThread(
             parts.proposer,
             post=self.post,
             fail=self._search_failed,
             row_of=parts.full_row_of,
             is_under_way=lambda: bool(
-                self.machine.holds or self.machine.queue or self.machine.paused
+                self.machine.allotment.holds or self.machine.allotment.queue or self.machine.paused
             ),
         )
         self._stopper = Advisor("stopper")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._budget: asyncio.TimerHandle | None = None
-        self._inherited: dict[str, int] = {}
         self.fault: BaseException | None = None
         self.is_usurped = False
         self.outcome: Finish | None = None
@@ -129,9 +133,7 @@ class Controller:
         """Start with these events, and watch the time budget."""
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed)
-        # What an earlier incarnation left may have changed since: it is read before it is used.
-        trials = self.machine.trials.values()
-        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in trials}
+        self.crew.inherit(self.machine.trials.values())
         for event in events:
             self.post(event)
             if isinstance(event, Resumed):
@@ -172,7 +174,8 @@ class Controller:
             effects += machine.handle(event, now=now)
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
-                self._dismiss(event)
+                # Its worker has not heard the order to stop, and waits for an answer.
+                self.crew.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             changes += self._brought_to_an_end(trial_id)
         self.ledger.append([pack(event, now) for event, now in batch])
@@ -191,17 +194,11 @@ class Controller:
                 ended.append((None, before, after))
         return ended
 
-    def _dismiss(self, event: Reported) -> None:
-        """A report that counts no more: its worker has not heard the order to stop, and waits."""
-        actor = self._actors.get(event.trial_id)
-        if actor is not None and actor.assignment.attempt == event.attempt:
-            actor.reply(Verdict.STOP)
-
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
         """A full disk: nobody is told that a row was kept which was not."""
         for event, _ in batch:
-            if isinstance(event, Reported) and event.trial_id in self._actors:
-                self._actors[event.trial_id].refuse(str(error))
+            if isinstance(event, Reported):
+                self.crew.refuse(event.trial_id, str(error))
         self._fail(TuneError(str(error)))
 
     def _fail(self, error: BaseException) -> None:
@@ -216,7 +213,7 @@ class Controller:
             case Reply():
                 self._reply(effect)
             case Launch():
-                self._launch(effect)
+                self.crew.launch(effect)
             case Suggest():
                 self._search.ask(effect.index)
             case Commit():
@@ -224,16 +221,17 @@ class Controller:
             case Discard():
                 self._archive().discard(self._spec(effect.trial_id), effect.checkpoint)
             case AskStopper():
-                self._spawn(self._ask_stopper(effect))
+                self.spawn(self._ask_stopper(effect))
             case Halt():
-                self._halt(effect)
+                self.crew.halt(effect)
             case Release():
-                if effect.trial_id in self._actors:
-                    self._actors[effect.trial_id].release()
+                self.crew.release(effect.trial_id)
+            case Warn():
+                self.warn(effect.text)
             case Finish():
                 self.outcome = effect
                 if effect.message and effect.reason not in ("interrupt", "abort"):
-                    self._parts.warn(f"The run has ended: {effect.message}")
+                    self.warn(f"The run has ended: {effect.message}")
                 self.finished.set()
             case _:
                 assert_never(effect)
@@ -247,8 +245,8 @@ class Controller:
     def _spec(self, trial_id: str) -> TrialSpec:
         return self.machine.trials[trial_id].spec
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._loop.create_task(work)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
         return task
@@ -260,121 +258,27 @@ class Controller:
             self._fail(error)
 
     def _reply(self, effect: Reply) -> None:
+        answer = partial(self.crew.reply, effect.trial_id, effect.attempt, effect.verdict)
         if self.archive is not None and self.archive.has_backlog:
-            self.archive.hold(lambda: self._answer(effect))
+            self.archive.hold(answer)
         else:
-            self._answer(effect)
-
-    def _answer(self, effect: Reply) -> None:
-        actor = self._actors.get(effect.trial_id)
-        if actor is not None and actor.assignment.attempt == effect.attempt:
-            actor.reply(effect.verdict)
-
-    def _launch(self, effect: Launch) -> None:
-        trial = self.machine.trials[effect.trial_id]
-        checkpoint = effect.checkpoint
-        inherited = self._inherited.get(effect.trial_id, 0)
-        reused = None if effect.reuse is None else self._actors.pop(effect.reuse)
-        if checkpoint is not None and checkpoint.index < inherited:
-            work = self._verify_and_launch(effect, trial, checkpoint, reused)
-            self._verifying[effect.trial_id] = (self._spawn(work), reused)
-        else:
-            self._start(effect, trial, reused)
-
-    def _halt(self, effect: Halt) -> None:
-        """End an attempt; one whose checkpoint is still looked at has not begun."""
-        verifying = self._verifying.pop(effect.trial_id, None)
-        if verifying is None:
-            if effect.trial_id in self._actors:
-                self._actors[effect.trial_id].halt(after_step=effect.after_step)
-            return
-        task, reused = verifying
-        task.cancel()
-        self._give_up(effect.trial_id, effect.attempt, reused)
-
-    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
-        """An attempt that was never given to a worker: it exits, with the one it would reuse."""
-        if reused is None:
-            self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
-        else:
-            self._actors[trial_id] = reused
-            reused.dismiss(trial_id, attempt)
-
-    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
-        """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
-
-        Every byte is read, which the trial is about to do too.
-        """
-        problem = await self._loop.run_in_executor(
-            None, changed_checkpoint, self._parts.layout.checkpoint(spec, checkpoint), checkpoint
-        )
-        if problem and self.archive is not None and self.archive.is_remote:
-            return await self.archive.fetch(spec, checkpoint)
-        return problem
+            answer()
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
         """A checkpoint that was reported is nowhere, or broken: no record may name it any more."""
         trial = self.machine.trials[trial_id]
         record = next((known for known in trial.checkpoints if known.index == index), None)
         if record is not None:  # else it is superseded, and was not to be kept
-            self._parts.warn(lost_notice(trial_id, index, reason))
+            self.warn(lost_notice(trial_id, index, reason))
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
             self._archive().discard(trial.spec, record)
-
-    async def _verify_and_launch(
-        self,
-        effect: Launch,
-        trial: Trial,
-        checkpoint: CheckpointRecord,
-        reused: TrialActor | None,
-    ) -> None:
-        """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
-        problem = await self._problem_with(trial.spec, checkpoint)
-        del self._verifying[trial.trial_id]
-        if not problem:
-            self._start(effect, trial, reused)
-            return
-        self.lose(trial.trial_id, checkpoint.index, problem)
-        failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
-        self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
-        self._give_up(trial.trial_id, effect.attempt, reused)
-
-    def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
-        resources = trial.spec.resources
-        assignment = Assignment(
-            trial_id=trial.trial_id,
-            trial_name=trial.spec.name,
-            dirname=trial.spec.dirname,
-            attempt=effect.attempt,
-            config=to_plain(trial.spec.config),
-            tag=trial.spec.tag,
-            iteration=trial.iteration,
-            time_total_s=trial.time_total_s,
-            next_checkpoint=trial.next_checkpoint,
-            checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
-            bundles=resources.bundles,
-            strategy=resources.strategy,
-            cpus=resources.required_resources.get("CPU", 1),
-            gpus=tuple(self._parts.gpu_names[gpu] for gpu in effect.allocation.gpus),
-            sets_gpus="GPU" in self.machine.capacity.total,
-        )
-        if reused is not None:
-            self._actors[trial.trial_id] = reused
-            reused.assign(assignment)
-            return
-        self._actors[trial.trial_id] = TrialActor(
-            self,
-            assignment,
-            grace_s=self._parts.settings.stop_grace_s,
-            reusable=self.machine.spec.reuse_actors,
-        )
 
     # -- the user's code ----------------------------------------------------------------------
 
     def _search_failed(self, error: BaseException) -> None:
         """The run cannot go on as it was meant; at its end, what it has come to counts more."""
         if self.finished.is_set():
-            self._parts.warn(f"the search algorithm raised {type(error).__name__}: {error}")
+            self.warn(f"the search algorithm raised {type(error).__name__}: {error}")
         else:
             self._fail(error)
 

@@ -18,8 +18,9 @@ from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.notebook_view import in_notebook
-from holdfast.experiment.pickling import dumps, users_config
+from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import Place, bring, check_free, check_storage, claim, find_place
+from holdfast.experiment.placeholders import UsersValues
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.proposer import Naming, Proposer
@@ -99,7 +100,7 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
-            resolve_config=lambda config: users_config(config, request.param_space),
+            resolve_config=UsersValues(request.param_space, unpickles=True),
         )
     )
 
@@ -120,12 +121,14 @@ def _plan(
     # Before it has seen anything: the scribe shows it the journal itself.
     pickled = None if type(policy) is FIFOScheduler else dumps(policy, "the scheduler")
     if request.resume is None:
-        fresh = check_free(place)
+        check_free(place, lambda text: view.message(text, "info"))
         spec = _spec(request, settings, resources)
         first: Begun | Resumed = Begun(
             spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
         )
         machine = Machine(policy)
+        # A segment of its own, also where a run that died at once left one without a beginning.
+        fresh = True
         begins = (segments(place.layout.journal) or [-1])[-1] + 1
         write_tuner_file(place.layout.tuner, request.objects(travels=not debug))
     else:
@@ -142,6 +145,7 @@ def _plan(
             errored=request.resume.errored,
             finished=request.resume.finished,
             boot_id=boot_id(),
+            strict=settings.strict_metric,
         )
     proposer = Proposer(
         spec,
@@ -198,6 +202,7 @@ def _spec(
         metric=tune.metric,
         mode=tune.mode,
         strict_metric=settings.strict_metric,
+        strict_stop=settings.strict_metric,
         num_samples=tune.num_samples,
         max_concurrent=min((limit for limit in limits if limit), default=None),
         time_budget_s=tune.budget_seconds,

@@ -28,8 +28,8 @@ from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import guard, threads
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure
-from holdfast.trial.values import from_plain
 
 
 class TrialHost:

@@ -39,7 +39,7 @@ class Assignment(NamedTuple):
     """One attempt at one trial, as the worker is told: plain values, a list on the wire.
 
     `checkpoint` is the folder to resume from, inside the trial's. `config` is plain
-    (`holdfast.trial.values.to_plain`). `time_total_s` is the training time so far. `bundles` and
+    (`holdfast.trial.encoding.to_plain`). `time_total_s` is the training time so far. `bundles` and
     `strategy` make the trial's PlacementGroupFactory, of which `cpus` is the sum of CPUs.
     """
 

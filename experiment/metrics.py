@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from numbers import Real
 from typing import Any
 
 from holdfast.trial.errors import InvalidMetrics
+from holdfast.trial.values import in_order
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 _SIMPLE = frozenset({float, bool, type(None)})
+_MAY_HOLD_MOMENTS = frozenset({"ndarray", "datetime64", "timedelta64"})
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 # Beyond this it is data rather than a metric, and would fill the journal and every result.json.
 _LONGEST_LIST, _LONGEST_TEXT = 1_000_000, 1 << 24
@@ -22,7 +29,9 @@ def sendable(text: str) -> str:
 def plain_metrics(metrics: object) -> dict[str, Any]:
     """A copy with NumPy and torch scalars as numbers, and their arrays as lists.
 
-    Raises InvalidMetrics, naming the key, for anything else that has no plain form.
+    Keys become text, moments ISO text, durations seconds, paths text, decimals floats, enum
+    members their values, and sets sorted lists. Raises InvalidMetrics, naming the key, for
+    anything else that has no plain form, and for keys that have the same text.
     """
     if type(metrics) is dict and all(
         type(key) is str
@@ -35,16 +44,39 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
         raise InvalidMetrics(
             f"report() takes a dict of metrics, not {type(metrics).__name__}: {metrics!r:.80}"
         )
-    return {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
+    plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
+    if len(plain) != len(metrics):
+        _refuse_alike(metrics, "")
+    return plain
 
 
 def _key(key: object, above: str) -> str:
     if isinstance(key, str):
         return key
     inside = f" inside {above!r}" if above else ""
+    try:
+        text = _plain(key, f"the key {_excerpt(key)}")
+    except InvalidMetrics:
+        text = key
+    if isinstance(text, (str, int, float)) or text is None:
+        return str(text)
     raise InvalidMetrics(
-        f"the key {key!r}{inside} of the reported metrics is a {type(key).__name__}: use a string"
+        f"the key {_excerpt(key)}{inside} of the reported metrics is a {type(key).__name__}: "
+        f"use a string"
     )
+
+
+def _refuse_alike(metrics: Mapping[Any, Any], above: str) -> None:
+    known: dict[str, object] = {}
+    for key in metrics:
+        text = _key(key, above)
+        if text in known:
+            inside = f" inside {above!r}" if above else ""
+            raise InvalidMetrics(
+                f"the keys {known[text]!r} and {key!r}{inside} of the reported metrics are both "
+                f"{text!r} as text, and one of their values would be lost"
+            )
+        known[text] = key
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -56,7 +88,10 @@ def _plain(value: Any, name: str) -> Any:
             _check_text(value, name)
         return value
     if isinstance(value, Mapping):
-        return {_key(key, name): _plain(part, f"{name}/{key}") for key, part in value.items()}
+        plain = {_key(key, name): _plain(part, f"{name}/{key}") for key, part in value.items()}
+        if len(plain) != len(value):
+            _refuse_alike(value, name)
+        return plain
     if isinstance(value, (list, tuple)):
         if len(value) > _LONGEST_LIST:
             raise _no_form(value, name, f"a list of {len(value):,} values")
@@ -82,6 +117,8 @@ def _base(value: int | float | str) -> int | float | str:
 
 def _from_array(value: Any, name: str) -> Any:
     """NumPy, torch, JAX and TensorFlow values all know `tolist` or `item`."""
+    if type(value).__name__ in _MAY_HOLD_MOMENTS and type(value).__module__ == "numpy":
+        value = _in_microseconds(value)
     size = getattr(value, "size", 0)
     if isinstance(size, int) and size > _LONGEST_LIST:
         raise _no_form(value, name, f"an array of {size:,} values")
@@ -94,7 +131,42 @@ def _from_array(value: Any, name: str) -> Any:
                 raise _no_form(value, name, f"a {type(value).__name__}") from error
             if type(converted) is not type(value):
                 return _plain(converted, name)
-    raise _no_form(value, name, f"a {type(value).__module__}.{type(value).__qualname__}")
+    return _from_object(value, name)
+
+
+def _in_microseconds(value: Any) -> Any:
+    """NumPy gives moments and durations as those of Python only if they are no finer than these.
+
+    Everything else is left as it is.
+    """
+    kind = value.dtype.kind
+    return value.astype(f"{kind}8[us]") if kind in ("M", "m") else value
+
+
+def _from_object(value: Any, name: str) -> Any:
+    match value:
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal() | Real():
+            return _to_float(value, name)
+        case Enum():
+            return _plain(value.value, name)
+        case os.PathLike():
+            return _plain(os.fspath(value), name)
+        case set() | frozenset():
+            return _plain(in_order(value), name)
+        case _:
+            kind = type(value)
+            raise _no_form(value, name, f"a {kind.__module__}.{kind.__qualname__}")
+
+
+def _to_float(value: Decimal | Real, name: str) -> float:
+    try:
+        return float(value)
+    except (ValueError, OverflowError) as error:  # a signalling NaN, a fraction beyond all floats
+        raise _no_form(value, name, f"a {type(value).__name__}") from error
 
 
 def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:

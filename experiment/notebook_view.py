@@ -51,6 +51,9 @@ class NotebookView:
     def log(self, prefix: str, text: str) -> None:
         self._plain.log(prefix, text)
 
+    def skipped(self, prefix: str, count: int) -> None:
+        self._plain.skipped(prefix, count)
+
     def message(self, text: str, level: str) -> None:
         self._plain.message(text, level)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from holdfast.experiment.published import (
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
-from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
+from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import RESUMABLE
 from holdfast.syncer.download import with_store
@@ -72,9 +73,8 @@ def check_storage(place: Place) -> None:
     """
     try:
         place.layout.root.mkdir(parents=True, exist_ok=True)
-        probe = place.layout.root / f".writable-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=place.layout.root):  # without a name that could stay
+            pass
     except OSError as error:
         raise StorageError(
             "write to",
@@ -186,14 +186,8 @@ class Found:
     parent: str
     name: str
 
-    def tuner_file(self, *, needed: bool) -> TunerFile | None:
-        """Raises BrokenTunerFile, unless nothing in it is needed."""
-        try:
-            return TunerFile(self.place.layout.tuner)
-        except BrokenTunerFile:
-            if needed:
-                raise
-            return None
+    def tuner_file(self) -> TunerFile:
+        return TunerFile(self.place.layout.tuner)
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from holdfast.experiment.wording import (
     failure_lines,
     failure_text,
     printed,
+    skipped_text,
     storage_text,
     time_text,
 )
@@ -67,6 +68,9 @@ class PlainView:
         for line in printed(text):
             _write(self._stream, f"({prefix}) {line}")
 
+    def skipped(self, prefix: str, count: int) -> None:
+        _write(self._stream, f"({prefix}) {skipped_text(count)}")
+
     def message(self, text: str, level: str) -> None:
         _write(self._stream, text if level == "info" else f"{level}: {text}")
 
@@ -94,6 +98,9 @@ class SilentView:
         """Nothing to show."""
 
     def log(self, prefix: str, text: str) -> None:
+        """Nothing to show."""
+
+    def skipped(self, prefix: str, count: int) -> None:
         """Nothing to show."""
 
     def message(self, text: str, level: str) -> None:

@@ -28,6 +28,10 @@ class ProgressView(Protocol):
     def log(self, prefix: str, text: str) -> None:
         """A worker (`prefix`: its trial and process) has printed `text`, one or more lines."""
 
+    def skipped(self, prefix: str, count: int) -> None:
+        """So many lines of a worker came too fast to be given to `log`, before what is given
+        next."""
+
     def message(self, text: str, level: str) -> None:
         """Something the user should know; `level` is "info", "warning" or "error"."""
 
@@ -80,6 +84,9 @@ class UnfailingView:
 
     def log(self, prefix: str, text: str) -> None:
         self._try(lambda view: view.log(prefix, text))
+
+    def skipped(self, prefix: str, count: int) -> None:
+        self._try(lambda view: view.skipped(prefix, count))
 
     def message(self, text: str, level: str) -> None:
         self._try(lambda view: view.message(text, level))

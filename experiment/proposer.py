@@ -19,6 +19,7 @@ from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.trial import TrialSpec
@@ -245,4 +246,5 @@ def _overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:
     key = "/".join(str(part) for part in path)
-    return Opaque(pickled=dumps(value, f"config[{key!r}]"), summary=summarize(value))
+    pickled = dumps(value, f"config[{key!r}]")
+    return Opaque(pickled=pickled, summary=summarize(value), shown=excerpt(value))

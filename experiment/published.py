@@ -17,6 +17,7 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock import is_alive
 from holdfast.syncer.store import Store, for_each
 
 _AT_ONCE = 16
@@ -106,13 +107,7 @@ def _clear_partials(root: Path) -> None:
 
 
 def _is_another(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()
+    return pid != os.getpid() and is_alive(pid)
 
 
 def _set_aside(layout: Layout, aside: Path) -> None:

@@ -49,6 +49,9 @@ class ReporterView:
     def log(self, prefix: str, text: str) -> None:
         self._lines.log(prefix, text)
 
+    def skipped(self, prefix: str, count: int) -> None:
+        self._lines.skipped(prefix, count)
+
     def message(self, text: str, level: str) -> None:
         self._lines.message(text, level)
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.experiment.headers import cut_apart
 from holdfast.experiment.trial_view import TrialView
 from holdfast.experiment.wording import duration, short
 from holdfast.trial.errors import InvalidConfig
@@ -173,7 +174,7 @@ class TableReporter(ProgressReporter):
             shown = shown[: self._max_progress_rows]
         metrics = self._shown_metrics(shown)
         params = self._shown_parameters(shown)
-        columns = map(self._header, (*params.values(), *metrics.values()))
+        columns = cut_apart([*params.values(), *metrics.values()], self._max_column_length)
         rows = [
             [
                 str(trial),
@@ -210,11 +211,6 @@ class TableReporter(ProgressReporter):
         failed = [trial for trial in trials if trial.error_file]
         shown = failed if done else failed[: self._max_error_rows]
         return len(failed), [[str(t), str(t.num_failures), t.error_file or ""] for t in shown]
-
-    def _header(self, text: str) -> str:
-        """The end of a long name, which tells more than its beginning."""
-        width = self._max_column_length
-        return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
     def _cell(self, value: Any) -> str:
         return "" if value is None else short(value, self._max_column_length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,11 +17,12 @@ from holdfast.experiment.layout import (
     TUNER,
 )
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
-from holdfast.experiment.tuner_file import TunerFile
+from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.search import BasicVariantGenerator
+from holdfast.scheduler.policy import FIFOScheduler
+from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
-from holdfast.trial.description import describe, differences
+from holdfast.trial.description import changes
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import Stopper
 
@@ -83,7 +84,18 @@ class Request:
             "sync": asdict(self.run.sync_config),
             "verbose": self.run.verbose,
             "log_to_file": list(log) if isinstance(log, tuple) else log,
+            "objects": [name for name, value in self._named_objects() if value is not None],
         }
+
+    def _named_objects(self) -> Iterator[tuple[str, Any]]:
+        """Those that a restore without tuner.pkl would do without, and must know of."""
+        search, scheduler = self.tune.search_alg, self.tune.scheduler
+        yield "search_alg", None if _follows_from_spec(search) else search
+        yield "scheduler", None if type(scheduler) is FIFOScheduler else scheduler
+        yield "trial_name_creator", self.tune.trial_name_creator
+        yield "trial_dirname_creator", self.tune.trial_dirname_creator
+        yield "callbacks", self.run.callbacks or None
+        yield "progress_reporter", self.run.progress_reporter
 
     def objects(self, *, travels: bool) -> dict[str, bytes]:
         """The user's objects for tuner.pkl.
@@ -128,6 +140,15 @@ class Request:
 _TOLD = {"trainable": "the trainable"}
 
 
+def _follows_from_spec(search: Any) -> bool:
+    """Whether the seed in the journal is all that a restore needs to draw the same trials."""
+    return search is None or (
+        type(search) is BasicVariantGenerator
+        and not search.points_to_evaluate
+        and not search.constant_grid_search
+    )
+
+
 def _check_log_name(name: str) -> None:
     records = {*TRIAL_FILES, STAGING} - {STDOUT, STDERR}
     ours = name in records or name.startswith((EVENTS_PREFIX, CHECKPOINT_PREFIX))
@@ -140,7 +161,7 @@ def _check_log_name(name: str) -> None:
 
 def request_of_restore(
     spec: ExperimentSpec,
-    file: TunerFile | None,
+    file: TunerFile,
     *,
     name: str,
     storage: tuple[str | os.PathLike[str], Any],
@@ -150,48 +171,45 @@ def request_of_restore(
 ) -> Request:
     """The request that began the experiment, with what is given anew put in its place.
 
-    `file` is None where tuner.pkl cannot be read and is not needed. Raises InvalidConfig for a
-    `param_space` that differs, with the differences.
+    Raises InvalidConfig for a `param_space` that differs, with the differences, and
+    BrokenTunerFile where it cannot be made without what is not to be had.
     """
-    space = param_space
+    space = {} if param_space is None and not spec.space else param_space
+    given = {"trainable": trainable, "param_space": space}
+    file.require([name for name, value in given.items() if value is None])
     if space is None:
-        space = (file.load("param_space") if file else None) or {}
-    changed = differences(spec.space, describe(space))
+        space = file.load("param_space") or {}
+    changed = changes(spec.space, space)
     if changed:
         shown = "\n  ".join(changed)
         raise InvalidConfig(
             f"param_space is not the one that the experiment began with; a restore may only "
             f"replace objects in place:\n  {shown}"
         )
-    load = file.load if file else (lambda name: None)
     options = spec.options
     log = options.get("log_to_file", False)
-    stop = load("stop") if spec.has_stopper else dict(spec.stop)
-    missing = [name for name in load("missing") or [] if name not in ("trainable", "param_space")]
-    if stop is None:
-        stop = _never
-        missing = [*missing, "stop"] if "stop" not in missing else missing
+    kept = _Kept(file, spec)
     return Request(
-        trainable=trainable if trainable is not None else load("trainable"),
+        trainable=trainable if trainable is not None else file.load("trainable"),
         param_space=space,
         tune=TuneConfig(
             metric=spec.metric,
             mode=spec.mode,  # type: ignore[arg-type]
             num_samples=spec.num_samples,
             time_budget_s=spec.time_budget_s,
-            search_alg=load("search_alg"),
-            scheduler=load("scheduler"),
-            trial_name_creator=load("trial_name_creator"),
-            trial_dirname_creator=load("trial_dirname_creator"),
+            search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),
+            scheduler=file.load("scheduler"),
+            trial_name_creator=kept.load("trial_name_creator"),
+            trial_dirname_creator=kept.load("trial_dirname_creator"),
             reuse_actors=spec.reuse_actors,
         ),
         run=RunConfig(
             name=name,
             storage_path=storage[0],
             storage_filesystem=storage[1],
-            stop=stop,
-            callbacks=load("callbacks"),
-            progress_reporter=load("progress_reporter"),
+            stop=_stop_of(spec, file),
+            callbacks=kept.load("callbacks"),
+            progress_reporter=kept.load("progress_reporter"),
             failure_config=spec.failure,
             checkpoint_config=spec.checkpoint,
             sync_config=SyncConfig(**options.get("sync", {})),
@@ -199,10 +217,68 @@ def request_of_restore(
             log_to_file=tuple(log) if isinstance(log, list) else log,
         ),
         resume=resume,
-        notices=tuple(
-            f"{name} is not in {TUNER}: the experiment goes on without" for name in missing
-        ),
+        notices=tuple(kept.notices),
     )
+
+
+class _Kept:
+    """What of the user's objects tuner.pkl has kept, and the `notices` of what it has not.
+
+    `gone` are those that were given to `fit()` and are not there.
+    """
+
+    def __init__(self, file: TunerFile, spec: ExperimentSpec) -> None:
+        self._file = file
+        self.notices: list[str] = []
+        if file.fault:
+            self.gone = [*spec.options.get("objects", ()), *["stop"] * spec.has_stopper]
+            file.require([name for name in self.gone if _is_indispensable(name, spec)])
+            self.notices.append(f"{file.fault}: the experiment goes on with what is given anew")
+        else:
+            missing = file.load("missing") or []
+            self.gone = [name for name in missing if name not in ("trainable", "param_space")]
+        self.notices += [_told_gone(name) for name in self.gone]
+
+    def load(self, name: str) -> Any:
+        """An object without which the experiment is the same, None where it cannot be had."""
+        try:
+            return self._file.load(name)
+        except BrokenTunerFile as error:
+            self.notices.append(f"{error.fault}: the experiment goes on without")
+            return None
+
+
+def _is_indispensable(name: str, spec: ExperimentSpec) -> bool:
+    """The journal is folded through the scheduler, and means nothing with another one; without
+    its stop function a run may have no end."""
+    has_end = spec.num_samples != -1 or spec.time_budget_s is not None
+    return name == "scheduler" or (name == "stop" and not has_end)
+
+
+def _told_gone(name: str) -> str:
+    if name == "search_alg":
+        return f"{name} is not in {TUNER}: the trials that there are go on, and no others begin"
+    return f"{name} is not in {TUNER}: the experiment goes on without"
+
+
+def _stop_of(spec: ExperimentSpec, file: TunerFile) -> Any:
+    if not spec.has_stopper:
+        return dict(spec.stop)
+    stop = file.load("stop")
+    return _never if stop is None else stop
+
+
+class _NothingMore(Searcher):
+    """In place of a search algorithm that cannot be had any more: another would search on in its
+    own way."""
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> str:
+        return self.FINISHED
 
 
 def _never(trial_id: str, result: Mapping[str, Any]) -> bool:

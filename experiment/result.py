@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.experiment.error_file import DIRNAME, read_error
 from holdfast.experiment.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code
 from holdfast.experiment.ranking import (
@@ -27,7 +26,7 @@ from holdfast.experiment.rows import result_metrics, result_row
 from holdfast.experiment.trial_folder import Row, TrialFolder
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
-from holdfast.trial.errors import Failure, TrialError, TuneError
+from holdfast.trial.errors import TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 _SHOWN_METRICS = 8
-# <trainable>_<run>_<index>_<index>_<params>_<time>, as holdfast names a trial's directory.
-_DIRNAME = re.compile(
-    r"_(?P<trial_id>[0-9a-f]{5}_\d{5,})_(?P<tag>\d+(?:_.*)?)_\d{4}(?:-\d\d){2}_\d\d(?:-\d\d){2}"
-)
-# What `holdfast.experiment.rows.error_entry` writes for each failure.
-_FAILED = re.compile(
-    r"^Attempt \d+ failed at (?P<at>[^(\n]+) \((?P<kind>\w+)"
-    r"(?:, process (?P<pid>\d+) on (?P<host>.*))?\)$",
-    re.M,
-)
-_TRACEBACK = "Traceback (most recent call last):\n"
 
 
 class ResultNotFound(TuneError, FileNotFoundError):
@@ -90,6 +78,14 @@ class Left:
             return _folder_metrics(self.folder)
         return trial_metrics(self.trial, self.folder, self.resolve_config)
 
+    def to_travel(self) -> Left:
+        """As it may be pickled."""
+        return replace(self, folder=self.folder.to_travel())
+
+    def arrived(self) -> Left:
+        """After it was unpickled, maybe on another machine."""
+        return replace(self, folder=self.folder.arrived())
+
     def shown_metrics(self) -> Row:
         """What a repr shows: nothing is read where the records tell it."""
         return self.metrics() if self.trial is None else told_row(self.trial)
@@ -122,6 +118,10 @@ class Result:
     """What a trial reported and left. Each attribute is read when it is first asked for.
 
     `error` is the TrialError that ended the trial, or None; `path` its directory on `filesystem`.
+
+    A pickle holds the last metrics and the config; all else is read again, from where the trial
+    is persisted if it is unpickled on another machine. It holds the credentials of that place too,
+    as a pickled Checkpoint does, but no filesystem object that cannot be pickled itself.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Result:
         left = Left(folder=folder, kept=kept)
         if errors is None:
             return cls._of(left, None)
-        return cls._of(left, _read_error(errors.decode(errors="replace"), row, folder))
+        return cls._of(left, read_error(errors.decode(errors="replace"), row, folder))
 
     @cached_property
     def metrics(self) -> Row | None:
@@ -264,6 +264,19 @@ class Result:
     def _checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
         return [] if self._left is None else self._left.checkpoints()
 
+    def __getstate__(self) -> dict[str, Any]:
+        left = self._left
+        if left is None:
+            return {name: value for name, value in vars(self).items() if name != "filesystem"}
+        state = {"error": self.error, "path": self.path, "_left": left.to_travel()}
+        # The records of the run tell the last row; without them only the folder does.
+        return state if left.trial is not None else {**state, "metrics": self.metrics}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._left is not None:
+            self._left = self._left.arrived()
+
     def __repr__(self) -> str:
         metrics = (self.metrics or {}) if self._left is None else self._left.shown_metrics()
         shown = {key: value for key, value in metrics.items() if key not in AUTOMATIC}
@@ -303,36 +316,8 @@ def _folder_metrics(folder: TrialFolder) -> Row:
     metrics = folder.last_row() or {}
     if "config" not in metrics:
         metrics["config"] = json.loads(folder.read(PARAMS) or b"{}")
-    known = _DIRNAME.search(folder.name)
+    known = DIRNAME.search(folder.name)
     if known:
         metrics.setdefault("trial_id", known["trial_id"])
         metrics.setdefault("experiment_tag", known["tag"])
     return metrics
-
-
-def _read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | None:
-    """The last failure of `error.txt`, None if the trial went on after it and reported.
-
-    An attempt has a process of its own: the last row is of a later attempt if it is not older
-    than the failure, and `error.txt` does not name the process that reported it.
-    """
-    entries = list(_FAILED.finditer(text))
-    last = entries[-1] if entries else None
-    if last is not None and row is not None:
-        failed_at = datetime.strptime(last["at"], "%Y-%m-%d %H:%M:%S %z").timestamp()
-        failed = {entry["pid"] for entry in entries}
-        if str(row.get("pid")) not in failed and row.get("timestamp", 0) >= failed_at:
-            return None
-    body = text[last.end() :].strip() if last is not None else text.strip()
-    headline, mark, frames = body.partition(_TRACEBACK)
-    type_name, _, message = headline.strip().partition(": ")
-    failure = Failure(
-        kind=last["kind"] if last else "user",
-        type_name=type_name,
-        message=message,
-        traceback=mark + frames,
-        pid=int(last["pid"]) if last and last["pid"] else None,
-        hostname=(last["host"] or "") if last else "",
-    )
-    known = _DIRNAME.search(folder.name)
-    return TrialError(known["trial_id"] if known else folder.name, failure, folder.shown)

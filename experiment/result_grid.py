@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, overload
 
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.result import Result, told_row
+from holdfast.experiment.trial_folder import portable
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -34,6 +36,15 @@ class ResultGrid(Sequence[Result]):
     def __init__(self, experiment_analysis: HasOutcome) -> None:
         self._outcome = experiment_analysis.outcome
         self._trials = tuple(self._outcome.trials.values())
+
+    def __getstate__(self) -> Outcome:
+        """A pickle holds what a pickled Result does, of each trial."""
+        return replace(self._outcome, location=portable(self._outcome.location))
+
+    def __setstate__(self, outcome: Outcome) -> None:
+        here = outcome.layout is not None and outcome.layout.root.is_dir()
+        self._outcome = outcome if here else replace(outcome, layout=None)
+        self._trials = tuple(outcome.trials.values())
 
     def __len__(self) -> int:
         return len(self._trials)

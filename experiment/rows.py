@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.trial.errors import Failure
+from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
-from holdfast.trial.values import Opaque, Ref, replace_leaves, summarize
 
 CONFIG = "config"
 _NESTED = frozenset({dict, list, tuple, bytes})
@@ -71,20 +71,9 @@ def newest_row(trial: Trial) -> dict[str, Any]:
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON can hold it: what is not plain is named by its summary."""
-    shown_values: dict[str, Any] = replace_leaves(dict(config), lambda _, value: shown(value))
-    return shown_values
-
-
-def shown(value: Any) -> Any:
-    """A single value as JSON can hold it; bytes become text, `\\xff` where they are none."""
-    if isinstance(value, (Ref, Opaque)):
-        return value.summary
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    return summarize(value)
+    """A configuration as JSON can hold it, and as people read it: see `readable`."""
+    shown: dict[str, Any] = readable(config)
+    return shown
 
 
 def error_entry(attempt: int, failure: Failure, now: float) -> str:
@@ -113,7 +102,7 @@ def _cells(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    return encode(value) if isinstance(value, (dict, list, tuple)) else shown(value)
+    return encode(value) if isinstance(value, (dict, list, tuple)) else readable(value)
 
 
 def _is_ending(status: Status) -> bool:
@@ -121,7 +110,7 @@ def _is_ending(status: Status) -> bool:
 
 
 # One line of JSON, NaN and Infinity as Python's json writes them.
-encode = json.JSONEncoder(default=shown).encode
+encode = json.JSONEncoder(default=readable).encode
 
 
 # A thousand rows a second share one date: `localtime` and `strftime` take 3 us together.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.experiment import scribe
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.sweeping import sweep_tree
 from holdfast.runtime.transport import Channel
 from holdfast.scheduler.policy import TrialScheduler
 
@@ -34,6 +36,9 @@ def main(channel: Channel) -> None:
     # Whatever it has to write can wait for training.
     os.nice(_NICE)
     opening = channel.receive()
+    if opening is not None:
+        with suppress(OSError):  # it is in nobody's way
+            sweep_tree(Layout(Path(opening[1])))
     # Nothing is read before the controller has said how far the journal goes: an experiment that
     # follows another in the same directory would else be taken for the other.
     first = channel.receive()

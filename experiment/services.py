@@ -21,8 +21,8 @@ from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside, Service, ThreadService
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import Journal
-from holdfast.syncer.keeper import Orders
 from holdfast.syncer.keeper_process import main as keep
+from holdfast.syncer.orders import Orders
 
 SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper_process:main"
@@ -80,7 +80,7 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         head=names.HEAD,
         is_record=partial(_is_record, plan.job.log_names),
         checkpoint_prefix=names.CHECKPOINT_PREFIX,
-        private=(names.JOURNAL, names.LOCK, names.STAGING),
+        private=(names.JOURNAL, names.LOCK, names.MIRROR_OF, names.STAGING),
         artifacts=plan.sync.sync_artifacts,
         timeout_s=plan.sync.sync_timeout,
     )

@@ -21,7 +21,6 @@ from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import InvalidMetrics, TuneError
-from holdfast.trial.resources import PlacementGroupFactory
 
 # The files hold lines whole; a terminal is not helped by longer ones.
 LONGEST_LINE = 10_000
@@ -38,7 +37,7 @@ class TrialStopped(SystemExit):
 
 
 class NotInTrial(TuneError):
-    """Something that only a trial can do was called outside of one."""
+    """Something that only a trial's own process can do was called in one that it started."""
 
 
 @dataclass(slots=True)
@@ -155,10 +154,7 @@ class Session:
         """Show the controller a line that user code printed."""
         if self.is_here:
             message = ["log", stream, sendable(line[:LONGEST_LINE])]
-            if threading.get_ident() == self._thread:
-                self._send(message)
-            else:
-                self._transport.send(message)
+            self._send(message)
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""
@@ -177,7 +173,11 @@ class Session:
         return None if start is None else Checkpoint(str(self.trial_dir / start))
 
     def _send(self, message: Message) -> None:
-        """From the trial's thread: half a message would make nonsense of all that follow."""
+        """In the trial's thread an order to stop waits: half a message would make nonsense of all
+        that follow."""
+        if threading.get_ident() != self._thread:
+            self._transport.send(message)
+            return
         was_stopping = self.stopping
         self._sending = True
         try:
@@ -222,26 +222,28 @@ def running() -> Session | None:
 
 def current(caller: str) -> Session:
     """Raises NotInTrial, naming `caller`."""
-    if not _current:
+    session = running()
+    if session is None:
         raise NotInTrial(
             f"{caller} works only inside a trial, in the function or class given to "
-            f"Tuner(...) and called by fit()"
+            f"Tuner(...) and called by fit(). To run it here, with breakpoint() and all, call "
+            f"holdfast.init(local_mode=True) before fit()"
         )
-    if not _current[0].is_here:
+    if not session.is_here:
         raise NotInTrial(
             f"{caller} works only in the trial's own process, not in one that it started: send "
             f"it the values, for instance through a multiprocessing.Queue"
         )
-    return _current[0]
+    return session
 
 
-def report(metrics: dict[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(metrics: Mapping[Any, Any], *, checkpoint: Checkpoint | None = None) -> None:
     """Report one iteration of the trial, and optionally a checkpoint of it.
 
     Returns when the row is in the journal on the local disk and the checkpoint is complete beside
-    it: no death of any process loses them then. NumPy and torch scalars become numbers. The
-    checkpoint's directory is copied, unless it came from `staging_directory()`, and may be deleted
-    afterwards.
+    it: no death of any process loses them then. NumPy and torch scalars become numbers, keys
+    text, moments ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory is
+    copied, unless it came from `staging_directory()`, and may be deleted afterwards.
 
     Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
     unwinds the function with a SystemExit when the trial is to stop.
@@ -264,62 +266,3 @@ def staging_directory() -> str:
     directory is the checkpoint and no longer yours. Raises NotInTrial outside of a trial.
     """
     return str(current("tune.staging_directory()").staging_directory())
-
-
-def get_context() -> TuneContext:
-    """Facts about the running trial. Raises NotInTrial outside of a trial."""
-    return TuneContext(current("tune.get_context()"))
-
-
-class TuneContext:
-    """Facts about the trial that this process runs."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def get_trial_id(self) -> str:
-        """The same over all attempts and restores: a key for trackers."""
-        return self._session.assignment.trial_id
-
-    def get_trial_name(self) -> str:
-        return self._session.assignment.trial_name
-
-    def get_trial_dir(self) -> str:
-        """The trial's local directory, which is the working directory unless turned off."""
-        return str(self._session.trial_dir)
-
-    def get_trial_resources(self) -> PlacementGroupFactory:
-        return self._session.assignment.resources
-
-    def get_experiment_name(self) -> str:
-        return self._session.job.experiment_name
-
-    def get_storage(self) -> str:
-        """Where the experiment is persisted, without credentials."""
-        return self._session.job.storage
-
-    def get_original_working_dir(self) -> str:
-        """The directory that the script was started in."""
-        return self._session.job.working_dir
-
-    def get_attempt(self) -> int:
-        """How often this trial was started, from 1."""
-        return self._session.assignment.attempt
-
-    def get_metadata(self) -> Mapping[str, Any]:
-        return dict(self._session.job.metadata)
-
-    def get_world_size(self) -> int:
-        return 1
-
-    def get_world_rank(self) -> int:
-        return 0
-
-    def get_local_rank(self) -> int:
-        return 0
-
-    def get_local_world_size(self) -> int:
-        return 1
-
-    def get_node_rank(self) -> int:
-        return 0

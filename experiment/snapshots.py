@@ -24,7 +24,7 @@ from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.durable import fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name, segments
 
 FORMAT = 1
@@ -148,7 +148,7 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
     journal is worthless. One file per incarnation, replaced each time; of earlier ones of the same
     experiment only the newest is kept. Raises OSError, and then leaves what was there.
     """
-    _sync(layout.journal / segment_name(taken.position.segment))
+    fsync_path(layout.journal / segment_name(taken.position.segment))
     stamp = datetime.fromtimestamp(taken.begun_at, UTC).strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
     write_atomic(layout.root / name, _encode(taken))
@@ -290,11 +290,3 @@ def _prune(root: Path, experiment_id: str, newest: str) -> None:
     for name in ours[1:]:
         (root / name).unlink(missing_ok=True)
         (root / name.replace(SNAPSHOT_PREFIX, VARIANTS_PREFIX)).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +23,15 @@ from holdfast.experiment.summary import (
 from holdfast.experiment.trial_view import varied
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
+from holdfast.trial.readable import readable
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, flatten
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
-_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen")
+# In a checkout holdfast itself lies in none of the others.
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s"})
 
 
@@ -187,7 +191,7 @@ def _row(trial: Trial, columns: Sequence[str]) -> TrialRow:
 
 def _params(spec: TrialSpec) -> dict[str, Any]:
     return {
-        name: value.summary if isinstance(value, (Ref, Opaque)) else value
+        name: readable(value) if isinstance(value, (Ref, Opaque)) else value
         for name, value in varied(spec).items()
     }
 
@@ -218,7 +222,7 @@ def _failures(failed: Sequence[Trial], facts: RunFacts) -> tuple[FailedTrial, ..
 
 
 def user_frame(failure: Failure) -> str:
-    """`train.py:42 in train`: the innermost frame outside of installed libraries."""
+    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast."""
     frames = list(_FRAME.finditer(failure.traceback))
     own = [frame for frame in frames if not any(mark in frame["file"] for mark in _LIBRARY)]
     if not frames:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -70,6 +70,11 @@ def have_files(location: Location, names: list[str]) -> list[bool]:
     return [info.type == FileType.File for info in infos]
 
 
+def portable(location: Location) -> Location:
+    """The same place, for a pickle: a filesystem that cannot be pickled stays here."""
+    return location if location.is_picklable else location.without_credentials()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFolder:
     """A trial's directory: `location` is where it is kept.
@@ -91,6 +96,15 @@ class TrialFolder:
         """The directory of a trial of the experiment at `location`."""
         local = None if layout is None else layout.trial(spec)
         return cls(location=location.child(spec.dirname), local=local)
+
+    def to_travel(self) -> Self:
+        """As it may be pickled."""
+        return replace(self, location=portable(self.location))
+
+    def arrived(self) -> Self:
+        """After it was unpickled: another machine does not have the directory of this one."""
+        here = self.local is not None and self.local.is_dir()
+        return self if here else replace(self, local=None)
 
     @property
     def path(self) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.experiment.headers import short_headers
 from holdfast.experiment.summary import Summary, TrialRow
 from holdfast.experiment.wording import duration, short
 
 _WIDE_COLUMNS = 100
+_CELL_WIDTH = 16
+_FIRST = ("trial", "status", "iter", "time")
 
 
 def table_of(
@@ -17,7 +20,10 @@ def table_of(
     rows = list(summary.rows[:max_rows])
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
-    headers = ["trial", "status", "iter", "time", *map(_tail, (*goal, *summary.params, *others))]
+    # As in a DataFrame of results; shown where a metric has the same name.
+    params = [f"config/{name}" for name in summary.params]
+    names = [*goal, *params, *others]
+    headers = [*_FIRST, *short_headers(names, _CELL_WIDTH, _FIRST)]
     cells = [
         [
             row.name if by_name else row.trial_id,
@@ -34,14 +40,8 @@ def table_of(
     return headers[:fitting], [line[:fitting] for line in cells], rows
 
 
-def _tail(name: str, width: int = 16) -> str:
-    """The last part of `net/width`, which tells most."""
-    last = name.rpartition("/")[2] or name
-    return short(last, width)
-
-
 def _cell(value: object) -> str:
-    return "" if value is None else short(value, 16)
+    return "" if value is None else short(value, _CELL_WIDTH)
 
 
 def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int:

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from holdfast.experiment.layout import ERROR
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import format_tag
+from holdfast.trial.values import Opaque, Ref, format_tag
 
 # Users compare with the five states of Ray: ours that lie between two of them are shown as the
 # one whose end they wait for.
@@ -97,8 +98,11 @@ class TrialView:
 
     @cached_property
     def evaluated_params(self) -> dict[str, Any]:
-        """The varied parameters, by names as `net/width`."""
-        return varied(self._trial.spec)
+        """The varied parameters, by names as `net/width`; `config` has the user's objects."""
+        return {
+            name: readable(value) if isinstance(value, (Ref, Opaque)) else value
+            for name, value in varied(self._trial.spec).items()
+        }
 
     @property
     def experiment_tag(self) -> str:

@@ -70,17 +70,22 @@ class Tuner:
     def get_results(self) -> ResultGrid:
         """What `fit` returned; after `restore`, what is there already.
 
+        Configs have the values of `param_space` in them; what a search or a `sample_from` function
+        made, and is no plain data, is a placeholder whose `load()` unpickles it.
         Raises TuneError before `fit`.
         """
         if self._results is not None:
             return self._results
         if self._restored_from is None:
             raise TuneError("there are no results yet: call fit() first")
-        from holdfast.experiment.analysis import ExperimentAnalysis
+        from holdfast.experiment.analysis import ExperimentAnalysis, load_experiment
+        from holdfast.experiment.placeholders import UsersValues
         from holdfast.experiment.result_grid import ResultGrid
 
-        path, filesystem = self._restored_from
-        return ResultGrid(ExperimentAnalysis(path, storage_filesystem=filesystem))
+        values = UsersValues(self._request.param_space, unpickles=False)
+        return ResultGrid(
+            ExperimentAnalysis.of(load_experiment(*self._restored_from), resolve_config=values)
+        )
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
@@ -124,7 +129,7 @@ class Tuner:
         found = open_for_restore(path, storage_filesystem, Settings.read(os.environ), os.environ)
         request = request_of_restore(
             found.spec,
-            found.tuner_file(needed=trainable is None or param_space is None),
+            found.tuner_file(),
             name=found.name,
             storage=(found.parent, storage_filesystem),
             trainable=trainable,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ _FORMAT = 1
 
 
 class BrokenTunerFile(TuneError):
-    """tuner.pkl is missing, cut off or changed; the message says what to give to restore()."""
+    """Something that is needed of tuner.pkl cannot be had: `fault` says why, and the message what
+    to do."""
+
+    def __init__(self, fault: str, advice: str) -> None:
+        super().__init__(f"{fault}: {advice}")
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[type[BrokenTunerFile], tuple[str, str]]:
+        return type(self), (self.fault, str(self).removeprefix(f"{self.fault}: "))
 
 
 def write(path: Path, fields: Mapping[str, bytes]) -> None:
@@ -26,23 +34,29 @@ def write(path: Path, fields: Mapping[str, bytes]) -> None:
 
 
 class TunerFile:
-    """What a restore may take from tuner.pkl."""
+    """What a restore may take from tuner.pkl.
+
+    `fault` says what is wrong with the file as a whole, "" for nothing: it may be that nothing in
+    it is needed.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises BrokenTunerFile."""
         self._path = path
+        self._fields: dict[str, bytes] = {}
+        self.fault = ""
         try:
             # A file of this machine that holds nothing but a dict of bytes: what is in them is
             # unpickled by `load`, field by field.
             data = pickle.loads(path.read_bytes())
-            self._fields: dict[str, bytes] = data["fields"]
-            whole = data["crc32"] == _checksum(self._fields)
-        except FileNotFoundError as error:
-            raise BrokenTunerFile(f"{path} is not there: {_ADVICE}") from error
+            fields: dict[str, bytes] = data["fields"]
+            if data["crc32"] == _checksum(fields):
+                self._fields = fields
+            else:
+                self.fault = f"{path} was changed, its checksum is wrong"
+        except FileNotFoundError:
+            self.fault = f"{path} is not there"
         except Exception as error:  # pickle raises nearly anything for broken bytes
-            raise BrokenTunerFile(f"{path} cannot be read ({error}): {_ADVICE}") from error
-        if not whole:
-            raise BrokenTunerFile(f"{path} was changed, its checksum is wrong: {_ADVICE}")
+            self.fault = f"{path} cannot be read ({type(error).__name__}: {error})"
 
     def load(self, name: str) -> Any:
         """The object of a field, None where there is none. Raises BrokenTunerFile."""
@@ -55,12 +69,34 @@ class TunerFile:
             return cloudpickle.loads(pickled)
         except Exception as error:  # the user's own classes may have moved or changed
             raise BrokenTunerFile(
-                f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error}): "
-                f"{_ADVICE}"
+                f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error})",
+                _advice([name]),
             ) from error
 
+    def require(self, names: Sequence[str]) -> None:
+        """Raises BrokenTunerFile where the file is no good and one of these is to be had of it."""
+        if self.fault and names:
+            raise BrokenTunerFile(self.fault, _advice(names))
 
-_ADVICE = "give the trainable (and param_space) to Tuner.restore(path, trainable, param_space=...)"
+
+def _advice(names: Sequence[str]) -> str:
+    """What helps where `names` cannot be had of the file."""
+    given = [name for name in names if name in _GIVEN]
+    if not given:
+        return (
+            f"restore() cannot be given another {names[0]}. Let it find what that needs as fit() "
+            f"did (the same directory, modules and packages), or put a copy of the file in its "
+            f"place: remote storage has one beside the journal. What was reported can be read "
+            f"without it: tune.ExperimentAnalysis(path)"
+        )
+    call = "Tuner.restore(path, trainable, param_space=...)"
+    if given == ["trainable"]:
+        call = "Tuner.restore(path, trainable)"
+    told = " and ".join(_GIVEN[name] for name in given)
+    return f"give {told} to restore(), as the experiment began with: {call}"
+
+
+_GIVEN = {"trainable": "the trainable", "param_space": "param_space"}
 
 
 def _checksum(fields: Mapping[str, bytes]) -> int:

@@ -62,8 +62,10 @@ def resume_command(facts: RunFacts) -> str:
 
 
 def _refresh(run: Run, view: ProgressView, facts: RunFacts) -> None:
-    while run.lines:
-        prefix, text = run.lines.popleft()
+    taken = run.lines.take()
+    for prefix, count in taken.skipped.items():
+        view.skipped(prefix, count)
+    for prefix, text in taken.lines:
         view.log(prefix, text)
     while run.messages:
         view.message(*run.messages.popleft())

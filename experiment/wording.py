@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.summary import FailedTrial, Summary
 from holdfast.trial.trial import Status
+from holdfast.trial.values import READ_BITS, whole_text
 
 _WORDS = {
     Status.RUNNING: "running",
@@ -51,6 +52,8 @@ def short(value: object, width: int = 20) -> str:
         return text if len(text) <= width else f"{text[: width - 1]}…"
     if isinstance(value, int) and abs(value) < 10**12:
         return str(value)
+    if isinstance(value, int) and value.bit_length() > READ_BITS:
+        return short(whole_text(value), width)
     return f"{value:.4g}"
 
 
@@ -58,6 +61,11 @@ def printed(text: str) -> list[str]:
     """The lines as they look once printed: a progress bar goes back and overwrites itself."""
     lines = text.removesuffix("\n").split("\n")
     return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+
+
+def skipped_text(count: int) -> str:
+    """`... 12 lines not shown here, see its stdout and stderr files`."""
+    return f"... {_times(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
 
 
 def counts_text(summary: Summary) -> str:
@@ -132,7 +140,8 @@ def storage_text(summary: Summary) -> str:
     more = len(storage.uploads) - len(uploads)
     uploads += [f"{more} more uploads"] if more else []
     age = f"{size(storage.pending_bytes)} not in storage yet, oldest {duration(storage.oldest_s)}"
-    return "; ".join([age, *uploads, *([storage.trouble] if storage.trouble else [])])
+    waits = storage.uploads or storage.pending_bytes or storage.oldest_s
+    return "; ".join(filter(None, [age if waits else "", *uploads, storage.trouble]))
 
 
 def hidden_text(hidden: Mapping[Status, int]) -> str:

@@ -6,13 +6,12 @@ older version did not write takes its default; one that this version does not kn
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, cast
 
-from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
@@ -26,15 +25,16 @@ from holdfast.scheduler.events import (
     StopperAnswered,
     Suggested,
 )
+from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
-from holdfast.trial.values import from_plain, to_plain
 
 EVENTS: dict[str, type] = {
     kind.__name__: kind
@@ -182,20 +182,22 @@ def snapshot(machine: Machine) -> dict[str, Any]:
     return {
         "spec": to_fields(machine.spec),
         "trials": [to_fields(trial) for trial in machine.trials.values()],
-        "capacity": machine.capacity.total,
+        "capacity": machine.allotment.capacity.total,
         "epoch": machine.epoch,
         "boot_id": machine.boot_id,
         "ending": None if machine.ending is None else to_fields(machine.ending),
         "finished": machine.finished,
         "search_ended": machine.search_ended,
-        "metric_seen": machine.metric_seen,
+        "metric_seen": machine.expected.metric_seen,
         "active_s": machine.active_s,
         "now": machine.now,
-        "holds": {key: to_fields(held) for key, held in machine.holds.items()},
-        "idle": {key: to_fields(held) for key, held in machine.idle.items()},
-        "queue": list(machine.queue),
+        "holds": {key: to_fields(held) for key, held in machine.allotment.holds.items()},
+        "idle": {key: to_fields(held) for key, held in machine.allotment.idle.items()},
+        "queue": list(machine.allotment.queue),
         "paused": sorted(machine.paused),
         "asking": machine.asking,
+        # Mostly there are none, and an older version did not look for them.
+        **({"bounds_unseen": machine.expected.bounds} if machine.expected.bounds else {}),
     }
 
 
@@ -211,16 +213,22 @@ def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None
         machine.trials = {trial.trial_id: trial for trial in trials}
         ending = plain["ending"]
         machine.ending = None if ending is None else _build(EndOrdered, ending)
-        for name in ("epoch", "boot_id", "finished", "search_ended", "metric_seen", "active_s"):
+        for name in ("epoch", "boot_id", "finished", "search_ended", "active_s"):
             setattr(machine, name, plain[name])
+        machine.expected = Expected(
+            machine.spec,
+            metric_seen=plain["metric_seen"],
+            bounds=tuple(plain.get("bounds_unseen", ())),
+            score_checked=any(trial.next_checkpoint for trial in trials),
+        )
         machine.now, machine.asking = plain["now"], plain["asking"]
-        machine.holds = {key: _build(Allocation, held) for key, held in plain["holds"].items()}
-        machine.idle = {key: _build(Allocation, held) for key, held in plain["idle"].items()}
-        machine.queue = deque(plain["queue"])
+        machine.allotment = Allotment.restored(
+            plain["capacity"],
+            holds={key: _build(Allocation, held) for key, held in plain["holds"].items()},
+            idle={key: _build(Allocation, held) for key, held in plain["idle"].items()},
+            queue=plain["queue"],
+        )
         machine.paused = set(plain["paused"])
-        machine.capacity = Capacity(plain["capacity"])
-        for held in (*machine.holds.values(), *machine.idle.values()):
-            machine.capacity.hold(held)
     except UnknownRecord:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -85,6 +85,13 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warn:
+    """Tell the user what may be a mistake; the run goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Nothing is left to do. `reason` is "done", or that of EndOrdered; `message` explains."""
 
@@ -92,4 +99,4 @@ class Finish:
     message: str = ""
 
 
-Effect = Suggest | Launch | Reply | AskStopper | Halt | Release | Commit | Discard | Finish
+Effect = Suggest | Launch | Reply | AskStopper | Halt | Release | Commit | Discard | Warn | Finish

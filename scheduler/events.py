@@ -41,6 +41,7 @@ class ExperimentSpec:
     time_budget_s: float | None = None
     reuse_actors: bool = False
     stop: Mapping[str, float] = field(default_factory=dict)
+    strict_stop: bool = False
     has_stopper: bool = False
     resources: PlacementGroupFactory | None = None
     failure: FailureConfig = field(default_factory=FailureConfig)
@@ -61,7 +62,10 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """A restore took the experiment up; `epoch` counts incarnations from 1."""
+    """A restore took the experiment up; `epoch` counts incarnations from 1.
+
+    Unless `strict`, names that no report has held so far are no mistake any more.
+    """
 
     epoch: int
     capacity: Mapping[str, float]
@@ -69,6 +73,7 @@ class Resumed:
     errored: str = "skip"
     finished: str = "skip"
     boot_id: str = ""
+    strict: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,11 @@ journal through it restores an experiment, feeding it a virtual clock simulates 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.effects import (
     AskStopper,
     Commit,
@@ -24,6 +23,7 @@ from holdfast.scheduler.effects import (
     Release,
     Reply,
     Suggest,
+    Warn,
 )
 from holdfast.scheduler.events import (
     Begun,
@@ -38,6 +38,7 @@ from holdfast.scheduler.events import (
     StopperAnswered,
     Suggested,
 )
+from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.policy import (
     FIFOScheduler,
     Observation,
@@ -47,6 +48,13 @@ from holdfast.scheduler.policy import (
     TrialReported,
     TrialScheduler,
     UnpauseTrial,
+)
+from holdfast.scheduler.resuming import (
+    back_to_waiting,
+    by_progress,
+    is_taken_up,
+    reopening,
+    uncommitted,
 )
 from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.verdict import Verdict
@@ -58,7 +66,6 @@ from holdfast.trial.lifecycle import (
     Interrupted,
     Launched,
     PauseOrdered,
-    Reopened,
     Reported,
     Retried,
     Returned,
@@ -69,8 +76,8 @@ from holdfast.trial.lifecycle import (
     Unpaused,
     advance,
 )
-from holdfast.trial.resources import Allocation, PlacementGroupFactory
-from holdfast.trial.stopper import lookup, reaches
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.
@@ -102,18 +109,14 @@ class Machine:
         self.policy = policy or FIFOScheduler()
         self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
         self.trials: dict[str, Trial] = {}
-        self.capacity = Capacity({})
+        self.allotment = Allotment({})
+        self.expected = Expected(self.spec)
         self.epoch = 1
         self.boot_id = ""
         self.ending: EndOrdered | None = None
         self.finished = False
         self.search_ended = False
-        self.metric_seen = False
         self.active_s = 0.0
-        # Indexes, each derived from the trials: a scan per event costs 1 ms at 10,000 trials.
-        self.holds: dict[str, Allocation] = {}
-        self.idle: dict[str, Allocation] = {}
-        self.queue: deque[str] = deque()
         self.paused: set[str] = set()
         self.asking = False
         self.now = 0.0
@@ -153,8 +156,9 @@ class Machine:
                 self._move(Dropped(trial_id=event.trial_id, index=event.index))
                 return []
             case Begun():
-                self.spec, self.capacity = event.spec, Capacity(event.capacity)
-                self.boot_id = event.boot_id
+                self.spec, self.boot_id = event.spec, event.boot_id
+                self.allotment = Allotment(event.capacity)
+                self.expected = Expected(event.spec)
                 return self._go_on()
             case Resumed():
                 return self._on_resumed(event)
@@ -192,9 +196,9 @@ class Machine:
         row = row_of(trial)
         effects: list[Effect] = []
         if event.checkpoint is not None:
-            effects.append(self._keep_newest(trial, row))
-        if not self.metric_seen:
-            effects += self._check_metric(row, event.metrics)
+            effects += self._keep_newest(trial, row)
+        if not self.expected.is_met and (text := self.expected.fault_in(row, event.metrics)):
+            effects += self._end(EndOrdered(reason="abort", message=text))
         if self.spec.has_stopper:
             effects.append(
                 AskStopper(
@@ -204,13 +208,15 @@ class Machine:
             return effects
         return effects + self._judge(event.trial_id, row)
 
-    def _keep_newest(self, trial: Trial, row: dict[str, Any]) -> Commit:
+    def _keep_newest(self, trial: Trial, row: dict[str, Any]) -> list[Effect]:
         """Score the checkpoint that has just come by the row that it belongs to."""
         *older, newest = trial.checkpoints
-        score = score_of(row, self.spec.checkpoint.checkpoint_score_attribute)
-        newest = replace(newest, score=score)
+        attribute = self.spec.checkpoint.checkpoint_score_attribute
+        newest = replace(newest, score=score_of(row, attribute))
         self.trials[trial.trial_id] = evolve(trial, checkpoints=(*older, newest))
-        return Commit(trial_id=trial.trial_id, checkpoint=newest)
+        kept = Commit(trial_id=trial.trial_id, checkpoint=newest)
+        text = self.expected.doubt_of_score(row, trial.row or {})
+        return [kept, Warn(text=text)] if text else [kept]
 
     def _on_saved(self, event: Saved) -> list[Effect]:
         trial = self.trials[event.trial_id]
@@ -218,20 +224,15 @@ class Machine:
         if trial.attempt != event.attempt or not alive:
             return []
         trial = self._move(event)
-        return [self._keep_newest(trial, row_of(trial))]
+        return self._keep_newest(trial, row_of(trial))
 
-    def _check_metric(self, row: dict[str, Any], metrics: Mapping[str, Any]) -> list[Effect]:
-        """A goal that the first report does not hold is a mistake: say so now, not at the end."""
-        metric = self.spec.metric if self.spec.strict_metric else None
-        self.metric_seen = metric is None or lookup(row, metric) is not None
-        if self.metric_seen:
-            return []
-        return self._end(
-            EndOrdered(
-                reason="abort",
-                message=f"TuneConfig(metric={metric!r}): the first report has no such value. "
-                f"Reported were: {', '.join(sorted(metrics)) or 'no metrics at all'}",
-            )
+    @property
+    def is_barren(self) -> bool:
+        """Whether a restore has nothing to go on from: nothing was reported, and nothing ended
+        well, or the first report was not what the settings name."""
+        return not self.expected.is_met or not any(
+            trial.row is not None or trial.checkpoints or trial.status is Status.TERMINATED
+            for trial in self.trials.values()
         )
 
     def _judge(self, trial_id: str, row: dict[str, Any], *, stop: bool = False) -> list[Effect]:
@@ -280,9 +281,8 @@ class Machine:
 
     def _enqueue(self, trial_id: str) -> None:
         """Let a pending trial wait for resources, once its last worker is gone or idle."""
-        is_pending = self.trials[trial_id].status is Status.PENDING
-        if is_pending and trial_id not in self.holds and trial_id not in self.queue:
-            self.queue.append(trial_id)
+        if self.trials[trial_id].status is Status.PENDING:
+            self.allotment.wait(trial_id)
 
     def _stop(self, trial_id: str, *, reporting: bool) -> list[Effect]:
         """`reporting`: the worker waits for an answer, which will carry the order."""
@@ -294,8 +294,7 @@ class Machine:
         if status.has_worker:
             saves = bool(status is Status.RUNNING and self.spec.checkpoint.checkpoint_at_end)
             return [] if reporting else [self._halt(trial_id, after_step=saves)]
-        if status is Status.PENDING and trial_id in self.queue:
-            self.queue.remove(trial_id)
+        self.allotment.give_up(trial_id)
         return self._observe(TrialEnded(trial_id=trial_id))
 
     def _halt(self, trial_id: str, *, after_step: bool = False) -> Halt:
@@ -319,10 +318,8 @@ class Machine:
             return False
         if event.attempt != self.trials[event.trial_id].attempt:
             return False
-        allocation = self.holds.pop(event.trial_id, None)
-        if allocation is None:
+        if not self.allotment.rest(event.trial_id):
             return False
-        self.idle[event.trial_id] = allocation
         self._enqueue(event.trial_id)
         return True
 
@@ -355,9 +352,7 @@ class Machine:
     def _on_exit(self, event: Exited) -> list[Effect]:
         if event.attempt != self.trials[event.trial_id].attempt:
             return []
-        allocation = self.holds.pop(event.trial_id, None) or self.idle.pop(event.trial_id, None)
-        if allocation is not None:
-            self.capacity.give_back(allocation)
+        self.allotment.leave(event.trial_id)
         effects: list[Effect] = []
         if self._is_current(event.trial_id, event.attempt):
             effects += self._on_raised(
@@ -400,7 +395,7 @@ class Machine:
         self.asking = False
         spec = event.spec
         self.trials[spec.trial_id] = Trial(spec=spec)
-        self.queue.append(spec.trial_id)
+        self.allotment.wait(spec.trial_id)
         return [*self._refuse_impossible([self.trials[spec.trial_id]]), *self._go_on()]
 
     def _refuse_impossible(self, waiting: Iterable[Trial]) -> list[Effect]:
@@ -412,10 +407,11 @@ class Machine:
                 continue
             known.add(resources)
             amounts = resources.required_resources
-            if not self.capacity.ever_fits(amounts):
+            capacity = self.allotment.capacity
+            if not capacity.ever_fits(amounts):
                 message = (
                     f"trial {trial.trial_id} asks for {amounts}, this machine has "
-                    f"{self.capacity.total}: it could never start"
+                    f"{capacity.total}: it could never start"
                 )
                 return self._end(EndOrdered(reason="abort", message=message))
         return []
@@ -427,33 +423,34 @@ class Machine:
         self.ending = order
         if order.reason in RESUMABLE:
             return self._interrupt()
-        begun = [trial_id for trial_id in self.queue if self.trials[trial_id].attempt]
+        begun = [at for at in self.allotment.queue if self.trials[at].attempt]
         effects: list[Effect] = []
-        for trial_id in (*self.holds, *begun, *sorted(self.paused)):
+        for trial_id in (*self.allotment.holds, *begun, *sorted(self.paused)):
             effects += self._stop(trial_id, reporting=False)
         return effects
 
     def _interrupt(self) -> list[Effect]:
         """Take the workers from those that would go on; one that is stopping may still do so."""
         effects: list[Effect] = []
-        for trial_id in self.holds:
+        for trial_id in self.allotment.holds:
             if self.trials[trial_id].status in (Status.STARTING, Status.RUNNING):
                 self._move(Interrupted(trial_id=trial_id))
                 effects.append(self._halt(trial_id))
         return effects
 
     def _on_resumed(self, event: Resumed) -> list[Effect]:
-        self.epoch, self.capacity = event.epoch, Capacity(event.capacity)
-        self.boot_id = event.boot_id
+        self.epoch, self.boot_id = event.epoch, event.boot_id
+        if not event.strict:
+            self.expected.forgive()
         self.ending, self.finished, self.asking = self._spent(), False, False
-        self.holds, self.idle, self.paused = {}, {}, set()
+        self.paused = set()
         stopping = [t.trial_id for t in self.trials.values() if t.status is Status.STOPPING]
         waiting = [trial_id for trial_id in self.trials if self._reopen(trial_id, event)]
-        trials = _by_progress([self.trials[trial_id] for trial_id in waiting])
-        self.queue = deque(trial.trial_id for trial in trials)
+        trials = by_progress(self.trials[trial_id] for trial_id in waiting)
+        self.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
         effects: list[Effect] = []
         for trial in self.trials.values():
-            effects += self._uncommitted(trial)
+            effects += uncommitted(trial)
         for trial_id in stopping:
             if self.trials[trial_id].status.is_final:
                 effects += self._observe(TrialEnded(trial_id=trial_id))
@@ -469,28 +466,13 @@ class Machine:
     def _reopen(self, trial_id: str, event: Resumed) -> bool:
         """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
         trial = self.trials[trial_id]
-        if trial.status is Status.PAUSED:
-            trial = self._move(Unpaused(trial_id=trial_id))
-        elif trial.status.has_worker:
-            trial = self._move(Interrupted(trial_id=trial_id))
-        if trial.attempt == 0 and not trial.status.is_final:
-            return True
-        if trial.status.is_final and self.ending is not None:
+        if befell := back_to_waiting(trial):
+            trial = self._move(befell)
+        if not is_taken_up(trial, event, is_over=self.ending is not None):
             return False
-        wish = {
-            Status.TERMINATED: event.finished,
-            Status.ERROR: event.errored,
-            Status.PENDING: event.unfinished,
-        }[trial.status]
-        if wish == "restart" or (wish == "resume" and trial.status.is_final):
-            self._move(Reopened(trial_id=trial_id, from_scratch=wish == "restart"))
-        return wish != "skip"
-
-    def _uncommitted(self, trial: Trial) -> Iterable[Commit]:
-        """What a crash cut off is asked for again."""
-        for checkpoint in trial.checkpoints:
-            if not checkpoint.committed:
-                yield Commit(trial_id=trial.trial_id, checkpoint=checkpoint)
+        if changes := reopening(trial, event):
+            self._move(changes)
+        return True
 
     def _go_on(self) -> list[Effect]:
         """Fill what is free; at the end, finish."""
@@ -500,12 +482,12 @@ class Machine:
         """Give what is free to waiting trials first, then to new ones."""
         effects: list[Effect] = []
         while not self.ending and self._has_place():
-            if self.queue:
-                launch = self._launch(self.queue[0])
+            if queue := self.allotment.queue:
+                launch = self._launch(queue[0])
                 if launch is None:
                     effects += self._release_idle()
                     break
-                self.queue.popleft()
+                queue.popleft()
                 effects.append(launch)
             elif self._wants_suggestion():
                 self.asking = True
@@ -516,62 +498,47 @@ class Machine:
 
     def _has_place(self) -> bool:
         most = self.spec.max_concurrent
-        return most is None or len(self.holds) < most
+        return most is None or len(self.allotment.holds) < most
 
     def _wants_suggestion(self) -> bool:
         if self.asking or self.search_ended:
             return False
-        if self.idle or self.spec.resources is None:
+        allotment = self.allotment
+        if allotment.idle or self.spec.resources is None or not allotment.holds:
             return True
-        allocation = self.capacity.take(self.spec.resources.required_resources)
-        if allocation is not None:
-            self.capacity.give_back(allocation)
-        return allocation is not None or not self.holds
+        return allotment.has_room(self.spec.resources.required_resources)
 
     def _launch(self, trial_id: str) -> Launch | None:
-        if trial_id in self.holds:
-            # The idle worker that it had is told to end, and still there.
-            return None
         amounts = self.trials[trial_id].spec.resources.required_resources
-        reuse = self._pick_idle(trial_id, amounts)
-        allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)
-        if allocation is None:
+        given = self.allotment.take(trial_id, amounts)
+        if given is None:
             return None
-        self.holds[trial_id] = allocation
         trial = self._move(Launched(trial_id=trial_id))
         return Launch(
             trial_id=trial_id,
             attempt=trial.attempt,
-            allocation=allocation,
+            allocation=given.allocation,
             checkpoint=trial.newest_checkpoint,
-            reuse=reuse,
+            reuse=given.reuse,
         )
 
-    def _pick_idle(self, trial_id: str, amounts: Mapping[str, float]) -> str | None:
-        """Whose idle worker may serve: the trial's own, so that it never has two of them."""
-        if trial_id in self.idle:
-            return trial_id
-        return next((old for old, held in self.idle.items() if held.amounts == amounts), None)
-
     def _release_idle(self) -> list[Effect]:
-        """What an idle worker has is held until it is gone, and is given to nobody meanwhile."""
-        released, self.idle = self.idle, {}
-        self.holds.update(released)
         return [
             Release(trial_id=trial_id, attempt=self.trials[trial_id].attempt)
-            for trial_id in released
+            for trial_id in self.allotment.recall_idle()
         ]
 
     def _conclude(self) -> list[Effect]:
-        if self.finished or self.holds or (self.asking and not self.ending):
+        holding, waiting = self.allotment.holds, self.allotment.queue
+        if self.finished or holding or (self.asking and not self.ending):
             return []
-        if not self.ending and (self.queue or not self.search_ended):
+        if not self.ending and (waiting or not self.search_ended):
             return []
         if self.paused and not self.ending:
             for trial_id in sorted(self.paused):
                 self._unpause(trial_id)
             return self._go_on()
-        if self.idle:
+        if self.allotment.idle:
             return self._release_idle()
         self.finished = True
         if self.ending:
@@ -592,11 +559,6 @@ _VERDICTS = {
     Status.ERROR: Verdict.STOP,
     Status.TERMINATED: Verdict.STOP,
 }
-
-
-def _by_progress(trials: list[Trial]) -> list[Trial]:
-    """Those that had begun first, so that a restore goes on where the run was cut."""
-    return sorted(trials, key=lambda trial: (trial.attempt == 0, trial.spec.index))
 
 
 def _lost(event: Exited, machine: Machine) -> Failure:

@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
@@ -17,6 +18,13 @@ _LEFTOVER = re.compile(r"\.(tmp|removed)-[0-9a-f]{16}")
 def unique() -> str:
     """Sixteen hexadecimal digits that no other name has."""
     return os.urandom(8).hex()  # the module `secrets` costs 9 ms of import
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte: one call may take fewer, and does where the disk is nearly full."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def fsync_file(descriptor: int) -> None:
@@ -31,6 +39,15 @@ def fsync_file(descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
         os.fsync(descriptor)
+
+
+def fsync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file onto the disk, whoever wrote it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fsync_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def fsync_dir(path: str | os.PathLike[str]) -> None:
@@ -61,9 +78,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 def _write_new(path: Path, data: bytes) -> None:
     with open(path, "xb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) :]
+        write_all(file.fileno(), data)
         fsync_file(file.fileno())
 
 
@@ -87,18 +102,21 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def sweep(folder: str | os.PathLike[str]) -> None:
+def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
     """Remove what interrupted writes and removals left in a folder.
 
-    Only for the one process that may write there: another's unfinished write would go too.
+    Only what has not changed since `before` (seconds since 1970, by the file system's clock):
+    what others write at this moment would go too.
     """
     try:
         with os.scandir(folder) as entries:
-            left = [Path(entry.path) for entry in entries if is_leftover(entry.name)]
+            left = [entry for entry in entries if is_leftover(entry.name)]
     except FileNotFoundError:
         return
-    for path in left:
-        _delete(path)
+    for entry in left:
+        with suppress(FileNotFoundError):  # its owner was faster
+            if entry.stat(follow_symlinks=False).st_ctime < before:
+                _delete(Path(entry.path))
 
 
 def _delete(path: Path) -> None:

@@ -15,7 +15,8 @@ HIDDEN = "***"
 
 _USERINFO = re.compile(r"(?<=://)[^/@\s?#]*@")
 _SECRET_PARAMETER = re.compile(
-    r"(?i)\b([\w-]*(?:access_key|secret|token|password|passwd|signature|credential|sig|sas)[\w-]*)"
+    r"(?i)\b([\w-]*(?:secret|token|password|passwd|signature|credential|sig|sas"
+    r"|(?:access|account|api|private|shared)_?key)[\w-]*)"
     r"(\s*[=:]\s*)[^\s&'\",;)}\]]+"
 )
 
@@ -110,6 +111,13 @@ class ManifestMismatch(StorageError):
         mismatch = type(self)(where, self.problems)
         mismatch.operation = operation
         return mismatch
+
+
+def innermost(error: BaseException) -> BaseException:
+    """What a task group's error is about: the first of those that are in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def from_os_error(error: OSError, operation: str, where: str) -> StorageError:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.syncer.durable import fsync_dir
+from holdfast.syncer.durable import fsync_dir, fsync_file, fsync_path
 from holdfast.syncer.errors import StorageError
 
 MAGIC = b"HFJRNL\x00\x01"
@@ -150,7 +150,7 @@ class Unsynced:
         """
         has_sealed = bool(self.sealed)
         while self.sealed:
-            os.fsync(self.sealed[0])
+            fsync_file(self.sealed[0])
             os.close(self.sealed.popleft())
         if has_sealed:
             fsync_dir(self.directory)
@@ -177,13 +177,13 @@ class Journal:
         sound = self._seal(known)
         # Whoever wrote them may have been killed before they were on the disk.
         for number in sound:
-            _fsync_file(directory / segment_name(number))
+            fsync_path(directory / segment_name(number))
         fsync_dir(directory)
         if sound and not fresh:
             self._open(sound[-1])
         else:
             self._create((known[-1] + 1) if known else 0)
-            os.fsync(self._fd)
+            fsync_file(self._fd)
             fsync_dir(self.directory)
 
     @property
@@ -314,18 +314,10 @@ class Journal:
         )
 
 
-def _fsync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _begins_well(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
-# macOS has no fdatasync; its fsync does as much.
-_fdatasync = getattr(os, "fdatasync", os.fsync)
+# macOS has no fdatasync.
+_fdatasync = getattr(os, "fdatasync", fsync_file)

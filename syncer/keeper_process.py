@@ -18,8 +18,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
-from holdfast.syncer.keeper import Keeper, Orders, Usurped, innermost
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
+from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import Usurped
 
 
 class Wire(Protocol):

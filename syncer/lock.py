@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import StorageError, StorageRefused
 
 
 class Locked(StorageError):
@@ -49,9 +49,17 @@ class ExperimentLock:
     def _take(self, deadline_s: float) -> None:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                raise StorageRefused(
+                    "lock",
+                    str(self._path),
+                    error.strerror or str(error),
+                    "This file system has no locks: set RAY_AIR_LOCAL_CACHE_DIR to a directory on "
+                    "a local disk",
+                ) from error
             holder = self._holder()
-            if _is_alive(holder) or not _wait_for(self._fd, deadline_s):
+            if _lives(holder) or not _wait_for(self._fd, deadline_s):
                 raise Locked(
                     "use the experiment in",
                     str(self._path.parent),
@@ -83,11 +91,15 @@ def _wait_for(fd: int, deadline_s: float) -> bool:
     return taken.wait(deadline_s)
 
 
-def _is_alive(holder: dict[str, Any]) -> bool:
-    if holder.get("host") != os.uname().nodename or not isinstance(holder.get("pid"), int):
-        return False
+def _lives(holder: dict[str, Any]) -> bool:
+    pid = holder.get("pid")
+    return holder.get("host") == os.uname().nodename and isinstance(pid, int) and is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this id on this machine, whoever's it is."""
     try:
-        os.kill(holder["pid"], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

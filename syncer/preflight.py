@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError, StorageUnavailable
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Entry, Store
 
 DEADLINE_S = 10.0
 _CLEANUP_S = 2.0
+_FOLDER = ".holdfast-preflight"
+# Nobody is at a probe that is so much older than our own, by the clock of the store.
+_ABANDONED_S = 3600.0
 _UNREACHABLE = (
     "Check that the storage can be reached from this machine, "
     "and its endpoint_override, port and scheme"
@@ -19,12 +23,13 @@ _UNUSABLE = "Choose a storage_path where this user may write, read, list and del
 
 
 async def preflight(store: Store, public_name: str, *, deadline_s: float = DEADLINE_S) -> None:
-    """Write, read, list and delete one small object in a folder of a unique name.
+    """Write, read, list and delete one small object of a unique name in a folder for such.
 
-    Returns if all four work within `deadline_s` in all. Raises StorageError whose `operation`
-    says which one failed, `cause` what answered and `advice` what to do; `where` is `public_name`.
+    Those that runs which died here left an hour ago or more go along. Returns if all four work
+    within `deadline_s` in all. Raises StorageError whose `operation` says which one failed,
+    `cause` what answered and `advice` what to do; `where` is `public_name`.
     """
-    trial = _Trial(store, f".holdfast-preflight-{unique()}")
+    trial = _Trial(store, f"{_FOLDER}/{unique()}")
     try:
         async with asyncio.timeout(deadline_s):
             await trial.run()
@@ -42,10 +47,9 @@ async def preflight(store: Store, public_name: str, *, deadline_s: float = DEADL
 class _Trial:
     """The four operations, and which of them was begun last."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, key: str) -> None:
         self._store = store
-        self._folder = folder
-        self._key = f"{folder}/probe"
+        self._key = key
         self.tried = "write to"
 
     async def run(self) -> None:
@@ -55,10 +59,15 @@ class _Trial:
         if await self._store.read(self._key) != written:
             raise StorageUnavailable("read", self._key, "what was written came back different")
         self.tried = "list"
-        if [entry.key for entry in await self._store.list(self._folder)] != [self._key]:
+        listed = await self._store.list(_FOLDER, leftovers=True)
+        ours = next((entry for entry in listed if entry.key == self._key), None)
+        if ours is None:
             raise StorageUnavailable("list", self._key, "what was written is not in the listing")
         self.tried = "delete from"
         await self._store.delete([self._key])
+        if abandoned := _abandoned(listed, ours):
+            with suppress(StorageError):  # they may be another user's, and are in nobody's way
+                await self._store.delete(abandoned)
 
     async def clean_up(self) -> None:
         """Take away what was written before the failure, if the store lets us."""
@@ -67,3 +76,11 @@ class _Trial:
         with suppress(StorageError, TimeoutError):  # the first failure is the one to tell
             async with asyncio.timeout(_CLEANUP_S):
                 await self._store.delete([self._key])
+
+
+def _abandoned(listed: Sequence[Entry], ours: Entry) -> list[str]:
+    """The keys of what processes that were killed here have left."""
+    if ours.modified is None:
+        return []
+    long_ago = ours.modified - _ABANDONED_S
+    return [entry.key for entry in listed if (entry.modified or long_ago) < long_ago]

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")
+
+# A put makes the folder of its file again, so often, where deletions beside it found it empty:
+# where four put and delete in one folder without a pause, five times are not enough.
+FOLDER_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,11 @@ class Entry:
     etag: str | None = None
     modified: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
+
 
 class Store(Protocol):
     """Objects below one place. All methods raise StorageError and no other exception.
@@ -45,6 +54,12 @@ class Store(Protocol):
     @property
     def where(self) -> str:
         """The place for people to read; no credentials."""
+        ...
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether folders are real: what is interrupted may leave one empty, or a part of a file
+        that is no object."""
         ...
 
     @property
@@ -74,8 +89,12 @@ class Store(Protocol):
         """The content of a small object. Raises NotStored."""
         ...
 
-    async def list(self, prefix: str = "") -> list[Entry]:
-        """All objects in the folder `prefix` ("" for all) and below, sorted by key."""
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+        """All objects in the folder `prefix` ("" for all) and below, sorted by key.
+
+        With `leftovers` also what interrupted puts left there, which is no object: for the owner
+        of a folder, who empties it.
+        """
         ...
 
     async def head(self, key: str) -> Entry | None:
@@ -83,7 +102,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that are not there count as deleted.
+        """Delete objects, and folders that are empty then; what is not there counts as deleted.
 
         All are tried; then raises StorageError naming the keys that could not be.
         """
@@ -128,6 +147,17 @@ def deletion_failure(where: str, failures: dict[str, StorageError]) -> StorageEr
     return type(first)("delete", where, f"{len(failures)} objects: {shown}{more}", first.advice)
 
 
+def prune(folders: Iterable[str], root: str, remove_empty: Callable[[str], None]) -> None:
+    """Remove the folders, and those above them up to `root`, that are empty now."""
+    for folder in set(folders):
+        while folder.startswith(f"{root}/"):
+            try:
+                remove_empty(folder)
+            except OSError:  # there is something in it, or it is gone already
+                break
+            folder = folder.rpartition("/")[0]
+
+
 async def for_each(
     perform: Callable[[T], Awaitable[object]], items: Iterable[T], *, at_once: int
 ) -> None:
@@ -148,11 +178,5 @@ async def for_each(
             for _ in range(at_once):
                 group.start_soon(take)
     except ExceptionGroup as errors:
-        first = _first(errors)
+        first = innermost(errors)
         raise first from first.__cause__
-
-
-def _first(error: Exception) -> Exception:
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.durable import TEMPORARY, is_leftover, unique
+from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
@@ -24,7 +27,14 @@ from holdfast.syncer.errors import (
     from_os_error,
     redact,
 )
+from holdfast.syncer.filesystems import (
+    remover_of_empty,
+    renames_cheaply,
+    without_prefix,
+    wrapped_fsspec,
+)
 from holdfast.syncer.store import (
+    FOLDER_ATTEMPTS,
     Entry,
     Stored,
     allowance_s,
@@ -32,6 +42,7 @@ from holdfast.syncer.store import (
     deletion_failure,
     folder_prefix,
     for_each,
+    prune,
     source_size,
 )
 
@@ -40,8 +51,6 @@ R = TypeVar("R")
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
 _LOOKUP_S = 60.0
-# Where a rename is one cheap step, readers never see a half written object.
-_RENAMES_CHEAPLY = re.compile(r"local|hdfs|viewfs|py::fsspec\+.*\b(file|local|sftp|ssh|smb)\b.*")
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -55,16 +64,24 @@ class ArrowStore:
     """Objects below `root` in a pyarrow filesystem."""
 
     def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
-        self._fs = filesystem
-        self._root = root.rstrip("/")
-        self._where = redact(where) or f"{filesystem.type_name}:{self._root}"
-        self._renames = _RENAMES_CHEAPLY.fullmatch(filesystem.type_name) is not None
-        self._fsspec = _wrapped_fsspec(filesystem)
+        self._fs, path = without_prefix(filesystem, root)
+        self._root = path.rstrip("/")
+        self._where = redact(where) or f"{filesystem.type_name}:{root.rstrip('/')}"
+        # Where it is one cheap step, readers never see a half written object.
+        self._renames = renames_cheaply(self._fs)
+        self._remove_empty = remover_of_empty(self._fs)
+        self._fsspec = wrapped_fsspec(self._fs)
+        self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
         self._limiter: Any = None
+        self._given_up: set[str] = set()
 
     @property
     def where(self) -> str:
         return self._where
+
+    @property
+    def has_folders(self) -> bool:
+        return self._remove_empty is not None
 
     @property
     def conditional_puts(self) -> bool:
@@ -76,7 +93,7 @@ class ArrowStore:
             raise AlreadyStored("put", self._shown(key), "there is such an object already")
         size = await self._call("put", key, lambda: source_size(source))
         write = self._write_and_rename if self._renames else self._write
-        await self._call("put", key, lambda: write(path, source), allowance_s(size))
+        size = await self._change("put", key, lambda: write(path, source), allowance_s(size))
         stored = await self._call("put", key, lambda: self._info(path))
         if stored is None or stored.size != size:
             found = "no such object" if stored is None else f"{stored.size} bytes"
@@ -99,9 +116,10 @@ class ArrowStore:
         path = self._path(key)
         return await self._call("read", key, lambda: self._read(path))
 
-    async def list(self, prefix: str = "") -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
-        return [*await self._call("list", prefix, lambda: self._list(folder))]
+        found = await self._call("list", prefix, lambda: self._list(folder))
+        return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
     async def head(self, key: str) -> Entry | None:
         path = self._path(key)
@@ -114,26 +132,60 @@ class ArrowStore:
         async def delete_one(key: str) -> None:
             path = self._path(key)
             try:
-                await self._call("delete", key, lambda: self._delete(path))
+                await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
             except NotStored:
                 return
             except StorageError as error:
                 # Drivers answer with many kinds of error for what is not there.
-                if await self.head(key) is not None:
+                if key in self._given_up or await self.head(key) is not None:
                     failures[key] = error
 
-        await for_each(delete_one, keys, at_once=_THREADS)
+        wanted = list(keys)
+        await for_each(delete_one, wanted, at_once=_THREADS)
+        await self._prune({self._path(key).rpartition("/")[0] for key in wanted})
         if failures:
             raise deletion_failure(self._where, failures)
 
     async def close(self) -> None:
         """The filesystem belongs to the location; nothing of ours is open."""
 
+    async def _prune(self, folders: set[str]) -> None:
+        """Remove those that the deletion left empty, where they are more than a part of a name."""
+        remove = self._remove_empty
+        if remove is not None and folders:
+            perform = partial(prune, folders, self._root, remove)
+            await self._call("delete", "", perform, _LOOKUP_S + len(folders))
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{check_key(key)}"
 
     def _shown(self, key: str) -> str:
         return f"{self._where} ({key})" if "?" in self._where else f"{self._where}/{key}"
+
+    async def _change(
+        self, operation: str, key: str, perform: Callable[[], R], deadline_s: float
+    ) -> R:
+        """After one that was given up, and may still come through, none may overtake it."""
+        began, ended = threading.Event(), threading.Event()
+
+        def run() -> R:
+            began.set()
+            try:
+                return perform()
+            finally:
+                ended.set()
+                self._given_up.discard(key)
+
+        if key in self._given_up:
+            cause = "an earlier change of it was given up and may still come through"
+            raise StorageUnavailable(operation, self._shown(key), cause)
+        try:
+            return await self._call(operation, key, run, deadline_s)
+        finally:
+            if began.is_set() and not ended.is_set():
+                self._given_up.add(key)
+                if ended.is_set():
+                    self._given_up.discard(key)
 
     async def _call(
         self, operation: str, key: str, perform: Callable[[], R], deadline_s: float = _LOOKUP_S
@@ -169,34 +221,43 @@ class ArrowStore:
             return from_os_error(error, operation, where)
         return StorageUnavailable(operation, where, text)
 
-    def _write_and_rename(self, path: str, source: bytes | Path) -> None:
+    def _write_and_rename(self, path: str, source: bytes | Path) -> int:
         folder = path.rpartition("/")[0]
         temporary = f"{folder}/{TEMPORARY}{unique()}"
         try:
-            self._write(temporary, source)
+            size = self._write(temporary, source)
             self._fs.move(temporary, path)
+            return size
         except BaseException:
             if self._info(temporary) is not None:
                 self._fs.delete_file(temporary)
             raise
 
-    def _write(self, path: str, source: bytes | Path) -> None:
-        try:
-            stream = self._open_for_writing(path)
-        except FileNotFoundError:
-            self._fs.create_dir(path.rpartition("/")[0], recursive=True)
-            stream = self._open_for_writing(path)
-        with stream:
-            if isinstance(source, bytes):
+    def _write(self, path: str, source: bytes | Path) -> int:
+        if isinstance(source, bytes):
+            with self._open_for_writing(path) as stream:
                 stream.write(source)
-                return
-            with open(source, "rb", buffering=0) as file:
-                while chunk := file.read(_CHUNK_BYTES):
+            return len(source)
+        with open(source, "rb", buffering=0) as file:
+            # What is there now: a log may grow all the while.
+            size = left = os.fstat(file.fileno()).st_size
+            with self._open_for_writing(path) as stream:
+                while chunk := file.read(min(left, _CHUNK_BYTES)):
                     stream.write(chunk)
+                    left -= len(chunk)
+        if left:
+            raise StorageUnavailable("put", path, "the file became shorter while it was read")
+        return size
 
     def _open_for_writing(self, path: str) -> Any:
         # pyarrow's default would gzip whatever is named *.gz.
-        return self._fs.open_output_stream(path, compression=None)
+        create = partial(self._fs.open_output_stream, path, compression=None)
+        for _ in range(self._folder_attempts):
+            with suppress(FileNotFoundError):
+                return create()
+            with suppress(FileNotFoundError, FileExistsError):
+                self._fs.create_dir(path.rpartition("/")[0], recursive=True)
+        return create()
 
     def _read(self, path: str) -> bytes:
         with self._fs.open_input_stream(path, compression=None) as stream:
@@ -211,7 +272,7 @@ class ArrowStore:
                 open(temporary, "xb", buffering=0) as file,
             ):
                 while chunk := stream.read(_CHUNK_BYTES):
-                    file.write(chunk)
+                    write_all(file.fileno(), chunk)
                     got += len(chunk)
             if got != size:
                 raise StorageUnavailable("get", path, f"{got} of {size} bytes came")
@@ -244,8 +305,7 @@ class ArrowStore:
             infos = self._fs.get_file_info(selector)
         except NotADirectoryError:
             return []
-        files = (info for info in infos if info.type is arrow_fs.FileType.File)
-        entries = (self._entry(info) for info in files if not is_leftover(info.base_name))
+        entries = (self._entry(info) for info in infos if info.type is arrow_fs.FileType.File)
         return sorted(entries, key=lambda entry: entry.key)
 
     def _forget_listings(self) -> None:
@@ -258,10 +318,3 @@ class ArrowStore:
         key = info.path.strip("/").removeprefix(root).lstrip("/")
         modified = None if info.mtime is None else info.mtime.timestamp()
         return Entry(key=key, size=info.size, modified=modified)
-
-
-def _wrapped_fsspec(filesystem: Any) -> Any:
-    import pyarrow.fs as arrow_fs
-
-    handler = getattr(filesystem, "handler", None)
-    return handler.fs if isinstance(handler, arrow_fs.FSSpecHandler) else None

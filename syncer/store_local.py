@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from holdfast.syncer.durable import TEMPORARY, fsync_dir, fsync_file, is_leftover, unique
+from holdfast.syncer.durable import (
+    TEMPORARY,
+    fsync_dir,
+    fsync_file,
+    is_leftover,
+    unique,
+    write_all,
+)
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
@@ -18,15 +28,19 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.staging import copy_bytes
 from holdfast.syncer.store import (
+    FOLDER_ATTEMPTS,
     Entry,
     Stored,
     check_key,
     deletion_failure,
     folder_prefix,
+    prune,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,10 @@ class LocalStore:
     @property
     def where(self) -> str:
         return str(self.root)
+
+    @property
+    def has_folders(self) -> bool:
+        return True
 
     @property
     def conditional_puts(self) -> bool:
@@ -52,8 +70,9 @@ class LocalStore:
     async def read(self, key: str) -> bytes:
         return await self._call("read", key, (self.root / check_key(key)).read_bytes)
 
-    async def list(self, prefix: str = "") -> list[Entry]:
-        return [*await self._call("list", prefix, self._list, folder_prefix(prefix))]
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+        found = await self._call("list", prefix, self._list, folder_prefix(prefix))
+        return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
     async def head(self, key: str) -> Entry | None:
         return await self._call("head", key, self._head, check_key(key))
@@ -86,10 +105,12 @@ class LocalStore:
 
     def _put(self, key: str, source: bytes | Path, create_only: bool) -> Stored:
         target = self.root / key
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.parent / f"{TEMPORARY}{unique()}"
+        file = _created(temporary)
         try:
-            size = _write(temporary, source, durable=True)
+            with file:
+                size = _write(file, source)
+                fsync_file(file.fileno())
             _publish(temporary, target, create_only=create_only)
         finally:
             temporary.unlink(missing_ok=True)
@@ -99,28 +120,30 @@ class LocalStore:
     def _get(self, key: str, target: Path) -> int:
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         try:
-            size = _write(temporary, self.root / key, durable=False)
+            with open(temporary, "xb", buffering=0) as file:
+                size = _write(file, self.root / key)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return size
 
     def _list(self, prefix: str) -> Sequence[Entry]:
-        top = self.root / prefix
-        found = []
-        for folder, _, names in os.walk(top, onerror=_raise_unless_missing):
+        found = map(self._head, self._keys(prefix))
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.key)
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        for folder, _, names in os.walk(self.root / prefix, onerror=_raise_unless_missing):
             for name in names:
-                path = os.path.join(folder, name)
-                if not is_leftover(name) and os.path.isfile(path):
-                    found.append(_entry(os.path.relpath(path, self.root), os.stat(path)))
-        return sorted(found, key=lambda entry: entry.key)
+                yield os.path.relpath(os.path.join(folder, name), self.root)
 
     def _head(self, key: str) -> Entry | None:
         try:
             facts = os.stat(self.root / key)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return _entry(key, facts) if stat.S_ISREG(facts.st_mode) else None
+        if not stat.S_ISREG(facts.st_mode):
+            return None
+        return Entry(key=key, size=facts.st_size, modified=facts.st_mtime)
 
     def _delete(self, keys: Sequence[str]) -> None:
         failures: dict[str, StorageError] = {}
@@ -131,19 +154,9 @@ class LocalStore:
                 continue
             except OSError as error:
                 failures[key] = from_os_error(error, "delete", key)
-        for folder in sorted({(self.root / key).parent for key in keys}, reverse=True):
-            self._prune(folder)
+        prune({str((self.root / key).parent) for key in keys}, str(self.root), os.rmdir)
         if failures:
             raise deletion_failure(str(self.root), failures)
-
-    def _prune(self, folder: Path) -> None:
-        """Remove folders that the deletion left empty; rmdir refuses any other."""
-        while self.root in folder.parents:
-            try:
-                folder.rmdir()
-            except OSError:
-                return
-            folder = folder.parent
 
 
 def _raise_unless_missing(error: OSError) -> None:
@@ -151,23 +164,22 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
-def _entry(key: str, facts: os.stat_result) -> Entry:
-    return Entry(key=key, size=facts.st_size, modified=facts.st_mtime)
+def _created(path: Path) -> FileIO:
+    """A new file, and the folders above it: a deletion beside us may remove those once more."""
+    for _ in range(FOLDER_ATTEMPTS):
+        with suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return open(path, "xb", buffering=0)
+    return open(path, "xb", buffering=0)
 
 
-def _write(path: Path, source: bytes | Path, *, durable: bool) -> int:
-    with open(path, "xb", buffering=0) as file:
-        if isinstance(source, bytes):
-            view = memoryview(source)
-            while view:
-                view = view[file.write(view) :]
-        else:
-            with open(source, "rb", buffering=0) as original:
-                size = os.fstat(original.fileno()).st_size
-                copy_bytes(original.fileno(), file.fileno(), size)
-        if durable:
-            fsync_file(file.fileno())
-        return os.fstat(file.fileno()).st_size
+def _write(file: FileIO, source: bytes | Path) -> int:
+    if isinstance(source, bytes):
+        write_all(file.fileno(), source)
+        return len(source)
+    with open(source, "rb", buffering=0) as original:
+        size = os.fstat(original.fileno()).st_size
+        return copy_bytes(original.fileno(), file.fileno(), size)
 
 
 def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:
@@ -175,6 +187,18 @@ def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:
         os.replace(temporary, target)
         return
     try:
-        os.link(temporary, target)
+        _create(temporary, target)
     except FileExistsError as error:
         raise AlreadyStored("put", str(target), "there is such an object already") from error
+
+
+def _create(temporary: Path, target: Path) -> None:
+    """One of several wins. What else shows nobody an empty file has to be given up where there
+    are no hard links, as on FAT and most file systems over object stores."""
+    try:
+        os.link(temporary, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        os.replace(temporary, target)

@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.durable import TEMPORARY, is_leftover, unique
+from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
@@ -73,6 +73,10 @@ class S3Store:
         return self._where
 
     @property
+    def has_folders(self) -> bool:
+        return False
+
+    @property
     def conditional_puts(self) -> bool:
         return self._honours_conditions is True
 
@@ -116,7 +120,7 @@ class S3Store:
 
         return await self._call("read", key, read_all)
 
-    async def list(self, prefix: str = "") -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         entries: dict[str, Entry] = {}
         query = {"Bucket": self._bucket, "Prefix": self._prefix + folder_prefix(prefix)}
         while True:
@@ -124,7 +128,7 @@ class S3Store:
             for item in page.get("Contents", ()):
                 entry = self._entry(item)
                 # Consoles and other tools make empty objects named like folders.
-                if not item["Key"].endswith("/") and not is_leftover(_name(entry.key)):
+                if not item["Key"].endswith("/") and (leftovers or not is_leftover(entry.name)):
                     entries[entry.key] = entry
             if not page.get("IsTruncated"):
                 return [entries[key] for key in sorted(entries)]
@@ -272,10 +276,6 @@ class S3Store:
         )
 
 
-def _name(key: str) -> str:
-    return key.rpartition("/")[2]
-
-
 def _cause(error: StorageError) -> Exception:
     return error.__cause__ if isinstance(error.__cause__, Exception) else error
 
@@ -316,7 +316,7 @@ async def _download(s3: Any, place: Mapping[str, str], target: Path) -> int:
                     # Written on the loop: a chunk is what came at once, and goes to the page
                     # cache in less time than a thread takes to wake.
                     async for chunk in body.iter_chunks(1 << 20):
-                        file.write(chunk)
+                        write_all(file.fileno(), chunk)
                         got += len(chunk)
             if got != size:
                 raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes came")

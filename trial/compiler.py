@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.trial.description import text_of
 from holdfast.trial.domains import Categorical, Domain, Function, same
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.readable import excerpt
 from holdfast.trial.space import grid_values, is_grid, is_searched
 from holdfast.trial.template import (
     Chosen,
@@ -29,7 +30,15 @@ from holdfast.trial.template import (
     copy,
     size,
 )
-from holdfast.trial.values import Path, Ref, is_plain, key_name, summarize, unwrap_scalar
+from holdfast.trial.values import (
+    Path,
+    Ref,
+    has_text_keys,
+    is_plain,
+    key_name,
+    summarize,
+    unwrap_scalar,
+)
 
 
 def compile_space(
@@ -90,8 +99,8 @@ class _Compiler:
     def compile(self, value: Any, spot: _Spot) -> Node:
         value = unwrap_scalar(value)
         searched = is_searched(value)
-        if is_plain(value) and not searched:
-            container = isinstance(value, (dict, list, tuple))
+        if is_plain(value) and not searched and (spot.config or has_text_keys(value)):
+            container = isinstance(value, (dict, list, tuple, set))
             return Copied(copy(value)) if container else Constant(value)
         if isinstance(value, Domain) or is_grid(value):
             return self._searched(value, spot)
@@ -101,8 +110,15 @@ class _Compiler:
                 return node
         if spot.is_preset:
             return Constant(value)
-        summary = summarize(value, spot.number)
-        return Named(value, Ref(path=spot.space, index=spot.number, summary=summary))
+        return Named(
+            value,
+            Ref(
+                path=spot.space,
+                index=spot.number,
+                summary=summarize(value, spot.number),
+                shown=excerpt(value),
+            ),
+        )
 
     def overlay(self, value: Any, preset: Any, spot: _Spot) -> Node:
         """Compiles `value` with what `preset` says of it in its place."""

@@ -7,21 +7,38 @@ from typing import Any, Final
 
 from holdfast.trial.domains import Categorical, Float, Function, Integer, Normal
 from holdfast.trial.space import grid_values, is_grid, is_searched
-from holdfast.trial.values import Path, is_plain, key_name, unwrap_scalar
+from holdfast.trial.values import (
+    READ_BITS,
+    SETS,
+    Path,
+    has_text_keys,
+    in_order,
+    is_plain,
+    key_name,
+    unwrap_scalar,
+)
 
 _SHOWN_CHARS: Final = 120
+_INT64: Final = 1 << 63
 
 
-def describe(space: Mapping[str, Any]) -> list[dict[str, Any]]:
+def describe(space: Mapping[str, Any], *, as_before: bool = False) -> list[dict[str, Any]]:
     """What `space` is, as JSON and msgpack hold it: path, text and whether it is varied, per key.
 
     Of values that are not plain it tells only the type, and of functions nothing, so that a
-    restore may replace them.
+    restore may replace them. With `as_before` that holds for sets, integers beyond 64 bits and
+    dicts with other keys than text too, as in the descriptions that the first versions wrote.
     """
     return [
-        {"path": list(path), "text": text_of(value), "varied": is_searched(value)}
+        {"path": list(path), "text": text_of(value, as_before), "varied": is_searched(value)}
         for path, value in _parts(space, ())
     ]
+
+
+def changes(old: Sequence[Mapping[str, Any]], space: Mapping[str, Any]) -> list[str]:
+    """`differences` between what was kept of a space, by whatever version, and `space`."""
+    found = differences(old, describe(space))
+    return found if differences(old, describe(space, as_before=True)) else []
 
 
 def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -43,26 +60,65 @@ def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any
     return lines
 
 
-def text_of(value: Any) -> str:
-    """A value or a domain as users write it; of what is not plain only the type."""
+def text_of(value: Any, as_before: bool = False) -> str:
+    """A value or a domain as users write it; of what is not plain only the type.
+
+    `as_before` is that of `describe`.
+    """
     value = unwrap_scalar(value)
+    kind = type(value)
     if isinstance(value, Categorical):
-        return f"choice([{_joined(value.categories)}])"
+        return f"choice([{_joined(value.categories, as_before)}])"
     if is_grid(value):
-        return f"grid_search([{_joined(grid_values(value) or ())}])"
+        return f"grid_search([{_joined(grid_values(value) or (), as_before)}])"
     if isinstance(value, (Float, Integer, Normal, Function)):
         return str(value)
-    if is_plain(value):
+    if _was_plain(value):
         return repr(value)
-    if type(value) is list or type(value) is tuple:
-        return f"[{_joined(value)}]" if type(value) is list else f"({_joined(value)})"
+    if kind is list or kind is tuple:
+        inside = _joined(value, as_before)
+        return f"[{inside}]" if kind is list else f"({inside})"
     if _has_text(value):
-        return f"{{{', '.join(f'{key!r}: {text_of(item)}' for key, item in value.items())}}}"
-    return f"<{type(value).__name__}>"
+        return _dict_text(value, as_before)
+    if as_before or not is_plain(value):
+        return f"<{kind.__name__}>"
+    return _plain_text(value)
 
 
-def _joined(values: Sequence[Any]) -> str:
-    return ", ".join(map(text_of, values))
+def _joined(values: Sequence[Any], as_before: bool = False) -> str:
+    return ", ".join(text_of(value, as_before) for value in values)
+
+
+def _dict_text(value: Mapping[Any, Any], as_before: bool = False) -> str:
+    pairs = (f"{_key(key)}: {text_of(item, as_before)}" for key, item in value.items())
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _key(key: Any) -> str:
+    return repr(key) if type(key) is str else text_of(key)
+
+
+def _plain_text(value: Any) -> str:
+    """Without `repr`: the order of a set's differs between processes, a long integer has none."""
+    if type(value) is dict:
+        return _dict_text(value)
+    if type(value) in SETS:
+        return f"{type(value).__name__}([{_joined(in_order(value))}])"
+    return str(value) if value.bit_length() <= READ_BITS else hex(value)
+
+
+def _was_plain(value: Any) -> bool:
+    """Whether the first versions held `value` as it is."""
+    return is_plain(value) and not _is_newly_plain(value)
+
+
+def _is_newly_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return not -_INT64 <= value < 2 * _INT64
+    if kind is dict:
+        return not has_text_keys(value) or any(map(_is_newly_plain, value.values()))
+    return kind in SETS or (kind in (list, tuple) and any(map(_is_newly_plain, value)))
 
 
 def _parts(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -71,7 +127,7 @@ def _parts(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict) and value and not is_grid(value) and (searched or _has_text(value)):
         for key, item in value.items():
             yield from _parts(item, (*path, key))
-    elif isinstance(value, (list, tuple)) and (searched or not is_plain(value)):
+    elif isinstance(value, (list, tuple)) and (searched or not _was_plain(value)):
         for i, item in enumerate(value):
             yield from _parts(item, (*path, i))
     elif path:

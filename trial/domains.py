@@ -33,12 +33,27 @@ class Domain(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def sample(self, rng: Random) -> Any:
+    def draw(self, rng: Random) -> Any:
         """One value."""
+
+    def sample(
+        self,
+        rng: Random | None = None,
+        size: int = 1,
+        random_state: Random | int | None = None,
+    ) -> Any:
+        """One value; with another `size` a list of so many. For trying a domain out.
+
+        Drawn from `rng` (or `random_state`, another name of it, which may be a seed too: then
+        equal calls give equal values), else from a new generator: other values each time.
+        """
+        chosen = random_state if rng is None else rng
+        source = _generator(chosen) if chosen is None or isinstance(chosen, int) else chosen
+        return self.draw(source) if size == 1 else [self.draw(source) for _ in range(size)]
 
     @abstractmethod
     def is_valid(self, value: object) -> bool:
-        """Whether `sample` could return `value`."""
+        """Whether `draw` could return `value`."""
 
     @property
     @abstractmethod
@@ -70,7 +85,7 @@ class Float(Domain):
             first, last = self._multiples(self.q)
             _require(first <= last, self, "no multiple of q lies between the bounds")
 
-    def sample(self, rng: Random) -> float:
+    def draw(self, rng: Random) -> float:
         if self.q is None:
             return _between(self.lower, self.upper, rng, log=self.log)
         first, last = self._multiples(self.q)
@@ -115,7 +130,7 @@ class Normal(Domain):
         reach = abs(self.mean) + 9 * self.sd  # a 53-bit draw lies at most 8.6 sd off the mean
         _require(math.isfinite(reach / (self.q or 1.0)), self, "q is too small, or sd too large")
 
-    def sample(self, rng: Random) -> float:
+    def draw(self, rng: Random) -> float:
         radius = math.sqrt(-2.0 * math.log(1.0 - rng.random()))
         value = self.mean + self.sd * radius * math.cos(math.tau * rng.random())
         return value if self.q is None else _nearest(value, self.q)
@@ -165,7 +180,7 @@ class Integer(Domain):
             first, last = self._multiples()
             _require(first <= last, self, "no multiple of q lies between the bounds")
 
-    def sample(self, rng: Random) -> int:
+    def draw(self, rng: Random) -> int:
         step = self.q or 1
         first, last = self._multiples()
         if not self.log:
@@ -205,9 +220,9 @@ class Categorical(Domain):
         if not self.categories:
             raise InvalidSearchSpace("choice([]): there is nothing to choose from")
 
-    def sample(self, rng: Random) -> Any:
+    def draw(self, rng: Random) -> Any:
         chosen = self.categories[below(len(self.categories), rng)]
-        return chosen.sample(rng) if isinstance(chosen, Domain) else chosen
+        return chosen.draw(rng) if isinstance(chosen, Domain) else chosen
 
     def is_valid(self, value: object) -> bool:
         return any(
@@ -234,7 +249,7 @@ class Function(Domain):
         """What the function returns for the configuration drawn so far; raises what it raises."""
         return self.func(spec) if self.takes_spec else self.func()
 
-    def sample(self, rng: Random) -> Any:
+    def draw(self, rng: Random) -> Any:
         return self.call({})
 
     def is_valid(self, value: object) -> bool:
@@ -246,6 +261,13 @@ class Function(Domain):
 
     def __str__(self) -> str:
         return "sample_from(...)"
+
+
+def _generator(seed: int | None) -> Random:
+    # The one place in here with randomness of its own: nothing that is decided comes by it.
+    import random
+
+    return random.Random(seed)
 
 
 def below(count: int, rng: Random) -> int:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.trial.domains import Domain, Function, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.values import Path, Ref, Spec, Waiting, detach
+from holdfast.trial.spec import Spec, Waiting, detach
+from holdfast.trial.values import Path, Ref
 
 
 class Template(NamedTuple):
@@ -88,7 +89,7 @@ class Drawn(NamedTuple):
     domain: Domain
 
     def place(self, draw: Draw, container: Any, key: Any) -> None:
-        container[key] = self.domain.sample(draw.rng)
+        container[key] = self.domain.draw(draw.rng)
 
 
 class Chosen(NamedTuple):
@@ -123,7 +124,7 @@ class Computed(NamedTuple):
     def _settle(self, spec: Spec, rng: Random) -> Any:
         value = self.function.call(spec)
         while isinstance(value, Domain):
-            value = value.call(spec) if isinstance(value, Function) else value.sample(rng)
+            value = value.call(spec) if isinstance(value, Function) else value.draw(rng)
         return value
 
 
@@ -206,6 +207,8 @@ def copy(value: Any) -> Any:
         return {key: copy(item) for key, item in value.items()}
     if kind is list:
         return [copy(item) for item in value]
+    if kind is set:
+        return set(value)
     return tuple(map(copy, value)) if kind is tuple else value
 
 

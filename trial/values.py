@@ -7,11 +7,10 @@ carried (`Opaque`: pickled by the shell, never opened here).
 
 from __future__ import annotations
 
-import base64
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.trial.domains import Categorical, Domain
@@ -21,8 +20,11 @@ from holdfast.trial.space import grid_values
 Path = tuple[str | int, ...]
 
 _SCALARS: Final = frozenset({type(None), bool, float, bytes})
-_INT64: Final = 1 << 63
-_MARK: Final = "__holdfast__"
+SETS: Final = frozenset({set, frozenset})
+# A float holds no more, and Python makes a text of fewer than 640 digits whatever its limits.
+READ_BITS: Final = 1023
+# A larger set, or dict by other keys than text, is data: it stays where it is, and is named.
+_MOST: Final = 10_000
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TAG_CHARS: Final = 100
 _KEY_CHARS: Final = 30
@@ -31,35 +33,54 @@ _VALUE_CHARS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """A user's value as bytes that only the shell unpickles; `summary` is for people."""
+    """A user's value as bytes that only the shell unpickles.
+
+    `summary` is a short name for people, `shown` the value as JSON can hold it, as far as it can
+    be read without the user's code; None where the name says it all.
+    """
 
     pickled: bytes
     summary: str
+    shown: Any = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """The user's value that stands in the search space at `path`; `summary` is for people.
+    """The user's value that stands in the search space at `path`.
 
     Where `path` leads to a grid or a choice, `index` is the number of the value among its values.
-    On the way, a number inside `path` picks from a list, a grid or a choice alike.
+    On the way, a number inside `path` picks from a list, a grid or a choice alike. `summary` and
+    `shown` are for people, as those of an Opaque.
     """
 
     path: Path
     index: int | None
     summary: str
+    shown: Any = field(default=None, hash=False)
 
 
 def is_plain(value: object) -> bool:
-    """Whether JSON (bytes aside) and msgpack hold `value` and give it back the same.
+    """Whether `encoding.to_plain` takes `value` and `from_plain` gives the same back.
 
-    True for None, bool, int of 64 bits, float, UTF-8 text, bytes, and lists, tuples and dicts
-    with text keys of these; false for their subclasses, which would come back as their base.
+    True for None, bool, int, float, UTF-8 text, bytes, and lists, tuples, sets, frozensets and
+    dicts of these; false for their subclasses, which would come back as their base.
     """
     try:
         return _is_plain(value)
     except RecursionError:  # contains itself
         return False
+
+
+def has_text_keys(value: Any) -> bool:
+    """Whether `value` is a dict with keys of UTF-8 text, as JSON has them."""
+    return type(value) is dict and all(type(key) is str and _is_plain(key) for key in value)
+
+
+def has_plain_keys(value: Any) -> bool:
+    """Whether `value` is a dict that is plain if its values are."""
+    if has_text_keys(value):
+        return True
+    return type(value) is dict and len(value) <= _MOST and all(map(_is_key, value))
 
 
 def unwrap_scalar(value: Any) -> Any:
@@ -79,20 +100,31 @@ def summarize(value: object, index: int | None = None) -> str:
     return name if index is None else f"{name}[{index}]"
 
 
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """The members of a set in an order that is the same in every process; numbers first."""
+    return sorted(values, key=_rank)
+
+
+def whole_text(value: int) -> str:
+    """An integer in decimal; of one that no float can hold only how large it is."""
+    bits = value.bit_length()
+    return str(value) if bits <= READ_BITS else f"an integer of {bits:,} bits"
+
+
 def key_name(path: Path) -> str:
     """`net/width`: how a place in a configuration is called in errors and columns."""
     return "/".join(map(str, path)) or "param_space"
 
 
 def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """A copy of `config` with `convert(path, value)` for each value that is no plain container."""
+    """A copy of `config` with `convert(path, value)` for all that is no list, tuple or dict."""
     kind = type(config)
-    if _has_text_keys(config):
+    if has_plain_keys(config):
         return {key: replace_leaves(value, convert, (*path, key)) for key, value in config.items()}
     if kind is list or kind is tuple:
         values = (replace_leaves(v, convert, (*path, i)) for i, v in enumerate(config))
         return list(values) if kind is list else tuple(values)
-    return convert(path, config)
+    return convert(path, kind(config) if kind in SETS else config)
 
 
 def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque]) -> dict[str, Any]:
@@ -105,25 +137,6 @@ def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque]) -> dict[
 
     sealed: dict[str, Any] = replace_leaves(config, convert)
     return sealed
-
-
-def to_plain(value: Any) -> Any:
-    """`value` as JSON and msgpack hold it, Refs, Opaques, tuples and bytes marked.
-
-    Raises InvalidSearchSpace for a value that is none of these and not plain.
-    """
-    return _encode(value, ())
-
-
-def from_plain(value: Any) -> Any:
-    """What `to_plain` was given. Raises InvalidSearchSpace for a mark that it never writes."""
-    if isinstance(value, list):
-        return [from_plain(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if _MARK not in value:
-        return {key: from_plain(item) for key, item in value.items()}
-    return _decode_marked(value)
 
 
 def fold_values(config: Any, param_space: Mapping[str, Any]) -> Any:
@@ -161,98 +174,17 @@ def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
     return tag
 
 
-class Unresolved(Exception):
-    """A `sample_from` function read a value that is not drawn yet: it is called again later."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Holds the place of a value that a `sample_from` function has not given yet."""
-
-    name: str
-
-
-class Settings(Mapping[str, Any]):
-    """A configuration as `sample_from` functions read it: `settings.lr` and `settings["lr"]`.
-
-    Reading a value that is not drawn yet notes its name in `missed` and raises Unresolved.
-    """
-
-    __slots__ = ("_missed", "_values")
-
-    def __init__(self, values: Mapping[str, Any], missed: list[str]) -> None:
-        self._values = values
-        self._missed = missed
-
-    def __getitem__(self, key: str) -> Any:
-        return self._open(self._values[key])
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy and pickle ask before there is anything to look in
-            raise AttributeError(name)
-        try:
-            return self[name]
-        except KeyError:
-            known = ", ".join(map(repr, self._values))
-            raise AttributeError(f"there is no {name!r} here, only {known}", name=name) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._values!r})"
-
-    def _open(self, value: Any) -> Any:
-        if type(value) is Waiting:
-            self._missed.append(value.name)
-            raise Unresolved(value.name)
-        if type(value) is dict:
-            return Settings(value, self._missed)
-        if type(value) is list or type(value) is tuple:
-            return type(value)(map(self._open, value))
-        return value
-
-
-class Spec(Settings):
-    """The whole configuration, also under `config`: `spec.config.lr`, `spec["config"]["lr"]`."""
-
-    __slots__ = ()
-
-    @property
-    def config(self) -> Settings:
-        return Settings(self._values, self._missed)
-
-    def __getitem__(self, key: str) -> Any:
-        return (
-            self.config
-            if key == "config" and key not in self._values
-            else super().__getitem__(key)
-        )
-
-
-def detach(value: Any) -> Any:
-    """What a `sample_from` function returned, in containers of its own, Settings as dicts."""
-    if isinstance(value, Settings) or type(value) is dict:
-        return {key: detach(item) for key, item in value.items()}
-    if type(value) is list or type(value) is tuple:
-        return type(value)(map(detach, value))
-    return unwrap_scalar(value)
-
-
 def _is_plain(value: Any) -> bool:
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in _SCALARS or kind is int:
         return True
-    if kind is int:
-        return bool(-_INT64 <= value < 2 * _INT64)
     if kind is str:
         return value.isascii() or _is_utf8(value)
     if kind is list or kind is tuple:
         return all(map(_is_plain, value))
-    return _has_text_keys(value) and all(map(_is_plain, value.values()))
+    if kind in SETS:
+        return len(value) <= _MOST and all(map(_is_key, value))
+    return has_plain_keys(value) and all(map(_is_plain, value.values()))
 
 
 def _is_utf8(text: str) -> bool:
@@ -263,52 +195,27 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _has_text_keys(value: Any) -> bool:
-    return type(value) is dict and all(type(key) is str and _is_plain(key) for key in value)
-
-
-def _encode(value: Any, path: Path) -> Any:
+def _is_key(value: Any) -> bool:
     kind = type(value)
-    if kind is list:
-        return [_encode(item, (*path, i)) for i, item in enumerate(value)]
-    if kind is tuple:
-        return _marked("tuple", items=[_encode(item, (*path, i)) for i, item in enumerate(value)])
-    if _has_text_keys(value):
-        encoded = {key: _encode(item, (*path, key)) for key, item in value.items()}
-        return _marked("dict", items=encoded) if _MARK in value else encoded
-    if kind is bytes:
-        return _marked("bytes", base64=_to_text(value))
-    if kind is Ref:
-        return _marked("ref", path=list(value.path), index=value.index, summary=value.summary)
-    if kind is Opaque:
-        return _marked("opaque", base64=_to_text(value.pickled), summary=value.summary)
-    if is_plain(value):
-        return value
-    raise InvalidSearchSpace(f"{key_name(path)}: a {kind.__name__} cannot be stored as it is")
+    if kind is tuple or kind is frozenset:
+        return all(map(_is_key, value))
+    if kind is int:
+        return bool(value.bit_length() <= READ_BITS)
+    return kind in _SCALARS or (kind is str and _is_plain(value))
 
 
-def _marked(kind: str, **fields: Any) -> dict[str, Any]:
-    return {_MARK: kind, **fields}
-
-
-def _to_text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _decode_marked(fields: dict[str, Any]) -> Any:
-    match fields:
-        case {"__holdfast__": "tuple", "items": list(items)}:
-            return tuple(map(from_plain, items))
-        case {"__holdfast__": "dict", "items": dict(items)}:
-            return {key: from_plain(item) for key, item in items.items()}
-        case {"__holdfast__": "bytes", "base64": str(text)}:
-            return base64.b64decode(text)
-        case {"__holdfast__": "ref", "path": list(path), "index": index, "summary": summary}:
-            return Ref(path=tuple(path), index=index, summary=summary)
-        case {"__holdfast__": "opaque", "base64": str(text), "summary": summary}:
-            return Opaque(pickled=base64.b64decode(text), summary=summary)
-        case _:
-            raise InvalidSearchSpace(f"a stored configuration has an unknown mark: {fields!r}")
+def _rank(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (bool, int, float)):
+        return 0, value
+    if isinstance(value, str):
+        return 1, value
+    if isinstance(value, bytes):
+        return 2, value
+    if isinstance(value, (tuple, list)):
+        return 3, tuple(map(_rank, value))
+    if isinstance(value, (frozenset, set)):
+        return 4, tuple(sorted(map(_rank, value)))
+    return 5, type(value).__name__
 
 
 def _find(path: Path, ref: Ref, param_space: Mapping[str, Any]) -> Any:
@@ -354,6 +261,10 @@ def _tag_text(value: Any) -> str:
         return "_".join(map(_tag_text, value))
     if isinstance(value, dict):
         return "_".join(f"{key}_{_tag_text(item)}" for key, item in value.items())
+    if type(value) in SETS:
+        return "_".join(map(_tag_text, in_order(value)))
+    if type(value) is int:
+        return whole_text(value)
     return str(value) if is_plain(value) else summarize(value)
 
 

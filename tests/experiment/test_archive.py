@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
 
 from holdfast.experiment.archive import BACKLOG, Archive
 from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.summary import StorageAge
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Event
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -26,28 +29,162 @@ class FakeKeeper:
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
 
+    async def close(self) -> None:
+        """There is no process."""
+
+
+class FakeLedger:
+    """All of it is durable at once; each rotation seals a segment."""
+
+    def __init__(self) -> None:
+        self.sealed = -1
+
+    def rotate(self) -> int:
+        self.sealed += 1
+        return self.sealed
+
+    def when_durable(self, act: Callable[[], None]) -> None:
+        act()
+
+    async def sync(self) -> None:
+        """Nothing waits for it."""
+
 
 class Desk:
-    def __init__(self) -> None:
+    def __init__(self, *, is_remote: bool = False, sync_period_s: float = 300.0) -> None:
         self.keeper = FakeKeeper()
+        self.ledger = FakeLedger()
         self.events: list[Event] = []
         self.lost: list[tuple[str, int, str]] = []
         self.archive = Archive(
             cast(LastingService, self.keeper),
-            cast(Ledger, None),
+            cast(Ledger, self.ledger),
             post=self.events.append,
             tell=lambda text: None,
             lost=lambda *facts: self.lost.append(facts),
             refused=lambda text: None,
             begins=0,
-            is_remote=False,
-            sync_period_s=300,
+            is_remote=is_remote,
+            sync_period_s=sync_period_s,
         )
 
     def commit(self, number: int) -> None:
         spec = TrialSpec(trial_id=f"t{number}", index=number, name="", dirname="", config={})
         record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
         self.archive.commit(spec, record)
+
+    @property
+    def publications(self) -> int:
+        return sum(order[0] == "publish" for order in self.keeper.sent)
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time passes only when a test says so."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    async def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def timed(test: Callable[[Clock], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on a clock of its own."""
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=Clock) as runner:
+            runner.run(test(cast(Clock, runner.get_loop())))
+
+    return run
+
+
+@timed
+async def test_records_are_published_each_period(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300)
+    for count in range(3):
+        await clock.pass_s(299)
+        assert desk.publications == count
+        await clock.pass_s(1)
+        assert desk.publications == count + 1
+
+
+@timed
+async def test_records_are_published_soon_after_commits_and_once_for_all(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300)
+    await clock.pass_s(100)
+    for number in range(3):
+        desk.commit(number)
+        desk.archive.on_keeper(["committed", f"t{number}", 0])
+        await clock.pass_s(4)
+    assert desk.publications == 1
+    # The period counts from there.
+    await clock.pass_s(299)
+    assert desk.publications == 1
+    await clock.pass_s(1)
+    assert desk.publications == 2
+
+
+@timed
+async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=5)
+    await clock.pass_s(4)
+    desk.archive.on_keeper(["committed", "t0", 0])
+    await clock.pass_s(1)
+    assert desk.publications == 1
+
+
+@timed
+async def test_nothing_is_published_once_it_closes(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300)
+    desk.archive.on_keeper(["committed", "t0", 0])
+    closing = asyncio.ensure_future(desk.archive.close(1000.0))
+    await clock.pass_s(0)
+    desk.archive.on_keeper(["committed", "t1", 0])
+    await clock.pass_s(600)
+    desk.archive.on_keeper(["closed", []])
+    assert await closing == []
+    assert [order[0] for order in desk.keeper.sent] == ["close"]
+
+
+@timed
+async def test_what_is_local_is_not_published(clock: Clock) -> None:
+    desk = Desk(is_remote=False, sync_period_s=5)
+    desk.archive.on_keeper(["committed", "t0", 0])
+    await clock.pass_s(600)
+    assert desk.publications == 0
+
+
+async def test_the_age_counts_from_the_publication_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    desk = Desk(is_remote=True)
+    for began_s in (1010.0, 1020.0, 1030.0):
+        now_s = began_s
+        desk.archive.publish()
+    desk.archive.on_keeper(["published", 1])
+    age = desk.archive.age(1100.0)
+    assert age is not None
+    assert age.oldest_s == 80.0
+
+
+async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
+    desk = Desk(is_remote=True)
+    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="", config={})
+    record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
+    halted = asyncio.ensure_future(desk.archive.fetch(spec, record))
+    await asyncio.sleep(0)
+    halted.cancel()
+    again = asyncio.ensure_future(desk.archive.fetch(spec, record))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        desk.archive.on_keeper(["fetched", "t0/0", ""])
+    assert await again == ""
 
 
 async def test_everybody_whom_back_pressure_held_is_answered() -> None:
@@ -71,3 +208,16 @@ async def test_a_checkpoint_that_is_nowhere_is_waited_for_no_more() -> None:
     assert desk.lost == [("t0", 0, "it is gone")]
     assert not any(isinstance(event, Committed) for event in desk.events)
     await desk.archive.drain(3600)
+
+
+async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
+    here, elsewhere = Desk(), Desk(is_remote=True)
+    for desk in (here, elsewhere):
+        desk.commit(0)
+    later = time.time() + 100
+    assert here.archive.age(later) is None
+    age = elsewhere.archive.age(later)
+    assert age is not None
+    assert (age.pending_bytes, age.oldest_s >= 100) == (1, True)
+    here.archive.on_keeper(["trouble", "the disk is full"])
+    assert here.archive.age(later) == StorageAge(trouble="the disk is full")

@@ -453,11 +453,15 @@ def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run)
     thread.close(DEADLINE_S)
     assert len(recorder.results) == 5
     assert recorder.hooks[-1] == "end"
-    (first, level), (last, _) = run.told
-    assert level == "warning"
-    assert "Failing.on_trial_result: KeyError: 'no key in row 1'" in first
-    assert "test_callbacks.py" in first
-    assert "(5 times)" in last
+    first, details, last = run.told
+    assert first == (
+        "callback Failing.on_trial_result: KeyError: 'no key in row 1'; the run goes on",
+        "error",
+    )
+    assert "test_callbacks.py" in details[0]
+    assert details[1] == "info"
+    assert last[0].endswith("(5 times)")
+    assert last[1] == "warning"
     (failure,) = thread.failures
     assert failure.count == 5
     assert "raise KeyError" in failure.traceback
@@ -546,7 +550,10 @@ def test_a_callback_that_does_not_return_is_given_up_at_the_deadline(
     assert failure.hook == "on_trial_result"
     assert "3 events were not delivered" in failure.headline
     assert "self.gate.wait()" in failure.traceback
-    assert any("3 events were not delivered" in text for text, _ in run.told)
+    (told, level), (stack, _) = run.told
+    assert "3 events were not delivered" in told
+    assert level == "error"
+    assert "self.gate.wait()" in stack
 
 
 def test_setup_gets_what_the_run_says_and_comes_before_all_else(run: Run) -> None:

@@ -24,8 +24,9 @@ from holdfast.experiment.summary import (
     TrialRow,
     Upload,
 )
+from holdfast.experiment.trial_table import table_of
 from holdfast.experiment.trial_view import Surroundings, Views
-from holdfast.experiment.wording import closing_text, counts_text
+from holdfast.experiment.wording import closing_text, counts_text, storage_text
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
@@ -175,6 +176,15 @@ def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> No
     )
 
 
+def test_where_nothing_waits_for_storage_only_its_trouble_is_told() -> None:
+    trouble = StorageAge(trouble="the disk is full")
+    assert storage_text(replace(SUMMARY, storage=trouble)) == "the disk is full"
+    waits = replace(trouble, oldest_s=4.0)
+    assert storage_text(replace(SUMMARY, storage=waits)) == (
+        "0 B not in storage yet, oldest 4.0s; the disk is full"
+    )
+
+
 def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
     stream, clock = io.StringIO(), Clock()
     view = PlainView(stream, clock=clock)
@@ -219,6 +229,14 @@ def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -
         "  see /results/exp/dir_4/error.txt",
         "best acc=0.9 train_aaaaa_00000 lr=0.01",
         "24 trials in 1m 20s: 23 finished, 1 failed. Results: s3://bucket/digits",
+    ]
+
+
+def test_columns_whose_names_end_alike_can_be_told_apart() -> None:
+    alike = replace(DONE, metrics=("val/loss", "train/loss", "lr"), params=("net/lr", "opt/lr"))
+    headers, _, _ = table_of(replace(alike, params=(*alike.params, "lr", "opt/beta")))
+    assert headers[4:] == [
+        *("val/loss", "net/lr", "opt/lr", "config/lr", "beta", "train/loss", "lr"),
     ]
 
 
@@ -307,6 +325,33 @@ def test_colours_of_a_worker_stay_and_its_progress_bars_become_one_line() -> Non
     view.update(SUMMARY)
     assert terminal.screen[:2] == ["(train pid=7) 100% red", "look out"]
     assert "\x1b[31mred" in terminal.getvalue()
+    view.abandon()
+
+
+def test_a_terminal_that_is_behind_shows_the_newest_lines_and_counts_the_others() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.skipped("train pid=7", 40)
+    for number in range(1500):
+        view.log("train pid=7", f"epoch {number}")
+    view.message("look out", "warning")
+    view.update(SUMMARY)
+    screen = terminal.screen
+    assert screen[:2] == [
+        "(train pid=7) ... 540 lines not shown here, see its stdout and stderr files",
+        "(train pid=7) epoch 500",
+    ]
+    assert screen[1000:1002] == ["(train pid=7) epoch 1499", "look out"]
+    view.abandon()
+
+
+def test_control_signs_of_a_worker_do_not_reach_the_terminal() -> None:
+    terminal = Terminal()
+    view = live(terminal)
+    view.log("train pid=7", "up\x1b[3A and\x07 away")
+    view.log("train pid=7", "a \x08bell\x07")
+    view.update(SUMMARY)
+    assert terminal.screen[:2] == ["(train pid=7) up and away", "(train pid=7) a bell"]
     view.abandon()
 
 
@@ -530,6 +575,7 @@ def use(view: ProgressView) -> None:
     view.start()
     view.update(SUMMARY)
     view.log("p", "text")
+    view.skipped("p", 2)
     view.message("text", "info")
     view.update(SUMMARY)
     view.finish(SUMMARY)

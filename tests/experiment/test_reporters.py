@@ -194,6 +194,12 @@ def test_long_headers_keep_their_end_and_long_values_their_beginning(
     assert lines[6].split()[-1] == "abcdefg…"
 
 
+def test_headers_are_not_cut_to_the_same_end(report: Callable[..., list[str]]) -> None:
+    columns = ["validation/average/accuracy", "train/average/accuracy"]
+    text = "\n".join(report(metric_columns=columns, max_column_length=10))
+    assert all(column in text for column in columns)
+
+
 def test_it_reports_every_so_many_seconds_and_at_the_end() -> None:
     clock = Clock()
     reporter = CLIReporter(max_report_frequency=5, clock=clock)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.placeholders import UsersValues
 from holdfast.experiment.ranking import NoBestResult
 from holdfast.experiment.reading import ReadExperiment
 from holdfast.experiment.result import Result
@@ -349,6 +352,54 @@ def test_the_dataframe_has_the_resolved_config_and_not_that_of_the_rows(
     grid = grid_of(run, resolve_config=lambda _: {"encoder": {"size": 3}})
     frame = grid.get_dataframe("loss", "min")
     assert [name for name in frame.columns if name.startswith("config")] == ["config/encoder/size"]
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_a_grid_comes_back_from_its_pickle(
+    run: RecordedExperiment, dumps: Callable[[Any], bytes]
+) -> None:
+    curve(run, [1.0, 0.5])
+    curve(run, [2.0])
+    run.fail(run.begin({"kept": {1: {2}}}), message="first")
+    run.write_files()
+    grid = grid_of(run)
+    assert list(grid)  # made, and left behind
+    back: ResultGrid = pickle.loads(dumps(grid))
+    assert repr(back) == repr(grid)
+    assert [result.metrics for result in back] == [result.metrics for result in grid]
+    assert back.get_best_result("loss", "min").metrics == grid[0].metrics
+    assert back.get_dataframe().equals(grid.get_dataframe())
+    assert [str(error) for error in back.errors] == [str(error) for error in grid.errors]
+    assert (back.num_errors, back.num_terminated) == (1, 2)
+    assert back.experiment_path == grid.experiment_path
+    assert isinstance(back.filesystem, LocalFileSystem)
+
+
+def test_a_pickled_grid_carries_the_users_values_once(run: RecordedExperiment) -> None:
+    for _ in range(20):
+        run.begin({"data": Ref(path=("data",), index=None, summary="bytes")})
+    values = UsersValues({"data": bytearray(100_000)}, unpickles=True)
+    data = pickle.dumps(grid_of(run, resolve_config=values))
+    assert len(data) < 200_000
+    back: ResultGrid = pickle.loads(data)
+    assert [result.config for result in back] == [{"data": bytearray(100_000)}] * 20
+    assert len(pickle.dumps(list(back))) < 200_000
+
+
+def test_a_grid_that_is_unpickled_elsewhere_is_read_from_its_storage(
+    run: RecordedExperiment, tmp_path: Path
+) -> None:
+    curve(run, [1.0, 0.5])
+    run.write_files()
+    storage = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    location = Location.resolve("bucket/exp", storage, {})
+    read = ReadExperiment(machine=run.machine, location=location, layout=run.layout)
+    data = pickle.dumps(ResultGrid(ExperimentAnalysis.of(read)))
+    (tmp_path / "bucket").mkdir()
+    run.layout.root.rename(tmp_path / "bucket" / "exp")  # the other machine does not have it
+    back: ResultGrid = pickle.loads(data)
+    assert list(back.get_dataframe()["loss"]) == [0.5]
+    assert [row["loss"] for row in back[0].rows()] == [1.0, 0.5]
 
 
 def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:

@@ -1,6 +1,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +141,24 @@ def test_what_is_not_plain_in_a_config_is_named_by_its_summary() -> None:
         "deep": [{"model": "Model"}],
         "salt": "a\\xff",
         "sizes": [1, 2],
+    }
+
+
+def test_a_config_that_json_does_not_know_is_shown_as_far_as_it_can_be_read() -> None:
+    config = {
+        "labels": {0: "cat", True: {None: 1}},
+        "kept": {"b", "a"},
+        "seed": 10**30,
+        "sizes": Ref(path=("sizes",), index=None, summary="ndarray", shown=[[1, 2], [3, 4]]),
+        "deep": [{"table": Opaque(pickled=b"\x80", summary="Table", shown={"1": [2]})}],
+    }
+    row = result_row(make_trial(spec=replace(make_trial().spec, config=config)))
+    assert json.loads(encode(row))["config"] == {
+        "labels": {"0": "cat", "True": {"None": 1}},
+        "kept": ["a", "b"],
+        "seed": 10**30,
+        "sizes": [[1, 2], [3, 4]],
+        "deep": [{"table": {"1": [2]}}],
     }
 
 

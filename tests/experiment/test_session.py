@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import tune
+from holdfast.experiment import session as sessions
 from holdfast.experiment.job import Assignment, Job
-from holdfast.experiment.session import Session, TrialStopped
+from holdfast.experiment.session import NotInTrial, Session, TrialStopped
 
 NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
 
@@ -68,3 +72,32 @@ def test_an_order_to_stop_between_two_messages_unwinds_at_once(session: Session)
     with pytest.raises(TrialStopped):
         session.stop()
     assert session.stopping
+
+
+# -- outside of a trial --------------------------------------------------------------------------
+
+
+EVERY = pytest.mark.parametrize(
+    "call",
+    [lambda: tune.report({"a": 1}), tune.get_checkpoint, tune.get_context, tune.staging_directory],
+)
+
+
+@EVERY
+def test_outside_of_a_trial_its_functions_say_so(call: Callable[[], Any]) -> None:
+    with pytest.raises(NotInTrial, match=r"tune\.\w+\(\) works only inside a trial"):
+        call()
+
+
+@EVERY
+def test_a_child_of_the_trial_is_refused_rather_than_ignored(
+    session: Session, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions.enter(session)
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    try:
+        with pytest.raises(NotInTrial, match=r"tune\.\w+\(\) works only in the trial's own"):
+            call()
+    finally:
+        sessions.leave()

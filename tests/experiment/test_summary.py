@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
 from holdfast.experiment.wording import duration, short, size
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.syncer import staging
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Ref, format_tag
@@ -258,6 +260,10 @@ def test_what_a_restore_reopened_is_no_longer_counted_as_ended() -> None:
 
 def test_the_users_frame_is_the_innermost_one_outside_of_libraries() -> None:
     assert user_frame(BROKEN) == "train.py:42 in train"
+    called_us = TRACEBACK.replace(
+        "/home/me/.venv/lib/python3.11/site-packages/sklearn/base.py", staging.__file__
+    )
+    assert user_frame(replace(BROKEN, traceback=called_us)) == "train.py:42 in train"
     library = 'File "/usr/lib/python3.11/json/decoder.py", line 3, in decode'
     assert user_frame(Failure(kind="user", type_name="E", message="", traceback=library)) == (
         "decoder.py:3 in decode"

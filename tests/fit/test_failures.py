@@ -259,6 +259,21 @@ def test_an_error_of_user_code_shows_its_line_in_result_file_and_stderr(
         assert "in die" in text
 
 
+def test_an_error_inside_of_holdfast_is_told_with_the_line_that_called_it(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"a": 1}, checkpoint=tune.Checkpoint.from_directory("/nowhere/at/all"))
+
+    (error,) = fit(train, verbose=1).errors
+    (told,) = (line for line in capfd.readouterr().err.splitlines() if ", see " in line)
+    assert "failed at test_failures.py:" in told
+    assert f"in train: {error.failure.headline}" in told
+    assert "/nowhere/at/all" in told
+    # The whole way is in the log.
+    assert "holdfast/syncer/" in error.failure.traceback
+
+
 def test_a_segfault_leaves_the_stack_of_the_user_in_stderr(died: tune.ResultGrid) -> None:
     assert "in die" in Path(by_way(died)["segfault"].path, "stderr").read_text()
 

@@ -46,20 +46,12 @@ def test_a_finished_run_may_be_followed_by_another_of_its_name_and_nothing_mixes
 def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(
     fit: Any, tmp_path: Path
 ) -> None:
-    class Stop(tune.Stopper):
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            return False
-
-    def train(config: dict[str, Any]) -> None:
-        tune.report({"n": config["n"]})
-        if config["n"] == 1 and not (tmp_path / "mended").exists():
-            tune.report({"a metric": "of another name"})
-
-    config = tune.TuneConfig(metric="absent", mode="max")
-    with pytest.raises(tune.TuneError, match="absent"):
-        fit(train, {"n": tune.grid_search([1, 2])}, config, name="exp")
+    ask = tune.with_resources(report_twice, lambda config: {"cpu": config["n"]})
+    config = tune.TuneConfig(max_concurrent_trials=1)
+    with pytest.raises(tune.TuneError, match="could never start"):
+        fit(ask, {"n": tune.grid_search([1, 10_000])}, config, name="exp")
     with pytest.raises(ExperimentExists, match=r"Tuner\.restore") as caught:
-        fit(train, {"n": 5}, name="exp")
+        fit(report_twice, {"n": 5}, name="exp")
     assert caught.value.path == str(tmp_path / "results" / "exp")
 
 

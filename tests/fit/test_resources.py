@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,31 @@ def test_env_vars_reach_every_worker_and_no_file(fit: Any, tmp_path: Path) -> No
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 8
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+def test_two_experiments_in_one_process_share_what_the_machine_has(
+    fit: Any, tmp_path: Path
+) -> None:
+    """The second one's trial has been launched, and waits, when the first one's is let go."""
+    begun, waits, ended = tmp_path / "begun", tmp_path / "waits", tmp_path / "ended"
+    os.mkfifo(begun)
+    os.mkfifo(waits)
+
+    def holds_the_cpu(config: dict[str, Any]) -> None:
+        begun.write_text("it is held")
+        waits.read_text()
+        ended.touch()
+
+    def second(config: dict[str, Any]) -> None:
+        if config["cpus"] == 0:
+            waits.write_text("the one before this is launched")
+        tune.report({"first_has_ended": ended.exists()})
+
+    asking = tune.with_resources(second, lambda config: {"cpu": config["cpus"]})
+    holdfast.init(num_cpus=1)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(fit, holds_the_cpu)
+        begun.read_text()
+        results = fit(asking, {"cpus": tune.grid_search([1, 0])})
+        assert first.result().num_errors == 0
+    assert results[0].metrics["first_has_ended"] is True

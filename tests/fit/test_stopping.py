@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 from holdfast.tune.stopper import Stopper
 
 
@@ -200,3 +200,120 @@ def test_a_trial_that_fails_before_it_reports_does_not_blame_the_metric(fit: Any
     )
     assert results.num_errors == 1
     assert results.get_best_result().metrics["score"] == 3
+
+
+def report_with_checkpoints(config: dict[str, Any]) -> None:
+    for number in range(1, 4):
+        directory = tune.staging_directory()
+        Path(directory, "weights").write_text(str(number))
+        checkpoint = tune.Checkpoint.from_directory(directory)
+        tune.report({"accuracy": number / 10, "loss": 1 / number}, checkpoint=checkpoint)
+
+
+def test_a_bound_that_the_first_report_lacks_ends_the_run_and_says_what_is_near(fit: Any) -> None:
+    with pytest.raises(TuneError, match=r"stop=\{'acurracy'.*Did you mean 'accuracy'") as caught:
+        fit(report_with_checkpoints, stop={"training_iteration": 3, "acurracy": 0.9})
+    assert str(caught.value).endswith("Reported were: accuracy, loss")
+
+
+def test_a_bound_that_comes_late_may_be_let_pass(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for number in range(10):
+            tune.report({"number": number} | ({"late": number} if number > 3 else {}))
+
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    assert fit(train, stop={"late": 6})[0].metrics["number"] == 6
+
+
+def test_a_score_that_no_checkpoint_has_is_told_once_where_the_run_is_watched(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = fit(
+        report_with_checkpoints,
+        {"n": tune.grid_search([1, 2])},
+        checkpoint_config=tune.CheckpointConfig(
+            num_to_keep=1, checkpoint_score_attribute="acurracy"
+        ),
+        verbose=1,
+    )
+    assert results.num_errors == 0
+    told = [line for line in capfd.readouterr().err.splitlines() if "acurracy" in line]
+    assert len(told) == 1
+    assert "Did you mean 'accuracy'?" in told[0]
+
+
+# -- out of what cannot go on -------------------------------------------------------------------
+
+WRONG: list[dict[str, Any]] = [{"metric": "acc", "mode": "max"}, {"stop": {"acc": 1}}]
+
+
+def begin_wrong(fit: Any, wrong: dict[str, Any]) -> str:
+    """Returns what `fit` said."""
+    stop = wrong.get("stop")
+    config = tune.TuneConfig(**{key: wrong[key] for key in wrong if key != "stop"})
+    with pytest.raises(TuneError, match="'acc'") as caught:
+        fit(report_with_checkpoints, None, config, name="exp", stop=stop)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["goal", "bound"])
+def test_with_the_right_name_the_run_may_begin_again_under_its_own(
+    fit: Any, capfd: pytest.CaptureFixture[str], wrong: dict[str, Any]
+) -> None:
+    assert "call fit() again" in begin_wrong(fit, wrong)
+    config = tune.TuneConfig(metric="accuracy", mode="max")
+    results = fit(
+        report_with_checkpoints, None, config, name="exp", stop={"accuracy": 1}, verbose=1
+    )
+    assert [result.metrics["accuracy"] for result in results] == [0.3]
+    told = [line for line in capfd.readouterr().err.splitlines() if "its files stay" in line]
+    assert len(told) == 1
+    assert results.experiment_path in told[0]
+    # The folder of the first is still there, with the checkpoint that it had kept.
+    assert len(list(Path(results.experiment_path).glob("*/checkpoint_000000/weights"))) == 2
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["goal", "bound"])
+def test_a_restore_of_a_run_with_a_wrong_name_says_how_to_leave_and_that_works(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    begin_wrong(fit, wrong)
+    path = str(tmp_path / "results" / "exp")
+    with pytest.raises(
+        TuneError, match=r"TUNE_DISABLE_STRICT_METRIC_CHECKING=1.*Tuner\.restore\(\) to go on"
+    ):
+        tune.Tuner.restore(path, report_with_checkpoints).fit()
+    with monkeypatch.context() as patch:
+        patch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+        (result,) = tune.Tuner.restore(path, report_with_checkpoints).fit()
+    assert (result.metrics or {})["accuracy"] == 0.3
+    assert result.error is None
+
+
+def test_a_restore_with_a_trainable_that_was_mended_goes_on(fit: Any, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"acc" if mended.exists() else "accuracy": 0.5})
+
+    config = tune.TuneConfig(metric="acc", mode="max")
+    with pytest.raises(TuneError, match="'acc'"):
+        fit(train, None, config, name="exp")
+    mended.touch()
+    results = tune.Tuner.restore(str(tmp_path / "results" / "exp"), train).fit()
+    assert (results.get_best_result().metrics or {})["acc"] == 0.5
+
+
+def test_a_run_that_has_reported_is_not_replaced_by_another_of_its_name(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"score": 1})
+        if config["fails"]:
+            raise RuntimeError("mend me")
+        threading.Event().wait()
+
+    space = {"fails": tune.grid_search([False, True])}
+    fit(train, space, failure_config=tune.FailureConfig(fail_fast=True), name="exp")
+    with pytest.raises(ExperimentExists, match=r"Tuner\.restore"):
+        fit(train, space, name="exp")

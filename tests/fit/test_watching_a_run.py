@@ -186,8 +186,21 @@ def test_a_callback_that_raises_is_told_about_and_ends_nothing(fit: Any, capfd: 
     results = fit(train, callbacks=[Broken()], verbose=1)
     assert results[0].metrics["score"] == 2
     shown = capfd.readouterr().err
-    assert "Broken.on_trial_result: ValueError: out of ink" in shown
+    assert "error: callback Broken.on_trial_result: ValueError: out of ink" in shown
     assert 'raise ValueError("out of ink")' in shown
+
+
+def test_a_silent_run_tells_in_one_line_which_callback_raised(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Broken(tune.Callback):
+        def on_trial_result(self, *_: Any, **__: Any) -> None:
+            raise ValueError("out of\nink")
+
+    fit(train, callbacks=[Broken()], verbose=0)
+    assert capfd.readouterr().err == (
+        "callback Broken.on_trial_result: ValueError: out of ink; the run goes on\n"
+    )
 
 
 def test_a_setup_that_raises_fails_fit_before_the_first_trial(fit: Any, tmp_path: Path) -> None:

@@ -33,6 +33,18 @@ def forget_notes(bench: Bench) -> None:
     (bench.folder / "bench" / "notes").unlink(missing_ok=True)
 
 
+def test_what_a_run_left_that_died_as_it_began_does_not_hide_the_next_from_storage(
+    bench: Bench,
+) -> None:
+    """The next began in the segment that was there, and what is published began behind it."""
+    bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "here")
+    journal = bench.folder / "here" / "run" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "000000.log").write_bytes(b"HFJRNL\0\1 half a record")
+    bench.start().succeeds()
+    assert bench.problems(tensorboard=True) == []
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_journal_cut_anywhere_is_restored_from_what_is_left(killed: Bench, seed: int) -> None:
     journal = journal_of(killed)

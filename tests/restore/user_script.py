@@ -105,7 +105,8 @@ def make_tuner(options: dict[str, Any]) -> tune.Tuner:
     behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
     trainable = make_trainable(behaviour)
     if options.get("go_on") and tune.Tuner.can_restore(experiment_path(options)):
-        return tune.Tuner.restore(experiment_path(options), trainable)
+        wishes = options.get("wishes", {})
+        return tune.Tuner.restore(experiment_path(options), trainable, **wishes)
     if "restore" in options:
         given = {"trainable": trainable} if options.get("give", True) else {}
         if options.get("give_space"):

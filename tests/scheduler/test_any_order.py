@@ -31,6 +31,7 @@ from holdfast.scheduler.effects import (
     Release,
     Reply,
     Suggest,
+    Warn,
 )
 from holdfast.scheduler.events import CheckpointLost, EndOrdered, SearchEnded
 from holdfast.scheduler.policy import (
@@ -163,6 +164,8 @@ class AnyOrder(RuleBasedStateMachine):
                 assert effect.checkpoint.index not in [c.index for c in trial.checkpoints]
             case Suggest():
                 assert self.run.machine.asking
+            case Warn():
+                raise AssertionError("there is nothing to warn of here")
             case Finish():
                 assert not self.workers, "finished, with workers left"
                 self.finished += 1
@@ -320,8 +323,8 @@ class AnyOrder(RuleBasedStateMachine):
     def the_machine_knows_which_workers_there_are(self) -> None:
         machine = self.run.machine
         idle = {w.trial_id for w in self.workers.values() if w.state == "idle"}
-        assert machine.idle.keys() == idle
-        assert machine.holds.keys() == self.workers.keys() - idle
+        assert machine.allotment.idle.keys() == idle
+        assert machine.allotment.holds.keys() == self.workers.keys() - idle
 
     @invariant()
     def no_trial_is_forgotten(self) -> None:
@@ -330,7 +333,10 @@ class AnyOrder(RuleBasedStateMachine):
             return
         for trial in machine.trials.values():
             if trial.status is Status.PENDING and trial.trial_id not in self.skipped:
-                waits = trial.trial_id in machine.queue or trial.trial_id in machine.holds
+                waits = (
+                    trial.trial_id in machine.allotment.queue
+                    or trial.trial_id in machine.allotment.holds
+                )
                 assert waits, trial.story()
 
     def teardown(self) -> None:

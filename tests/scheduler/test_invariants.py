@@ -35,42 +35,42 @@ def change(machine: Machine, trial_id: str, **fields: object) -> None:
 
 
 def loses_resources(machine: Machine) -> None:
-    machine.capacity.give_back(Allocation(amounts={"CPU": 1}))
+    machine.allotment.capacity.give_back(Allocation(amounts={"CPU": 1}))
 
 
 def oversubscribes(machine: Machine) -> None:
     more = Allocation(amounts={"CPU": 1})
-    machine.capacity.hold(more)
-    machine.holds["t1"] = more
+    machine.allotment.capacity.hold(more)
+    machine.allotment.holds["t1"] = more
 
 
 def forgets_what_a_trial_holds(machine: Machine) -> None:
-    machine.holds["t0"] = Allocation(amounts={"CPU": 0.5})
-    machine.capacity = Capacity({"CPU": 1})
-    machine.capacity.hold(machine.holds["t0"])
+    machine.allotment.holds["t0"] = Allocation(amounts={"CPU": 0.5})
+    machine.allotment.capacity = Capacity({"CPU": 1})
+    machine.allotment.capacity.hold(machine.allotment.holds["t0"])
 
 
 def holds_an_idle_worker_twice(machine: Machine) -> None:
-    machine.capacity = Capacity({"CPU": 2})
-    machine.idle["t0"] = machine.holds["t0"]
-    machine.capacity.hold(Allocation(amounts={"CPU": 2}))
+    machine.allotment.capacity = Capacity({"CPU": 2})
+    machine.allotment.idle["t0"] = machine.allotment.holds["t0"]
+    machine.allotment.capacity.hold(Allocation(amounts={"CPU": 2}))
 
 
 def queues_a_running_trial(machine: Machine) -> None:
-    machine.queue.append("t0")
+    machine.allotment.queue.append("t0")
 
 
 def queues_a_trial_twice(machine: Machine) -> None:
-    machine.queue.append("t1")
+    machine.allotment.queue.append("t1")
 
 
 def misses_a_paused_trial(machine: Machine) -> None:
     change(machine, "t1", status=Status.PAUSED)
-    machine.queue.clear()
+    machine.allotment.queue.clear()
 
 
 def runs_too_many(machine: Machine) -> None:
-    machine.holds["t1"] = Allocation(amounts={})
+    machine.allotment.holds["t1"] = Allocation(amounts={})
 
 
 def finishes_with_a_worker(machine: Machine) -> None:
@@ -78,10 +78,10 @@ def finishes_with_a_worker(machine: Machine) -> None:
 
 
 def hangs(machine: Machine) -> None:
-    machine.capacity = Capacity({"CPU": 1})
-    machine.holds = {}
+    machine.allotment.capacity = Capacity({"CPU": 1})
+    machine.allotment.holds = {}
     change(machine, "t0", status=Status.PENDING)
-    machine.queue = deque(["t0", "t1"])
+    machine.allotment.queue = deque(["t0", "t1"])
 
 
 def repeats_a_checkpoint(machine: Machine) -> None:

@@ -294,7 +294,7 @@ def test_an_object_named_to_climb_out_is_refused(
     from holdfast.testing.stores import MemoryStore
 
     class Hostile(MemoryStore):
-        async def list(self, prefix: str = "") -> Any:
+        async def list(self, prefix: str = "", *, leftovers: bool = False) -> Any:
             return [Entry(key="../../.bashrc", size=1)]
 
     monkeypatch.setattr(Location, "open_store", lambda _: Hostile())

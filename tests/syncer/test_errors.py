@@ -57,6 +57,8 @@ def test_a_mismatch_shows_five_problems_and_counts_the_rest() -> None:
         "abfs://:hunter2@account.dfs.core.windows.net",
         "https://host/?X-Amz-Signature=hunter2&x=1",
         "aws_secret_access_key: hunter2",
+        "abfs://container@account/x?account_key=hunter2",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2",
     ],
 )
 def test_secrets_are_recognised_by_their_surroundings(text: str) -> None:

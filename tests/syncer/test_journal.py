@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,24 @@ def test_what_could_not_be_forced_is_forced_by_the_next_sync(
     journal.take_back(unsynced)
     journal.sync()
     assert asked.count("000000.log") == 2
+    journal.close()
+
+
+def test_on_macos_a_segment_is_forced_through_the_cache_of_the_drive(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(folder)
+    journal.append([b"one"])
+    journal.rotate()
+    forced: list[tuple[int, int]] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda fd, command: forced.append((fd, command)))
+    unsynced = journal.unsynced()
+    sealed = list(unsynced.sealed)
+    unsynced.force()
+    assert forced == [(fd, 51) for fd in sealed]
+    monkeypatch.undo()
     journal.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
 import queue
 from collections.abc import AsyncIterator, Callable
@@ -16,10 +17,13 @@ import pytest
 from holdfast.syncer import manifest
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal import Journal, segment_name
-from holdfast.syncer.keeper import Keeper, Orders, Usurped
+from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.keeper_process import KeeperProcess
 from holdfast.syncer.location import Location
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import Usurped
 from holdfast.syncer.store import Store
+from holdfast.syncer.store_local import LocalStore
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -369,3 +373,120 @@ def test_orders_travel_to_the_process() -> None:
         checkpoint_prefix="checkpoint_",
     )
     assert pickle.loads(pickle.dumps(orders)) == orders
+
+
+def in_a_directory(kept: Kept, there: Path) -> Orders:
+    return replace(kept.orders(kept.memory), storage=Location.resolve(there, None, {}))
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+async def test_what_an_upload_that_was_killed_left_in_a_directory_goes(
+    kept: Kept, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    there = tmp_path_factory.mktemp("there")
+    (there / FOLDER).mkdir(parents=True)
+    (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"half of the weigh")
+    await open_and_commit(in_a_directory(kept, there))
+    assert tree(there / FOLDER) == [".holdfast.json", "model"]
+
+
+async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
+    kept: Kept, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    there = tmp_path_factory.mktemp("there")
+    (kept.root / FOLDER / "nested" / "deep").mkdir(parents=True)
+    (kept.root / FOLDER / "nested" / "deep" / "more").write_bytes(b"more")
+    keeper = Keeper(in_a_directory(kept, there), lambda message: None)
+    await keeper.open()
+    await keeper.commit("t1", 0, FOLDER)
+    (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
+    await keeper.publish(kept.seal(), 0, [FOLDER])
+    assert tree(there) == [
+        ".epochs",
+        ".epochs/000001",
+        "head.json",
+        "journal",
+        "journal/000000.log",
+    ]
+
+
+async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
+    (kept.root / FOLDER / "empty" / "deep").mkdir(parents=True)
+    keeper = Keeper(kept.orders(kept.memory), lambda message: None)
+    await keeper.open()
+    await keeper.commit("t1", 0, FOLDER)
+    before = tree(kept.root / FOLDER)
+    await keeper.discard([FOLDER])
+    await keeper.fetch(FOLDER)
+    assert tree(kept.root / FOLDER) == before
+
+
+async def test_what_a_keeper_that_was_killed_left_of_removals_and_downloads_goes(
+    kept: Kept,
+) -> None:
+    trial = kept.root / "trial"
+    for name in [".removed-0123456789abcdef", ".fetch-checkpoint_000003", ".removed-notes"]:
+        (trial / name).mkdir()
+        (trial / name / "weights").write_bytes(b"weights")
+    await Keeper(kept.orders(kept.memory), lambda message: None).open()
+    assert sorted(path.name for path in trial.iterdir()) == [".removed-notes", "checkpoint_000000"]
+
+
+async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, forced = os.fsync, []
+
+    def note(descriptor: int) -> None:
+        forced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    keeper = Keeper(replace(kept.orders(kept.memory), storage=None), lambda message: None)
+    await keeper.open()
+    await keeper.commit("t1", 0, FOLDER)
+    folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
+    assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
+
+
+def test_what_an_interrupted_write_left_is_no_artifact(kept: Kept) -> None:
+    for name in ["params.json", ".tmp-0123456789abcdef"]:
+        (kept.root / "trial" / name).write_bytes(b"{}")
+    orders = replace(kept.orders(kept.memory), artifacts=True)
+    assert list(orders.files()) == ["trial/params.json"]
+
+
+async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gone_on_in(
+    kept: Kept,
+) -> None:
+    """What its head names no more is removed there, and our records may name it."""
+    sealed = kept.seal()
+    first = Keeper(kept.orders(kept.memory), lambda message: None)
+    await first.open()
+    await first.publish(sealed, 0)
+    behind = replace(kept.orders(kept.memory), root=kept.root / "behind")
+    (behind.root / "journal").mkdir(parents=True)
+    with pytest.raises(Usurped, match="another machine has taken the experiment further"):
+        await Keeper(behind, lambda message: None).open()
+    segment = (kept.root / "journal" / segment_name(0)).read_bytes()
+    (behind.root / "journal" / segment_name(0)).write_bytes(segment + b"and more")
+    assert await Keeper(behind, lambda message: None).open() == ".epochs/000003"
+
+
+async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_path: Path) -> None:
+    """It was killed while it put one object, and while it removed a checkpoint."""
+    storage = tmp_path / "storage"
+    await open_and_commit(kept.orders(LocalStore(storage)))
+    half = storage / FOLDER / ".tmp-0123456789abcdef"
+    half.write_text("half of it")
+    emptied = storage / "trial" / "checkpoint_000001"
+    emptied.mkdir()
+    keeper = Keeper(kept.orders(LocalStore(storage)), lambda message: None)
+    await keeper.open()
+    assert not half.exists()
+    await keeper.publish(kept.seal(), 0, ["trial/checkpoint_000001"])
+    assert not emptied.exists()
+    assert (storage / MARKER).exists()

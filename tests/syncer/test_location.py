@@ -256,6 +256,32 @@ def test_a_filesystem_that_cannot_travel_is_known() -> None:
     assert not resolve("x", Bound()).is_picklable
 
 
+def test_memory_does_not_travel_below_a_prefix_either() -> None:
+    import pyarrow.fs
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(MemoryFileSystem()))
+    assert not resolve("y", pyarrow.fs.SubTreeFileSystem("/x", wrapped)).is_picklable
+
+
+def test_this_machines_disks_are_written_to_as_such_whatever_wraps_them(tmp_path: Path) -> None:
+    import pyarrow.fs
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    from holdfast.syncer.store_local import LocalStore
+
+    below = DirFileSystem(str(tmp_path), LocalFileSystem())
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(below))
+    ways = [
+        resolve("x", pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())),
+        resolve("x", below),
+        resolve("y", pyarrow.fs.SubTreeFileSystem("x/..", wrapped)),
+    ]
+    stores = [way.child("z").open_store() for way in ways]
+    assert stores == [LocalStore(tmp_path / name / "z") for name in ("x", "x", "y")]
+
+
 def test_a_given_filesystem_does_not_rest_on_disk() -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 

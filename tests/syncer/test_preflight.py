@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.location import Location
 from holdfast.syncer.preflight import preflight
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Entry, Store
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
+
+
+class Distant(Protocol):
+    folder: Path
+    location: Location
 
 
 async def failure(location: Location, deadline_s: float = 10.0) -> StorageError:
@@ -32,19 +42,20 @@ async def failure(location: Location, deadline_s: float = 10.0) -> StorageError:
 
 @pytest.mark.server
 async def test_a_good_place_passes_and_nothing_stays(
-    moto: S3Server, rclone: S3Server, tmp_path: Path
+    moto: S3Server, rclone: S3Server, tmp_path: Path, distant: Distant
 ) -> None:
-    places: list[str | Path] = [
-        moto.uri("bucket/preflight"),
-        rclone.uri("bucket/preflight"),
-        tmp_path / "new",
+    places = [
+        Location.resolve(moto.uri("bucket/preflight"), None, {}),
+        Location.resolve(rclone.uri("bucket/preflight"), None, {}),
+        Location.resolve(tmp_path / "new", None, {}),
+        distant.location,
     ]
-    for place in places:
-        location = Location.resolve(place, None, {})
+    for location in places:
         store = location.open_store()
         await preflight(store, location.public)
         assert await store.list() == []
         await store.close()
+    assert [os.listdir(folder) for folder in (tmp_path / "new", distant.folder)] == [[], []]
 
 
 @pytest.mark.server
@@ -149,7 +160,7 @@ async def test_the_operation_that_failed_is_named_and_nothing_stays(
 
 async def test_a_store_that_forgets_or_garbles_is_found_out() -> None:
     class Forgetful(MemoryStore):
-        async def list(self, prefix: str = "") -> list:  # type: ignore[type-arg]
+        async def list(self, prefix: str = "", *, leftovers: bool = False) -> Any:
             return []
 
     class Garbling(MemoryStore):
@@ -166,3 +177,40 @@ async def test_a_stalled_store_is_given_up() -> None:
     store = FaultyStore(MemoryStore(), at=2, fault=Fault.STALL)
     with pytest.raises(StorageUnavailable, match=r"read from here: no answer within 0\.05 s"):
         await preflight(store, "here", deadline_s=0.05)
+
+
+async def test_what_killed_runs_left_goes_and_what_may_be_in_use_stays(tmp_path: Path) -> None:
+    store = Location.resolve(tmp_path, None, {}).open_store()
+    folder = tmp_path / ".holdfast-preflight"
+    folder.mkdir()
+    hour_s, now_s = 3600, time.time()
+    for name, age_s in [("killed", 2 * hour_s), (".tmp-0123456789abcdef", 2 * hour_s), ("now", 9)]:
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (now_s - age_s, now_s - age_s))
+    await preflight(store, "here")
+    assert os.listdir(folder) == ["now"]
+
+
+async def test_what_another_user_left_is_in_nobodys_way() -> None:
+    class Shared(MemoryStore):
+        async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+            found = [replace(entry, modified=1e9) for entry in await super().list(prefix)]
+            return [*found, Entry(key=".holdfast-preflight/theirs", size=1, modified=1.0)]
+
+        async def delete(self, keys: Iterable[str]) -> None:
+            wanted = list(keys)
+            if ".holdfast-preflight/theirs" in wanted:
+                raise StorageRefused("delete", "theirs", "it is another user's")
+            await super().delete(wanted)
+
+    store = Shared()
+    await preflight(store, "here")
+    assert store.objects == {}
+
+
+async def test_preflights_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    store = Location.resolve(tmp_path, None, {}).open_store()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(8):
+            tasks.create_task(preflight(store, "here"))
+    assert os.listdir(tmp_path) == []

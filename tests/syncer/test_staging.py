@@ -179,3 +179,23 @@ def test_a_sweep_removes_what_interrupted_stagings_left(source: Path, root: Path
     staging.sweep(root)
     staging.sweep(root / "nothing")
     assert os.listdir(root) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_modes_are_kept_whatever_the_umask_takes(
+    source: Path, target: Path, root: Path, umask: int
+) -> None:
+    modes = [0o444, 0o644, 0o666, 0o777, 0o4755]
+    for mode in modes:
+        for twin in "ab":
+            (source / f"{mode:o}{twin}").write_bytes(b"x")
+            (source / f"{mode:o}{twin}").chmod(mode)
+    before = os.umask(umask)
+    try:
+        stage(source, target, staging_root=root)
+    finally:
+        os.umask(before)
+    kept = {
+        (target / f"{mode:o}{twin}").stat().st_mode & 0o7777 for mode in modes for twin in "ab"
+    }
+    assert kept == set(modes)

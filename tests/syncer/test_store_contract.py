@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import resource
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 import pytest
 
-from holdfast.syncer.errors import AlreadyStored, NotStored
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
 from holdfast.syncer.store_arrow import ArrowStore
@@ -22,6 +27,12 @@ pytestmark = pytest.mark.anyio
 _number = itertools.count()
 
 OpenStore = Callable[[], Store]
+
+
+class Distant(Protocol):
+    folder: Path
+    kind: Any
+    location: Location
 
 
 def _fresh(server: S3Server) -> str:
@@ -38,6 +49,23 @@ def arrow_local(tmp_path: Path) -> OpenStore:
     import pyarrow.fs
 
     return lambda: ArrowStore(pyarrow.fs.LocalFileSystem(), str(tmp_path / "root"))
+
+
+@pytest.fixture
+def arrow_fsspec_local(distant: Distant) -> OpenStore:
+    return distant.location.open_store
+
+
+@pytest.fixture
+def arrow_subtree(distant: Distant) -> OpenStore:
+    """A disk below a wrapper of pyarrow's and one of fsspec's, each with a prefix of its own."""
+    import pyarrow.fs
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    distant.folder.mkdir()
+    inner = DirFileSystem(str(distant.folder.parent), distant.kind())
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(inner))
+    return lambda: ArrowStore(pyarrow.fs.SubTreeFileSystem("distant", wrapped), "root")
 
 
 @pytest.fixture
@@ -96,6 +124,8 @@ SERVER = pytest.mark.server
 STORES = [
     "local",
     "arrow_local",
+    "arrow_fsspec_local",
+    "arrow_subtree",
     "arrow_fsspec_memory",
     pytest.param("arrow_s3fs", marks=SERVER),
     pytest.param("arrow_s3", marks=SERVER),
@@ -104,6 +134,14 @@ STORES = [
     "memory",
     "faulty_without_faults",
 ]
+
+
+FOLDERS = {
+    "local": "root",
+    "arrow_local": "root",
+    "arrow_fsspec_local": "distant",
+    "arrow_subtree": "distant/root",
+}
 
 
 @pytest.fixture(params=STORES)
@@ -192,9 +230,10 @@ async def test_head_tells_size_and_absence(store: Store) -> None:
 async def test_what_is_not_there_is_not_stored(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotStored, match="missing"):
         await store.read("missing")
+    (tmp_path / "here").mkdir()
     with pytest.raises(NotStored, match="missing"):
-        await store.get("missing", tmp_path / "into")
-    assert os.listdir(tmp_path) == []
+        await store.get("missing", tmp_path / "here" / "into")
+    assert os.listdir(tmp_path / "here") == []
 
 
 async def test_delete_removes_what_is_there_and_forgives_what_is_not(store: Store) -> None:
@@ -205,6 +244,92 @@ async def test_delete_removes_what_is_there_and_forgives_what_is_not(store: Stor
     await store.delete([])
     await store.delete(["a/2"])
     assert await store.list() == []
+
+
+@pytest.mark.parametrize("kind", [*FOLDERS, pytest.param("s3_moto", marks=SERVER)])
+async def test_a_disk_that_takes_only_a_part_gets_no_file_that_passes_for_whole(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """One write may take fewer bytes than it was given, without an error."""
+    store: Store = request.getfixturevalue(kind)()
+    await store.put("x", b"x" * 50_000)
+    (tmp_path / "into").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(StorageError, match="too large"):
+            await store.get("x", tmp_path / "into" / "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path / "into") == []
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [*FOLDERS, "arrow_fsspec_memory"])
+async def test_of_a_file_that_grows_what_was_there_is_put(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store: Store = request.getfixturevalue(kind)()
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 20_000_000)
+    ended = threading.Event()
+
+    def grow() -> None:
+        with log.open("ab", buffering=0) as file:
+            while not ended.wait(0.001):
+                file.write(b"a row\n")
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(grow)
+        try:
+            sizes = [(await store.put("log", log)).size for _ in range(3)]
+        finally:
+            ended.set()
+    [entry] = await store.list()
+    assert entry.size == sizes[-1] >= 20_000_000
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+async def test_a_deletion_leaves_no_empty_folder_and_no_leftover_that_was_listed(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store: Store = request.getfixturevalue(kind)()
+    folder = tmp_path / FOLDERS[kind]
+    for key in ["trial/checkpoint_0/a/b/x", "trial/checkpoint_0/y", "trial/result", "z"]:
+        await store.put(key, b"x")
+    leftover = ".tmp-0123456789abcdef"
+    (folder / "trial" / "checkpoint_0" / leftover).write_bytes(b"half of somethi")
+    assert len(await store.list("trial/checkpoint_0")) == 2
+    found = [entry.key for entry in await store.list("trial/checkpoint_0", leftovers=True)]
+    assert f"trial/checkpoint_0/{leftover}" in found
+    await store.delete(found)
+    assert tree(folder) == ["trial", "trial/result", "z"]
+    await store.delete(["trial/result", "z", "never/was"])
+    assert tree(folder) == []
+    await store.close()
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+async def test_a_folder_that_deletions_remove_again_and_again_takes_a_put_all_the_same(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    store: Store = request.getfixturevalue(kind)()
+
+    async def come_and_go(number: int) -> None:
+        for _ in range(25):
+            await store.put(f"shared/folder/{number}", b"x")
+            await store.delete([f"shared/folder/{number}"])
+
+    async with anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(come_and_go, number)
+    assert await store.list() == []
+    await store.close()
 
 
 async def test_a_pattern_in_a_key_deletes_that_key_only(store: Store) -> None:
@@ -256,6 +381,21 @@ async def test_many_at_once_do_not_disturb_each_other(store: Store) -> None:
         for number in range(40):
             group.start_soon(put, number)
     assert [entry.size for entry in await store.list("many")] == list(range(40))
+
+
+async def test_creators_where_there_are_no_hard_links_have_one_winner_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = Location.resolve(tmp_path, None, {}).open_store()
+    await store.put("epoch/1", b"first", create_only=True)
+    with pytest.raises(AlreadyStored):
+        await store.put("epoch/1", b"other", create_only=True)
+    assert tree(tmp_path) == ["epoch", "epoch/1"]
+    assert await store.read("epoch/1") == b"first"
 
 
 async def test_a_store_of_a_subfolder_sees_its_part(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 import pickle
+import random
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -334,3 +335,36 @@ def test_a_function_is_called_with_as_much_as_it_takes() -> None:
     assert sample_from(lambda config=None: config).call({"a": 1}) == {"a": 1}
     assert sample_from(len).call({"a": 1}) == 1
     assert sample_from(dict).call({"a": 1}) == {"a": 1}
+
+
+# -- tried out by hand --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("domain", EACH, ids=str)
+def test_a_domain_can_be_tried_out_without_a_generator(domain: Domain) -> None:
+    assert domain.is_valid(domain.sample())
+    several = domain.sample(size=3)
+    assert type(several) is list
+    assert len(several) == 3
+    assert all(map(domain.is_valid, several))
+
+
+def test_without_a_generator_values_differ_and_touch_no_other_draws() -> None:
+    random.seed(1)
+    state = random.getstate()
+    assert len(set(uniform(0, 1).sample(size=20))) == 20
+    assert random.getstate() == state
+
+
+def test_a_seed_gives_the_same_values_again() -> None:
+    domain = choice([1, uniform(0, 1), "a"])
+    assert domain.sample(random_state=3, size=9) == domain.sample(random_state=3, size=9)
+    assert domain.sample(random_state=3, size=9) == domain.sample(Random(3), 9)
+    drawn = uniform(0, 1).sample(random_state=np.random.default_rng(0))
+    assert drawn == np.random.default_rng(0).random()
+
+
+def test_sampling_by_hand_draws_what_a_trial_is_given() -> None:
+    for domain in EACH:
+        assert domain.sample(Random(5)) == domain.draw(Random(5))
+    assert sample_from(lambda: 5).sample(size=2) == [5, 5]

@@ -4,7 +4,10 @@ import functools
 import json
 import math
 from collections import OrderedDict, namedtuple
-from enum import IntEnum
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgpack
@@ -13,25 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.readable import excerpt, readable
 from holdfast.trial.space import choice, grid_search, uniform
+from holdfast.trial.spec import Settings, Spec, Unresolved, Waiting, detach
 from holdfast.trial.values import (
     Opaque,
     Ref,
-    Settings,
-    Spec,
-    Unresolved,
-    Waiting,
-    detach,
     flatten,
     fold_values,
     format_tag,
-    from_plain,
+    in_order,
     is_plain,
     key_name,
+    replace_leaves,
     seal,
     summarize,
-    to_plain,
     unwrap_scalar,
 )
 
@@ -46,28 +47,37 @@ class Colour(IntEnum):
 
 Point = namedtuple("Point", "x y")
 
+SHOWN = st.none() | st.lists(st.integers()) | st.dictionaries(st.text(), st.integers())
 REFS = st.builds(
     Ref,
     path=st.lists(st.text() | st.integers(0, 9), max_size=3).map(tuple),
     index=st.none() | st.integers(0, 9),
     summary=st.text(max_size=5),
+    shown=SHOWN,
 )
-OPAQUES = st.builds(Opaque, pickled=st.binary(max_size=9), summary=st.text(max_size=5))
+OPAQUES = st.builds(
+    Opaque, pickled=st.binary(max_size=9), summary=st.text(max_size=5), shown=SHOWN
+)
 SCALARS = (
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
+    | st.integers()
+    | st.integers(-(2**300), 2**300)
     | st.floats(allow_nan=False)
     | st.text(max_size=5)
     | st.binary(max_size=5)
 )
-KEYS = st.text(max_size=5) | st.just("__holdfast__")
+HASHABLE = SCALARS | st.lists(SCALARS, max_size=2).map(tuple) | st.frozensets(SCALARS, max_size=2)
+TEXTS = st.text(max_size=5) | st.just("__holdfast__")
 VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS | REFS | OPAQUES,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(KEYS, inner, max_size=3)
+        | st.dictionaries(TEXTS, inner, max_size=3)
+        | st.dictionaries(TEXTS | HASHABLE, inner, max_size=3)
+        | st.sets(HASHABLE, max_size=3)
+        | st.frozensets(HASHABLE, max_size=3)
     ),
     max_leaves=8,
 )
@@ -83,7 +93,9 @@ def test_a_configuration_comes_back_from_json_and_msgpack_as_it_was(value: Any) 
 def shape(value: Any) -> Any:
     """`value` with its types, for True equals 1 and 0.0 equals -0.0."""
     if isinstance(value, dict):
-        return {key: shape(item) for key, item in value.items()}
+        return [(shape(key), shape(item)) for key, item in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return type(value), sorted(map(repr, map(shape, value)))
     if isinstance(value, (list, tuple)):
         return type(value), [shape(item) for item in value]
     return type(value), repr(value)
@@ -107,7 +119,24 @@ def test_what_cannot_be_stored_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, True, 1, -(2**63), 2**64 - 1, 0.5, math.nan, "é", b"", [], {"a": ({}, [1])}]
+    "value",
+    [
+        None,
+        True,
+        -(2**63),
+        2**64,
+        10**5000,
+        0.5,
+        math.nan,
+        "é",
+        b"",
+        [],
+        {"a": ({}, [1])},
+        {1: 2, None: {True: 0.5}, (1, "a"): [], frozenset({b""}): 1},
+        {1, "a", (None, 0.5)},
+        frozenset({frozenset({1})}),
+    ],
+    ids=lambda value: type(value).__name__,
 )
 def test_plain_values_are_plain(value: object) -> None:
     assert is_plain(value)
@@ -119,13 +148,15 @@ def test_plain_values_are_plain(value: object) -> None:
         Model(),
         Model,
         len,
-        2**64,
-        -(2**63) - 1,
         "\udc80",
-        {1: 2},
+        {1: Model()},
+        {Model(): 1},
+        {Colour.RED: 1},
+        {(1, "\udc80"): 1},
         {"\udc80": 2},
         {"a": [Model()]},
-        {1, 2},
+        {Model},
+        frozenset({1j}),
         1j,
         np.float64(1),
         np.zeros(2),
@@ -221,7 +252,14 @@ def test_a_name_that_leads_to_a_domain_is_an_error() -> None:
 
 def test_sealing_carries_only_what_is_not_plain() -> None:
     ref, carried = Ref(path=(), index=None, summary=""), Opaque(pickled=b"", summary="")
-    config = {"a": [1, {2: 3}], "b": ref, "c": carried, "d": np.int64(4), "e": (Model,)}
+    config = {
+        "a": [1, {2: 3, 4: {Model}}],
+        "b": ref,
+        "c": carried,
+        "d": np.int64(4),
+        "e": (Model,),
+        "f": {5, 6},
+    }
     seen = []
 
     def pickled(path: tuple[str | int, ...], value: Any) -> Opaque:
@@ -229,13 +267,118 @@ def test_sealing_carries_only_what_is_not_plain() -> None:
         return Opaque(pickled=b"p", summary=summarize(value))
 
     assert seal(config, pickled) == {
-        "a": [1, Opaque(pickled=b"p", summary="dict")],
+        "a": [1, {2: 3, 4: Opaque(pickled=b"p", summary="set")}],
         "b": ref,
         "c": carried,
         "d": 4,
         "e": (Opaque(pickled=b"p", summary="Model"),),
+        "f": {5, 6},
     }
-    assert seen == [("a/1", {2: 3}), ("e/0", Model)]
+    assert seen == [("a/1/4", {Model}), ("e/0", Model)]
+
+
+@pytest.mark.parametrize("many", [set(range(10_001)), dict.fromkeys(range(10_001))], ids=len)
+def test_a_large_set_is_data_and_is_carried(many: Any) -> None:
+    sealed = seal({"a": many}, lambda _, value: Opaque(pickled=b"", summary=summarize(value)))
+    assert sealed == {"a": Opaque(pickled=b"", summary=type(many).__name__)}
+    assert excerpt(many) == f"{type(many).__name__} of 10,001"
+
+
+def test_a_copy_of_a_configuration_has_sets_of_its_own() -> None:
+    config = {"a": {1, 2}, 3: [{4: {5}}]}
+    copied = replace_leaves(config, lambda _, leaf: leaf)
+    copied["a"].add(3)
+    copied[3][0][4].add(6)
+    assert config == {"a": {1, 2}, 3: [{4: {5}}]}
+
+
+def test_what_was_written_before_values_could_be_shown_still_loads() -> None:
+    assert from_plain(
+        {"__holdfast__": "ref", "path": ["a", 1], "index": 2, "summary": "Model[2]"}
+    ) == Ref(path=("a", 1), index=2, summary="Model[2]")
+    carried = {"__holdfast__": "opaque", "base64": "eA==", "summary": "Model"}
+    assert from_plain(carried) == Opaque(pickled=b"x", summary="Model")
+    assert to_plain(Opaque(pickled=b"x", summary="Model")) == carried
+
+
+def test_a_set_has_the_same_order_in_every_process() -> None:
+    members = [None, "b", 2, "a", (2, "x"), 10, 0.5, b"z", frozenset({3, 1}), (1,), True]
+    ordered = [0.5, True, 2, 10, "a", "b", b"z", (1,), (2, "x"), frozenset({1, 3}), None]
+    assert in_order(members) == in_order(reversed(members)) == ordered
+
+
+# -- how people read them -----------------------------------------------------------------------
+
+
+class Grade(Enum):
+    GOOD = "good"
+    OTHER = Model
+
+
+class Stack(list[Any]):
+    """A list of the user's own kind."""
+
+
+LOOP = Stack()
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({1: "a", None: {2}, (1, "b"): b"\xff"}, {"1": "a", "None": [2], "(1, 'b')": "\\xff"}),
+        ({1: "a", "1": "b"}, {"1": "a", "1 (str)": "b"}),
+        ({"b", "a", 3}, [3, "a", "b"]),
+        (10**30, 10**30),
+        (10**5000, "an integer of 16,610 bits"),
+        ("name in another code \udc80", "name in another code ?"),
+        (np.arange(6).reshape(2, 3), [[0, 1, 2], [3, 4, 5]]),
+        (np.ones(1000), [1.0] * 1000),
+        (np.ones((7, 143)), "ndarray of shape (7, 143), float64"),
+        (np.array(["2026-01-01"], "M8[D]"), ["2026-01-01"]),
+        (np.datetime64("2026-01-01"), "2026-01-01"),
+        (np.array([10**30, {1}], dtype=object), [10**30, [1]]),
+        (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00+00:00"),
+        (timedelta(minutes=1), 60.0),
+        (PurePosixPath("data", "train"), "data/train"),
+        (Decimal("0.25"), 0.25),
+        (Grade.GOOD, "good"),
+        (Grade.OTHER, "OTHER"),
+        (Colour.RED, 1),
+        (1j, "1j"),
+        (OrderedDict(a=(1, Model())), {"a": [1, "Model"]}),
+        (Stack(range(1001)), "Stack of 1,001"),
+        (Stack([np.ones(600), np.ones(600)]), "Stack of 2"),
+        ({1: np.ones(2000), 2: Model}, {"1": "ndarray of shape (2000,), float64", "2": "Model"}),
+        (Model(), None),
+        (Model, None),
+        (len, None),
+        (LOOP, None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_is_shown_as_far_as_it_can_be_read(value: Any, shown: Any) -> None:
+    assert excerpt(value) == shown
+    assert json.loads(json.dumps(excerpt(value))) == shown
+
+
+def test_what_a_users_own_class_refuses_to_show_is_named() -> None:
+    class Closed(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("closed")
+
+    assert excerpt(Closed(a=1)) is None
+
+
+def test_a_name_is_read_as_what_it_shows() -> None:
+    assert readable(Ref(path=("a",), index=1, summary="Model[1]")) == "Model[1]"
+    assert readable(Opaque(pickled=b"", summary="ndarray", shown=[1, 2])) == [1, 2]
+
+
+@given(VALUES)
+def test_every_plain_value_is_read_as_json(value: Any) -> None:
+    shown = readable(value)
+    assert json.loads(json.dumps(shown)) == shown
 
 
 def test_a_flat_configuration_has_a_name_for_each_leaf() -> None:
@@ -262,6 +405,9 @@ def test_a_tag_names_the_varied_parameters() -> None:
     assert format_tag(2, {"a": 1.5e-7, "b": 1e10, "c": -3.0}) == "2_a=1.5e-07,b=1e10,c=-3"
     assert format_tag(3, {"l": [16, 0.123456], "d": {"k": "v"}}) == "3_d=k_v,l=16_0.1235"
     assert format_tag(4, {"m": Ref(path=("m",), index=1, summary="Model[1]")}) == "4_m=Model_1"
+    assert format_tag(6, {"s": {"b", 2, "a"}, "d": {1: 2}, "n": 10**5000}) == (
+        "6_d=1_2,n=an_integer_of_16_610,s=2_a_b"
+    )
     assert (
         format_tag(5, {"m": Opaque(pickled=b"", summary="Net"), "n": Model()}) == "5_m=Net,n=Model"
     )
@@ -313,7 +459,9 @@ def test_reading_what_is_not_drawn_yet_is_noted() -> None:
 
 def test_what_a_function_returned_is_detached_from_the_configuration() -> None:
     values = {"net": {"widths": [1, 2]}}
-    detached = detach({"copy": Settings(values, []), "n": np.int64(3)})
-    assert detached == {"copy": {"net": {"widths": [1, 2]}}, "n": 3}
+    chosen = {1, 2}
+    detached = detach({"copy": Settings(values, []), "n": np.int64(3), 4: chosen})
+    assert detached == {"copy": {"net": {"widths": [1, 2]}}, "n": 3, 4: {1, 2}}
+    assert detached[4] is not chosen
     assert type(detached["copy"]["net"]) is dict
     assert detached["copy"]["net"]["widths"] is not values["net"]["widths"]

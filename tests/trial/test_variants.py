@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.description import describe, differences
+from holdfast.trial.description import changes, describe, differences
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import (
@@ -185,19 +185,24 @@ def test_an_empty_space_has_one_empty_variant() -> None:
 
 
 def test_values_that_are_not_plain_are_named_and_fold_back() -> None:
-    model, deep, odd = Model(), Model(), {1: "a"}
+    model, deep, odd, array = Model(), Model(), {1: Model()}, np.arange(3)
     space = {
         "model": model,
         "data": {"train": grid_search([model, {"deep": choice([deep])}])},
         "act": choice([Model]),
         "pair": (uniform(0, 1), [model]),
         "odd": odd,
+        "array": choice([array]),
         "ordered": OrderedDict(a=1),
     }
     first, second = variant(Space(space), 0), variant(Space(space), 1)
     assert first.config["model"] == Ref(path=("model",), index=None, summary="Model")
     assert first.config["data"]["train"].index == 0
-    assert first.config["odd"] == Ref(path=("odd",), index=None, summary="dict")
+    shown = {"1": "Model"}
+    assert first.config["odd"] == Ref(path=("odd",), index=None, summary="dict", shown=shown)
+    assert first.config["array"] == Ref(
+        path=("array",), index=0, summary="ndarray[0]", shown=[0, 1, 2]
+    )
     deep_ref = Ref(path=("data", "train", 1, "deep"), index=0, summary="Model[0]")
     assert second.config["data"] == {"train": {"deep": deep_ref}}
     assert second.evaluated["data/train/deep"] == deep_ref
@@ -207,7 +212,28 @@ def test_values_that_are_not_plain_are_named_and_fold_back() -> None:
     assert folded["act"] is Model
     assert folded["pair"][1][0] is folded["model"] is model
     assert folded["odd"] is odd
+    assert folded["array"] is array
     assert folded["ordered"] is space["ordered"]
+
+
+def test_plain_values_that_json_does_not_know_are_held_as_they_are() -> None:
+    space = {
+        "labels": {0: "cat", 1: "dog"},
+        "kept": {3, 1},
+        "frozen": choice([frozenset({1})]),
+        "seed": grid_search([10**30]),
+        "made": sample_from(lambda: {5: {6}}),
+    }
+    drawn = variant(Space(space), 0).config
+    assert drawn == {
+        "labels": {0: "cat", 1: "dog"},
+        "kept": {3, 1},
+        "frozen": frozenset({1}),
+        "seed": 10**30,
+        "made": {5: {6}},
+    }
+    assert drawn["kept"] is not space["kept"]
+    assert drawn["labels"] is not space["labels"]
 
 
 @given(
@@ -488,6 +514,36 @@ def test_replaced_objects_are_no_difference() -> None:
         }
 
     assert changed(space(), space()) == []
+
+
+ODD = {"labels": {0: {"a"}, None: 1}, "kept": [{3, "a", 1}, frozenset()], "seed": 10**30}
+
+
+def test_sets_and_odd_keys_are_described_in_an_order_of_their_own() -> None:
+    assert [entry["text"] for entry in describe(ODD)] == [
+        "{0: set(['a']), None: 1}",
+        "set([1, 3, 'a'])",
+        "frozenset([])",
+        str(10**30),
+    ]
+    assert changed(ODD, {**ODD, "labels": {0: {"b"}, None: 1}}) == [
+        "labels: was {0: set(['a']), None: 1}, now {0: set(['b']), None: 1}"
+    ]
+    assert describe({"seed": 10**5000})[0]["text"] == hex(10**5000)
+
+
+def test_a_description_of_the_first_versions_told_only_their_types() -> None:
+    kept = [
+        {"path": ["labels"], "text": "<dict>", "varied": False},
+        {"path": ["kept", 0], "text": "<set>", "varied": False},
+        {"path": ["kept", 1], "text": "<frozenset>", "varied": False},
+        {"path": ["seed"], "text": "<int>", "varied": False},
+    ]
+    assert describe(ODD, as_before=True) == kept
+    assert changes(kept, ODD) == []
+    assert changes(describe(ODD), ODD) == []
+    assert changes(kept, {**ODD, "seed": "1"}) != []
+    assert changes(describe(ODD), {**ODD, "seed": 10**31}) == [f"seed: was {10**30}, now {10**31}"]
 
 
 def test_every_other_change_is_told() -> None:

@@ -16,28 +16,28 @@ def check(machine: Machine) -> None:
 
 
 def _what_is_free_and_what_is_held_add_up(machine: Machine) -> None:
-    expected = Capacity(machine.capacity.total)
-    for held in (*machine.holds.values(), *machine.idle.values()):
+    expected = Capacity(machine.allotment.capacity.total)
+    for held in (*machine.allotment.holds.values(), *machine.allotment.idle.values()):
         expected.hold(held)
-    free, gpus = machine.capacity.free, machine.capacity.free_gpus
+    free, gpus = machine.allotment.capacity.free, machine.allotment.capacity.free_gpus
     assert (free, gpus) == (expected.free, expected.free_gpus), "resources were lost or made up"
     assert all(amount >= 0 for amount in (*free.values(), *gpus)), f"oversubscribed: {free} {gpus}"
 
 
 def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
-    assert not machine.holds.keys() & machine.idle.keys()
+    assert not machine.allotment.holds.keys() & machine.allotment.idle.keys()
     for trial in machine.trials.values():
         if trial.status.has_worker:
             wanted = trial.spec.resources.required_resources
-            assert machine.holds[trial.trial_id].amounts == wanted, trial.story()
-    for trial_id in machine.idle:
+            assert machine.allotment.holds[trial.trial_id].amounts == wanted, trial.story()
+    for trial_id in machine.allotment.idle:
         assert machine.spec.reuse_actors
         assert not machine.trials[trial_id].status.has_worker, machine.trials[trial_id].story()
 
 
 def _only_pending_trials_wait_and_each_once(machine: Machine) -> None:
-    assert len(set(machine.queue)) == len(machine.queue)
-    for trial_id in machine.queue:
+    assert len(set(machine.allotment.queue)) == len(machine.allotment.queue)
+    for trial_id in machine.allotment.queue:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
 
 
@@ -48,16 +48,18 @@ def _the_index_of_paused_trials_is_right(machine: Machine) -> None:
 
 def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
     most = machine.spec.max_concurrent
-    assert most is None or len(machine.holds) <= most
+    assert most is None or len(machine.allotment.holds) <= most
 
 
 def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
     if machine.finished:
-        assert not machine.holds, "finished, with workers left"
-        assert not machine.idle, "finished, with idle workers left"
-        assert machine.ending or not machine.queue, "finished, with trials that wait"
+        assert not machine.allotment.holds, "finished, with workers left"
+        assert not machine.allotment.idle, "finished, with idle workers left"
+        assert machine.ending or not machine.allotment.queue, "finished, with trials that wait"
     elif machine.spec.experiment_id:
-        assert machine.holds or machine.asking, "nothing can happen any more: the run hangs"
+        assert machine.allotment.holds or machine.asking, (
+            "nothing can happen any more: the run hangs"
+        )
 
 
 def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:

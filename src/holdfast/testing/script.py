@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -202,7 +202,8 @@ class UserScript:
 
     def kill_all(self) -> None:
         for process in self.processes():
-            process.kill()
+            with suppress(ProcessLookupError):  # it died with the one before
+                process.kill()
 
     def processes(self, role: str | None = None) -> list[Process]:
         """Those that live now; close is done by `left`, or at the end of the test process."""

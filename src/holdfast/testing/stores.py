@@ -27,6 +27,10 @@ class MemoryStore:
         return "memory"
 
     @property
+    def has_folders(self) -> bool:
+        return False
+
+    @property
     def conditional_puts(self) -> bool:
         return True
 
@@ -46,7 +50,7 @@ class MemoryStore:
         except KeyError as error:
             raise NotStored("read", key, "there is no such object") from error
 
-    async def list(self, prefix: str = "") -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         start = folder_prefix(prefix)
         return [self._entry(key) for key in sorted(self.objects) if key.startswith(start)]
 
@@ -101,6 +105,10 @@ class FaultyStore:
         return self.inner.where
 
     @property
+    def has_folders(self) -> bool:
+        return self.inner.has_folders
+
+    @property
     def conditional_puts(self) -> bool:
         return self.inner.conditional_puts
 
@@ -128,8 +136,10 @@ class FaultyStore:
     async def read(self, key: str) -> bytes:
         return await self._disturbed("read", key, lambda: self.inner.read(key))
 
-    async def list(self, prefix: str = "") -> list[Entry]:
-        return await self._disturbed("list", prefix, lambda: self.inner.list(prefix))
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+        return await self._disturbed(
+            "list", prefix, lambda: self.inner.list(prefix, leftovers=leftovers)
+        )
 
     async def head(self, key: str) -> Entry | None:
         return await self._disturbed("head", key, lambda: self.inner.head(key))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.context import (
+        get_context as get_context,
+    )
     from holdfast.experiment.result import Result as Result
     from holdfast.experiment.session import (
         get_checkpoint as get_checkpoint,
-    )
-    from holdfast.experiment.session import (
-        get_context as get_context,
     )
     from holdfast.experiment.session import (
         report as report,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Result": "holdfast.experiment.result",
     "get_checkpoint": "holdfast.experiment.session",
-    "get_context": "holdfast.experiment.session",
+    "get_context": "holdfast.experiment.context",
     "report": "holdfast.experiment.session",
     "staging_directory": "holdfast.experiment.session",
     "Checkpoint": "holdfast.syncer.checkpoint",

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from holdfast.experiment.callbacks import (
         LoggerCallback as LoggerCallback,
     )
+    from holdfast.experiment.context import (
+        TuneContext as TuneContext,
+    )
+    from holdfast.experiment.context import (
+        get_context as get_context,
+    )
     from holdfast.experiment.reporters import (
         CLIReporter as CLIReporter,
     )
@@ -26,13 +32,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.result import Result as Result
     from holdfast.experiment.result_grid import ResultGrid as ResultGrid
     from holdfast.experiment.session import (
-        TuneContext as TuneContext,
-    )
-    from holdfast.experiment.session import (
         get_checkpoint as get_checkpoint,
-    )
-    from holdfast.experiment.session import (
-        get_context as get_context,
     )
     from holdfast.experiment.session import (
         report as report,
@@ -123,9 +123,9 @@ _HOMES = {
     "ProgressReporter": "holdfast.experiment.reporters",
     "Result": "holdfast.experiment.result",
     "ResultGrid": "holdfast.experiment.result_grid",
-    "TuneContext": "holdfast.experiment.session",
+    "TuneContext": "holdfast.experiment.context",
     "get_checkpoint": "holdfast.experiment.session",
-    "get_context": "holdfast.experiment.session",
+    "get_context": "holdfast.experiment.context",
     "report": "holdfast.experiment.session",
     "staging_directory": "holdfast.experiment.session",
     "Trainable": "holdfast.experiment.trainable",

@@ -1,0 +1,244 @@
+"""The actors of a run: who hosts which attempt, from its launch to its exit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
+
+from holdfast.experiment.actor import Desk, TrialActor
+from holdfast.experiment.archive import Archive
+from holdfast.experiment.job import Assignment
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.recovery import changed_checkpoint
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.sharing import SharedCapacity, Waiting
+from holdfast.scheduler.effects import Halt, Launch
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.encoding import to_plain
+from holdfast.trial.errors import Failure
+from holdfast.trial.resources import Allocation
+from holdfast.trial.trial import Trial, TrialSpec
+
+
+class Office(Desk, Protocol):
+    """What a crew needs of its controller."""
+
+    machine: Machine
+    archive: Archive | None
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+
+class Crew:
+    """Performs Launch, Halt and Release; to its actors it is the desk that they report to."""
+
+    def __init__(
+        self,
+        office: Office,
+        *,
+        layout: Layout,
+        settings: Settings,
+        capacity: SharedCapacity,
+        gpu_names: tuple[str, ...],
+    ) -> None:
+        self.launcher = office.launcher
+        self._office = office
+        self._layout = layout
+        self._settings = settings
+        self._capacity = capacity
+        self._gpu_names = gpu_names
+        self._loop = asyncio.get_running_loop()
+        self._actors: dict[str, TrialActor] = {}
+        self._held: dict[str, Allocation] = {}
+        self._waiting: dict[str, tuple[Launch, Waiting]] = {}
+        self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
+        self._inherited: dict[str, int] = {}
+        self._has_told = False
+
+    # -- what actors ask of their desk --------------------------------------------------------
+
+    def post(self, event: Event) -> None:
+        if isinstance(event, Exited):
+            self._give_back(event.trial_id)
+        self._office.post(event)
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
+        self._office.show_line(trial_name, pid, stream, text)
+
+    # -- what the controller orders -----------------------------------------------------------
+
+    def inherit(self, trials: Iterable[Trial]) -> None:
+        """What an earlier incarnation left may have changed: it is read before it is used."""
+        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in trials}
+
+    def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
+        """Answer the report of this attempt, if its worker is still there to hear it."""
+        actor = self._actors.get(trial_id)
+        if actor is not None and actor.assignment.attempt == attempt:
+            actor.reply(verdict)
+
+    def refuse(self, trial_id: str, text: str) -> None:
+        """Let the waiting `report()` raise."""
+        if trial_id in self._actors:
+            self._actors[trial_id].refuse(text)
+
+    def release(self, trial_id: str) -> None:
+        """End an idle worker."""
+        if trial_id in self._actors:
+            self._actors[trial_id].release()
+
+    def launch(self, effect: Launch) -> None:
+        """Begin an attempt, once what it needs is not held by another experiment here."""
+        if effect.reuse is not None:
+            self._held[effect.trial_id] = self._held.pop(effect.reuse)
+            self._begin(effect, self._actors.pop(effect.reuse))
+            return
+
+        def granted(allocation: Allocation) -> None:
+            try:
+                self._loop.call_soon_threadsafe(self._granted, effect, allocation)
+            except RuntimeError:  # the loop has ended meanwhile
+                self._capacity.give_back(allocation)
+
+        taken = self._capacity.take(effect.allocation.amounts, granted)
+        if isinstance(taken, Waiting):
+            self._waiting[effect.trial_id] = (effect, taken)
+            self._tell_that_it_waits(taken)
+        else:
+            self._held[effect.trial_id] = taken
+            self._begin(effect, None)
+
+    def halt(self, effect: Halt) -> None:
+        """End an attempt; one that waits, or whose checkpoint is looked at, has not begun."""
+        trial_id = effect.trial_id
+        waiting = self._waiting.pop(trial_id, None)
+        verifying = self._verifying.pop(trial_id, None)
+        if waiting is not None:
+            self._capacity.cancel(waiting[1])
+            self._give_up(trial_id, effect.attempt, None)
+        elif verifying is not None:
+            task, reused = verifying
+            task.cancel()
+            self._give_up(trial_id, effect.attempt, reused)
+        elif trial_id in self._actors:
+            self._actors[trial_id].halt(after_step=effect.after_step)
+
+    def close(self) -> None:
+        """All workers are gone: nothing is held any more."""
+        for _, waiting in self._waiting.values():
+            self._capacity.cancel(waiting)
+        self._waiting.clear()
+        for trial_id in list(self._held):
+            self._give_back(trial_id)
+
+    # -- from the launch to the worker --------------------------------------------------------
+
+    def _tell_that_it_waits(self, waiting: Waiting) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._office.warn(
+                f"waiting for {dict(waiting.amounts)}, which another fit() in this process holds"
+            )
+
+    def _granted(self, effect: Launch, allocation: Allocation) -> None:
+        if self._waiting.get(effect.trial_id, (None,))[0] is not effect:
+            self._capacity.give_back(allocation)  # it was halted meanwhile
+            return
+        del self._waiting[effect.trial_id]
+        self._held[effect.trial_id] = allocation
+        self._begin(effect, None)
+
+    def _give_back(self, trial_id: str) -> None:
+        held = self._held.pop(trial_id, None)
+        if held is not None:
+            self._capacity.give_back(held)
+
+    def _begin(self, effect: Launch, reused: TrialActor | None) -> None:
+        trial = self._office.machine.trials[effect.trial_id]
+        checkpoint = effect.checkpoint
+        inherited = self._inherited.get(effect.trial_id, 0)
+        if checkpoint is not None and checkpoint.index < inherited:
+            work = self._verify_and_start(effect, trial, checkpoint, reused)
+            self._verifying[effect.trial_id] = (self._office.spawn(work), reused)
+        else:
+            self._start(effect, trial, reused)
+
+    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
+        """An attempt that was never given to a worker: it exits, with the one it would reuse."""
+        if reused is None:
+            self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
+        else:
+            self._actors[trial_id] = reused
+            reused.dismiss(trial_id, attempt)
+
+    async def _verify_and_start(
+        self,
+        effect: Launch,
+        trial: Trial,
+        checkpoint: CheckpointRecord,
+        reused: TrialActor | None,
+    ) -> None:
+        """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
+        problem = await self._problem_with(trial.spec, checkpoint)
+        del self._verifying[trial.trial_id]
+        if not problem:
+            self._start(effect, trial, reused)
+            return
+        self._office.lose(trial.trial_id, checkpoint.index, problem)
+        failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
+        self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
+        self._give_up(trial.trial_id, effect.attempt, reused)
+
+    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
+        """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
+
+        Every byte is read, which the trial is about to do too.
+        """
+        problem = await self._loop.run_in_executor(
+            None, changed_checkpoint, self._layout.checkpoint(spec, checkpoint), checkpoint
+        )
+        archive = self._office.archive
+        if problem and archive is not None and archive.is_remote:
+            return await archive.fetch(spec, checkpoint)
+        return problem
+
+    def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
+        assignment = self._assignment(effect, trial)
+        if reused is not None:
+            self._actors[trial.trial_id] = reused
+            reused.assign(assignment)
+            return
+        self._actors[trial.trial_id] = TrialActor(
+            self,
+            assignment,
+            grace_s=self._settings.stop_grace_s,
+            reusable=self._office.machine.spec.reuse_actors,
+        )
+
+    def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
+        resources = trial.spec.resources
+        return Assignment(
+            trial_id=trial.trial_id,
+            trial_name=trial.spec.name,
+            dirname=trial.spec.dirname,
+            attempt=effect.attempt,
+            config=to_plain(trial.spec.config),
+            tag=trial.spec.tag,
+            iteration=trial.iteration,
+            time_total_s=trial.time_total_s,
+            next_checkpoint=trial.next_checkpoint,
+            checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
+            bundles=resources.bundles,
+            strategy=resources.strategy,
+            cpus=resources.required_resources.get("CPU", 1),
+            gpus=tuple(self._gpu_names[gpu] for gpu in self._held[trial.trial_id].gpus),
+            sets_gpus="GPU" in self._office.machine.allotment.capacity.total,
+        )

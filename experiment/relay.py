@@ -1,0 +1,48 @@
+"""Lines that trials print, on their way to whoever watches: bounded, and honest about it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """`lines` with the prefix of each, oldest first; before them `skipped` have been dropped, so
+    many for each prefix."""
+
+    skipped: Mapping[str, int]
+    lines: Sequence[tuple[str, str]]
+
+
+class Relay:
+    """Holds the newest `most` lines until they are taken; older ones are only counted.
+
+    May be filled by one thread and emptied by another.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._lines: deque[tuple[str, str]] = deque()
+        self._skipped: Counter[str] = Counter()
+
+    def put(self, prefix: str, line: str) -> None:
+        with self._lock:
+            if len(self._lines) == self._most:
+                self._skipped[self._lines.popleft()[0]] += 1
+            self._lines.append((prefix, line))
+
+    def skip(self, prefix: str, count: int) -> None:
+        """Count lines that were dropped on their way here."""
+        with self._lock:
+            self._skipped[prefix] += count
+
+    def take(self) -> Taken:
+        """All that has come since the last time."""
+        with self._lock:
+            taken = Taken(skipped=self._skipped, lines=self._lines)
+            self._skipped, self._lines = Counter(), deque()
+        return taken

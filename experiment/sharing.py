@@ -1,0 +1,89 @@
+"""What the experiments of this process hold of the machine, all together.
+
+Each machine counts what its own trials hold. Where several `fit()` run at once, in threads, an
+attempt gets its part of the one computer here before its worker starts, and waits while another
+experiment has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.trial.resources import Allocation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """A request that is not met yet. `granted` is called with what it gets, in any thread."""
+
+    amounts: Mapping[str, float]
+    granted: Callable[[Allocation], None]
+
+
+class SharedCapacity:
+    """First come, first served, so that a large request is not starved by small ones."""
+
+    def __init__(self, total: Mapping[str, float]) -> None:
+        self._capacity = Capacity(total)
+        self._queue: deque[Waiting] = deque()
+        self._lock = threading.Lock()
+
+    def take(
+        self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
+    ) -> Allocation | Waiting:
+        """The resources, now held; or the request, which `granted` answers later."""
+        with self._lock:
+            # Who needs nothing waits for nobody.
+            is_next = not self._queue or not any(amounts.values())
+            allocation = self._capacity.take(amounts) if is_next else None
+            if allocation is not None:
+                return allocation
+            waiting = Waiting(amounts, granted)
+            self._queue.append(waiting)
+            return waiting
+
+    def give_back(self, allocation: Allocation) -> None:
+        self._serve(lambda: self._capacity.give_back(allocation))
+
+    def cancel(self, waiting: Waiting) -> bool:
+        """Whether it was still waiting; else it has been, or is being, granted."""
+        found: list[Waiting] = []
+
+        def remove() -> None:
+            if waiting in self._queue:
+                self._queue.remove(waiting)
+                found.append(waiting)
+
+        self._serve(remove)
+        return bool(found)
+
+    def _serve(self, change: Callable[[], None]) -> None:
+        served: list[tuple[Waiting, Allocation]] = []
+        with self._lock:
+            change()
+            while self._queue:
+                allocation = self._capacity.take(self._queue[0].amounts)
+                if allocation is None:
+                    break
+                served.append((self._queue.popleft(), allocation))
+        for waiting, allocation in served:
+            waiting.granted(allocation)
+
+
+_known: WeakValueDictionary[frozenset[tuple[str, float]], SharedCapacity] = WeakValueDictionary()
+_registering = threading.Lock()
+
+
+def shared(total: Mapping[str, float]) -> SharedCapacity:
+    """The one of all experiments that count on the same resources and run now."""
+    with _registering:
+        key = frozenset(total.items())
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = SharedCapacity(total)
+        return found

@@ -1,0 +1,102 @@
+"""Who holds what of the machine, whose worker is kept idle, and who waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.trial.resources import Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a trial got; `reuse` names the trial whose idle worker it gets with it."""
+
+    allocation: Allocation
+    reuse: str | None = None
+
+
+class Allotment:
+    """Each trial is in one of `holds`, `idle` and `queue` at most.
+
+    These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000 trials.
+    """
+
+    def __init__(self, total: Mapping[str, float], *, queue: Iterable[str] = ()) -> None:
+        self.capacity = Capacity(total)
+        self.holds: dict[str, Allocation] = {}
+        self.idle: dict[str, Allocation] = {}
+        self.queue = deque(queue)
+
+    @classmethod
+    def restored(
+        cls,
+        total: Mapping[str, float],
+        *,
+        holds: Mapping[str, Allocation],
+        idle: Mapping[str, Allocation],
+        queue: Iterable[str],
+    ) -> Allotment:
+        """As it was when a snapshot was made."""
+        made = cls(total, queue=queue)
+        made.holds, made.idle = dict(holds), dict(idle)
+        for held in (*holds.values(), *idle.values()):
+            made.capacity.hold(held)
+        return made
+
+    def wait(self, trial_id: str) -> None:
+        """Stand in the queue, unless its last worker is still there."""
+        if trial_id not in self.holds and trial_id not in self.queue:
+            self.queue.append(trial_id)
+
+    def give_up(self, trial_id: str) -> None:
+        """Wait no longer."""
+        if trial_id in self.queue:
+            self.queue.remove(trial_id)
+
+    def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
+        """What the trial asks for, now held, from who is idle or from what is free."""
+        if trial_id in self.holds:
+            # The idle worker that it had is told to end, and still there.
+            return None
+        reuse = self._pick_idle(trial_id, amounts)
+        allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)
+        if allocation is None:
+            return None
+        self.holds[trial_id] = allocation
+        return Given(allocation=allocation, reuse=reuse)
+
+    def has_room(self, amounts: Mapping[str, float]) -> bool:
+        """Whether these could be taken now from what is free."""
+        allocation = self.capacity.take(amounts)
+        if allocation is not None:
+            self.capacity.give_back(allocation)
+        return allocation is not None
+
+    def rest(self, trial_id: str) -> bool:
+        """Keep what the trial held for its worker, which is idle now; False if it held nothing."""
+        allocation = self.holds.pop(trial_id, None)
+        if allocation is None:
+            return False
+        self.idle[trial_id] = allocation
+        return True
+
+    def leave(self, trial_id: str) -> None:
+        """Its worker is gone, and what it had is free."""
+        allocation = self.holds.pop(trial_id, None) or self.idle.pop(trial_id, None)
+        if allocation is not None:
+            self.capacity.give_back(allocation)
+
+    def recall_idle(self) -> list[str]:
+        """Those whose idle workers are to end; until they are gone it is theirs, and nobody's."""
+        recalled, self.idle = self.idle, {}
+        self.holds.update(recalled)
+        return list(recalled)
+
+    def _pick_idle(self, trial_id: str, amounts: Mapping[str, float]) -> str | None:
+        """Whose idle worker may serve: the trial's own, so that it never has two of them."""
+        if trial_id in self.idle:
+            return trial_id
+        return next((old for old, held in self.idle.items() if held.amounts == amounts), None)

@@ -1,0 +1,63 @@
+"""Metrics that settings name: one that the first report does not hold is mostly a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.absent import absent_from_first_report, has_metric, unscored
+from holdfast.trial.stopper import lookup
+
+
+class Expected:
+    """What no report has held so far; `bounds` are names of `RunConfig(stop=...)`."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        *,
+        metric_seen: bool = False,
+        bounds: tuple[str, ...] | None = None,
+        score_checked: bool = False,
+    ) -> None:
+        self._metric = spec.metric if spec.strict_metric else None
+        self._score = spec.checkpoint.checkpoint_score_attribute
+        self.metric_seen = metric_seen or self._metric is None
+        self.score_checked = score_checked or self._score is None
+        if bounds is None:
+            bounds = tuple(spec.stop) if spec.strict_stop else ()
+        self.bounds = bounds
+
+    @property
+    def is_met(self) -> bool:
+        return self.metric_seen and not self.bounds
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """The settings, each with the metric that it names, that no report has fitted so far."""
+        bounds = {f"RunConfig(stop={{{name!r}: ...}})": name for name in self.bounds}
+        if self.metric_seen or self._metric is None:
+            return bounds
+        return {f"TuneConfig(metric={self._metric!r})": self._metric, **bounds}
+
+    def forgive(self) -> None:
+        """Names that no report has held so far are no mistake."""
+        self.metric_seen, self.bounds = True, ()
+
+    def fault_in(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+        """What to say of a report that lacks what no other has held; "" if nothing is wrong.
+
+        `row` has the automatic metrics beside `metrics`, which are the user's.
+        """
+        if self._metric is not None and not self.metric_seen:
+            self.metric_seen = lookup(row, self._metric) is not None
+        self.bounds = tuple(name for name in self.bounds if not has_metric(row, name))
+        return "" if self.is_met else absent_from_first_report(self.unseen, row, metrics)
+
+    def doubt_of_score(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+        """What to say, once, of the first report with a checkpoint; "" if nothing is wrong."""
+        if self.score_checked or self._score is None:
+            return ""
+        self.score_checked = True
+        return unscored(self._score, row, metrics)

@@ -1,0 +1,105 @@
+"""What users give as a filesystem: pyarrow's or fsspec's, bare or wrapped, a disk or a bucket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.syncer.errors import InvalidLocation
+
+RemoveEmpty = Callable[[str], None]
+
+# Where a move is one step.
+_ARROW_DISKS = frozenset({"local", "hdfs", "viewfs"})
+_FSSPEC_DISKS = frozenset({"file", "local", "sftp", "ssh", "smb"})
+# Those of fsspec whose `rmdir` refuses a folder with something in it. ArrowFSWrapper, which may
+# call itself "local" too, removes all that is there, and s3fs the bucket.
+_CAREFUL = frozenset({"local.LocalFileSystem", "sftp.SFTPFileSystem", "smb.SMBFileSystem"})
+
+
+def as_arrow(filesystem: object) -> Any:
+    """A pyarrow filesystem for what the user gave; None if it is this machine's own.
+
+    Raises InvalidLocation for anything else.
+    """
+    import pyarrow.fs as arrow_fs
+
+    if isinstance(filesystem, arrow_fs.LocalFileSystem):
+        return None
+    if isinstance(filesystem, arrow_fs.FileSystem):
+        return filesystem
+    import fsspec
+    from fsspec.implementations.local import LocalFileSystem
+
+    if type(filesystem) is LocalFileSystem:
+        return None
+    if isinstance(filesystem, fsspec.AbstractFileSystem):
+        return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(filesystem))
+    raise InvalidLocation(
+        "resolve",
+        "storage_filesystem",
+        f"a {type(filesystem).__name__} is neither a pyarrow.fs.FileSystem "
+        "nor an fsspec filesystem",
+    )
+
+
+def is_this_machines(filesystem: Any) -> bool:
+    """Whether a pyarrow filesystem is that of this machine's disks, and nothing more."""
+    wrapped = wrapped_fsspec(filesystem)
+    return as_arrow(filesystem if wrapped is None else wrapped) is None
+
+
+def without_prefix(filesystem: Any, path: str) -> tuple[Any, str]:
+    """The filesystem below those that only put a prefix before each path, and the path in it."""
+    import pyarrow.fs as arrow_fs
+
+    while type(filesystem) is arrow_fs.SubTreeFileSystem:
+        filesystem, path = filesystem.base_fs, f"{filesystem.base_path}{path}"
+    wrapped = wrapped_fsspec(filesystem)
+    if wrapped is None:
+        return filesystem, path
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    if type(wrapped) is not DirFileSystem:
+        return filesystem, path
+    below = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(wrapped.fs))
+    return without_prefix(below, f"{wrapped.path}/{path}" if wrapped.path else path)
+
+
+def wrapped_fsspec(filesystem: Any) -> Any:
+    """The fsspec filesystem that a pyarrow filesystem stands for; None if it is none."""
+    handler = getattr(filesystem, "handler", None)
+    return getattr(handler, "fs", None)
+
+
+def protocols(filesystem: Any) -> frozenset[str]:
+    """What fsspec calls a filesystem of its own; nothing for any other."""
+    names = getattr(filesystem, "protocol", ())
+    return frozenset([names] if isinstance(names, str) else names)
+
+
+def renames_cheaply(filesystem: Any) -> bool:
+    """Whether a move within this pyarrow filesystem is one step."""
+    wrapped = wrapped_fsspec(filesystem)
+    if wrapped is None:
+        return filesystem.type_name in _ARROW_DISKS
+    return bool(protocols(wrapped) & _FSSPEC_DISKS)
+
+
+def remover_of_empty(filesystem: Any) -> RemoveEmpty | None:
+    """What removes an empty folder of this pyarrow filesystem, and raises OSError for any other.
+
+    None where folders are only names, and where nothing but a recursive removal is offered
+    (HDFS): what another writer puts there meanwhile would go too.
+    """
+    import pyarrow.fs as arrow_fs
+
+    if isinstance(filesystem, arrow_fs.LocalFileSystem):
+        return os.rmdir
+    wrapped = wrapped_fsspec(filesystem)
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(wrapped).__mro__}
+    if not any(f"fsspec.implementations.{name}" in kinds for name in _CAREFUL):
+        return None
+    remove: RemoveEmpty = wrapped.rmdir
+    return remove

@@ -1,0 +1,118 @@
+"""The storage of an experiment, for as long as this incarnation is the newest one.
+
+Each incarnation claims it by creating the next object in `.epochs/`; where the store decides, one
+of two that try at once wins. Whoever finds a newer claim than its own writes no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.syncer.durable import is_leftover
+from holdfast.syncer.errors import AlreadyStored, StorageError, StorageUnavailable
+from holdfast.syncer.store import Entry, Store
+
+_EPOCHS = ".epochs"
+_FIRST = f"{_EPOCHS}/{1:06d}"
+_LOOK_S = 1.0
+
+
+class Usurped(StorageError):
+    """Another incarnation of the experiment owns the storage now."""
+
+
+class OwnedStore:
+    """A store that looks whose it is before each write: at most once a second where that is
+    enough, at once before it deletes anything. `epoch` is a claim made earlier, "" for none."""
+
+    def __init__(
+        self, store: Store, *, where: str, experiment_id: str, epoch: str, parallel: int
+    ) -> None:
+        self._store = store
+        self.where = where
+        self._experiment_id = experiment_id
+        self._slots = asyncio.Semaphore(parallel)
+        self._looked_at = float("-inf")
+        self.epoch = epoch
+
+    async def claim(self) -> None:
+        """Own the storage from now on, unless it was claimed earlier. Raises Usurped."""
+        if self.epoch:
+            return
+        newest = max(await self._claims(), default="")
+        number = int(newest.rpartition("/")[2] or 0) + 1
+        epoch = f"{_EPOCHS}/{number:06d}"
+        try:
+            await self._store.put(epoch, self._experiment_id.encode(), create_only=True)
+        except AlreadyStored as error:
+            raise Usurped(
+                "claim", self.where, "another restore of this experiment was a moment faster"
+            ) from error
+        self.epoch = epoch
+
+    async def _claims(self) -> list[str]:
+        entries = await self._store.list(_EPOCHS)
+        return [entry.key for entry in entries if entry.name.isdecimal()]
+
+    async def check(self, *, at_once: bool = False) -> None:
+        """Raise Usurped if a newer incarnation has claimed the storage; looks once a second.
+
+        Raises StorageUnavailable where our own claim is gone: nothing may be concluded from, or
+        written to, an empty mount point.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at < _LOOK_S and not at_once:
+            return
+        claims = await self._claims()
+        if max(claims, default="") > self.epoch:
+            cause = "a newer restore of this experiment has taken over"
+            raise Usurped("write", self.where, cause)
+        if self.epoch not in claims:
+            cause = f"it does not hold {self.epoch}, this run's claim, any more"
+            raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
+        self._looked_at = now
+
+    @property
+    def has_folders(self) -> bool:
+        return self._store.has_folders
+
+    async def sweep(self) -> None:
+        """Remove what the puts of those left that owned the storage before, and nobody reads."""
+        if self._store.has_folders:
+            prefix = "" if self.epoch > _FIRST else _EPOCHS
+            found = await self._store.list(prefix, leftovers=True)
+            await self.delete([entry.key for entry in found if is_leftover(entry.name)])
+
+    async def list(self, prefix: str, *, leftovers: bool = False) -> list[Entry]:
+        return await self._store.list(prefix, leftovers=leftovers)
+
+    async def read(self, key: str) -> bytes:
+        return await self._store.read(key)
+
+    async def put(self, key: str, data: bytes, *, create_only: bool = False) -> None:
+        """Raises AlreadyStored, Usurped."""
+        await self.check()
+        await self._store.put(key, data, create_only=create_only)
+
+    async def upload(self, key: str, source: Path) -> None:
+        """Put a file, so many at once. Raises Usurped."""
+        async with self._slots:
+            await self.check()
+            await self._store.put(key, source)
+
+    async def download(self, key: str, target: Path) -> None:
+        """Get a file, so many at once."""
+        async with self._slots:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            await self._store.get(key, target)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Looks once more whose it is: since the listing we may have been held up for long."""
+        if keys:
+            await self.check(at_once=True)
+            await self._store.delete(keys)
+
+    async def close(self) -> None:
+        await self._store.close()

@@ -1,0 +1,155 @@
+"""What is visible in storage: a consistent set, made so by one object that is written last.
+
+Object stores cannot append. Sealed journal segments go first, then small files, then the head,
+which names the segments; what no record up to there names any more goes after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.syncer.errors import AlreadyStored, NotStored
+from holdfast.syncer.journal import segment_name
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import OwnedStore, Usurped
+from holdfast.syncer.patience import Patience
+from holdfast.syncer.tree import MANIFEST_NAME
+
+
+class Publication:
+    """What has reached the storage by now, and how more does."""
+
+    def __init__(self, orders: Orders, storage: OwnedStore, patience: Patience) -> None:
+        self._orders = orders
+        self._storage = storage
+        self._patience = patience
+        self._files: dict[str, tuple[int, int]] = {}
+        self._segments: dict[int, dict[str, Any]] = {}
+        self._published: dict[str, tuple[int, int]] = {}
+
+    async def recall(self) -> None:
+        """What an earlier incarnation has published need not travel again.
+
+        Raises Usurped where another machine has published more than was brought here before the
+        storage became ours: what it has removed since may be what our records name.
+        """
+        await self._patience.until_done("read the head", self._read_head)
+
+    async def _read_head(self) -> None:
+        try:
+            head = json.loads(await self._storage.read(self._orders.head))
+            published = {s["name"]: (s["size"], s["crc32"]) for s in head["segments"]}
+        except (NotStored, ValueError, KeyError, TypeError):
+            return
+        if not await asyncio.to_thread(self._are_here, published):
+            cause = "another machine has taken the experiment further meanwhile"
+            raise Usurped("go on in", self._storage.where, cause, "Restore it once more")
+        if head.get("experiment_id") == self._orders.experiment_id:
+            self._published = published
+
+    def _are_here(self, segments: Mapping[str, tuple[int, int]]) -> bool:
+        for name, (size, crc32) in segments.items():
+            try:
+                data = (self._orders.root / self._orders.journal / name).read_bytes()[:size]
+            except FileNotFoundError:
+                return False
+            if (len(data), zlib.crc32(data)) != (size, crc32):
+                return False
+        return True
+
+    async def extend(self, sealed: int, begins: int) -> None:
+        """Make the journal's segments from `begins` up to `sealed`, and files, visible.
+
+        Raises StorageError.
+        """
+        for number in range(begins, sealed + 1):
+            if number not in self._segments:
+                await self._extend_by_segment(number)
+        await self._upload_files()
+        await self._patience.until_done("publish the head", lambda: self._put_head(begins, sealed))
+
+    async def remove(self, folders: Sequence[str]) -> None:
+        """Remove checkpoints that what is published does not name. Raises StorageError."""
+        for above in sorted({folder.rpartition("/")[0] for folder in folders}):
+            gone = {folder for folder in folders if folder.startswith(f"{above}/")}
+            await self._patience.until_done(
+                f"remove from {above}", partial(self._remove, above, gone)
+            )
+
+    async def _extend_by_segment(self, number: int) -> None:
+        name = segment_name(number)
+        key = f"{self._orders.journal}/{name}"
+        data = await asyncio.to_thread((self._orders.root / key).read_bytes)
+        size, crc32 = len(data), zlib.crc32(data)
+        if self._published.get(name) != (size, crc32):
+            await self._patience.until_done(f"upload {key}", lambda: self._put_segment(key, data))
+        self._segments[number] = {"name": name, "size": size, "crc32": crc32}
+
+    async def _put_segment(self, key: str, data: bytes) -> None:
+        """Never over one that a newer incarnation has put there: it may be named by its head."""
+        try:
+            await self._storage.put(key, data, create_only=True)
+        except AlreadyStored:
+            await self._storage.check(at_once=True)
+            await self._storage.put(key, data)
+
+    async def _upload_files(self) -> None:
+        changed = await asyncio.to_thread(self._changed_files)
+        async with asyncio.TaskGroup() as tasks:
+            for key in changed:
+                tasks.create_task(self._upload_file(key))
+
+    async def _upload_file(self, key: str) -> None:
+        path = self._orders.root / key
+        try:
+            stat = path.stat()
+            await self._patience.until_done(
+                f"upload {key}", lambda: self._storage.upload(key, path)
+            )
+        except (FileNotFoundError, NotStored):
+            # Deleted by the user meanwhile; there is nothing to keep.
+            return
+        self._files[key] = (stat.st_size, stat.st_mtime_ns)
+
+    def _changed_files(self) -> list[str]:
+        changed = []
+        for key in self._orders.files():
+            try:
+                stat = (self._orders.root / key).stat()
+            except FileNotFoundError:
+                continue
+            if self._files.get(key) != (stat.st_size, stat.st_mtime_ns):
+                changed.append(key)
+        return changed
+
+    async def _put_head(self, begins: int, sealed: int) -> None:
+        await self._storage.check(at_once=True)
+        head = {
+            "format": 1,
+            "experiment_id": self._orders.experiment_id,
+            "epoch": self._storage.epoch,
+            "segments": [self._segments[n] for n in range(begins, sealed + 1)],
+        }
+        await self._storage.put(self._orders.head, json.dumps(head, indent=1).encode())
+
+    async def _remove(self, above: str, folders: set[str]) -> None:
+        """The manifests go first, so that no reader takes the rest for checkpoints.
+
+        One listing serves all folders of a trial: a restore asks for every one that ever was.
+        """
+        found = [
+            entry
+            for entry in await self._storage.list(above, leftovers=True)
+            if f"{above}/{entry.key.removeprefix(f'{above}/').partition('/')[0]}" in folders
+        ]
+        markers = [entry.key for entry in found if entry.name == MANIFEST_NAME]
+        if self._storage.has_folders:
+            # One that was interrupted may have left nothing but the folder.
+            markers = [f"{folder}/{MANIFEST_NAME}" for folder in folders]
+        await self._storage.delete(markers)
+        await self._storage.delete([entry.key for entry in found if entry.key not in markers])

@@ -1,0 +1,66 @@
+"""Lines of trials on their way to the screen: the newest are shown, the others are counted."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, cast
+
+from holdfast.experiment.conduct import Run
+from holdfast.experiment.plain_view import PlainView
+from holdfast.experiment.relay import Relay
+from holdfast.experiment.summary import RunFacts, Summary
+from holdfast.experiment.watching import watch
+
+
+def test_lines_are_taken_once_in_their_order() -> None:
+    relay = Relay(10)
+    for number in range(3):
+        relay.put("a", f"{number}")
+    taken = relay.take()
+    assert list(taken.lines) == [("a", "0"), ("a", "1"), ("a", "2")]
+    assert not taken.skipped
+    assert not relay.take().lines
+
+
+def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
+    relay = Relay(2)
+    for prefix in ("a", "b", "a", "a", "b"):
+        relay.put(prefix, "x")
+    relay.skip("c", 5)
+    taken = relay.take()
+    assert list(taken.lines) == [("a", "x"), ("b", "x")]
+    assert taken.skipped == {"a": 2, "b": 1, "c": 5}
+    assert not relay.take().skipped
+
+
+class Busy:
+    """A run that ends while it is looked at, with more lines than are held."""
+
+    fault = None
+
+    def __init__(self) -> None:
+        self.lines = Relay(2)
+        self.messages: list[Any] = []
+        for number in range(5):
+            self.lines.put("train_7 pid=9", f"line {number}")
+
+    def start(self) -> None: ...
+
+    def join(self) -> None: ...
+
+    def wait(self, timeout_s: float | None) -> bool:
+        return True
+
+    def summary(self, facts: RunFacts) -> Summary:
+        return Summary(name=facts.name, path=facts.path, counts={}, total=0)
+
+
+def test_a_watcher_that_catches_up_is_told_what_it_does_not_see() -> None:
+    stream = io.StringIO()
+    facts = RunFacts(name="exp", path="p", local_path="p")
+    watch(cast(Run, Busy()), PlainView(stream), facts)
+    assert stream.getvalue().splitlines()[:3] == [
+        "(train_7 pid=9) ... 3 lines not shown here, see its stdout and stderr files",
+        "(train_7 pid=9) line 3",
+        "(train_7 pid=9) line 4",
+    ]

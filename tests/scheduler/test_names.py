@@ -1,0 +1,184 @@
+"""Settings that name a metric: a name that nobody reports is a mistake, and is told early."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.scheduler.codec import from_snapshot, snapshot
+from holdfast.scheduler.effects import Commit, Finish, Reply, Warn
+from holdfast.scheduler.events import EndOrdered
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.trial import Status
+
+
+def running(count: int = 1, **spec: Any) -> Rehearsal:
+    run = Rehearsal(capacity={"CPU": float(count)}, **{"strict_stop": True, **spec})
+    for index in range(count):
+        run.suggest()
+        run.start(f"t{index}")
+    return run
+
+
+def goes_on(effects: list[Any]) -> bool:
+    return isinstance(effects[-1], Reply) and effects[-1].verdict is Verdict.CONTINUE
+
+
+# -- bounds -------------------------------------------------------------------------------------
+
+
+def test_a_bound_that_the_first_report_lacks_ends_the_run() -> None:
+    run = running(stop={"training_iteration": 5, "acurracy": 0.9})
+    run.report("t0", {"accuracy": 0.5, "loss": 1})
+    (finish,) = run.exits("t0")
+    assert isinstance(finish, Finish)
+    assert finish.reason == "abort"
+    assert finish.message.startswith("RunConfig(stop={'acurracy': ...}): the first report")
+    assert "Did you mean 'accuracy'?" in finish.message
+
+
+@pytest.mark.parametrize(
+    ("bound", "metrics"),
+    [
+        ("accuracy", {"accuracy": 0.5}),
+        ("accuracy", {"accuracy": None}),
+        ("eval/accuracy", {"eval": {"accuracy": 0.5}}),
+        ("eval/accuracy", {"eval/accuracy": 0.5}),
+        *((name, {}) for name in ("training_iteration", "time_total_s", "timestamp", "done")),
+    ],
+)
+def test_a_bound_may_be_nested_or_counted_by_us(bound: str, metrics: dict[str, Any]) -> None:
+    run = running(stop={bound: 2e9})
+    assert goes_on(run.report("t0", metrics))
+    assert run.machine.expected.unseen == {}
+
+
+def test_once_a_report_had_the_bound_others_may_lack_it() -> None:
+    run = running(2, stop={"accuracy": 0.9})
+    run.report("t0", {"accuracy": 0.5})
+    assert goes_on(run.report("t0", {"loss": 1}))
+    assert goes_on(run.report("t1", {"loss": 1}))
+
+
+def test_a_goal_and_a_bound_that_are_wrong_are_told_together() -> None:
+    run = running(metric="f1", stop={"acc": 1})
+    run.report("t0", {"loss": 1})
+    assert run.machine.ending is not None
+    assert "TuneConfig(metric='f1') and RunConfig(stop={'acc': ...})" in run.machine.ending.message
+
+
+def test_bounds_may_be_let_pass() -> None:
+    run = running(stop={"acc": 1}, strict_stop=False)
+    assert goes_on(run.report("t0", {"loss": 1}))
+
+
+def test_which_bounds_were_seen_survives_a_snapshot() -> None:
+    run = running(stop={"acc": 1, "f1": 1}, strict_stop=True)
+    run.handle(EndOrdered(reason="interrupt"))
+    assert from_snapshot(snapshot(run.machine)).expected.unseen == run.machine.expected.unseen
+    assert len(run.machine.expected.unseen) == 2
+    run.exits("t0")
+    run.resume()
+    run.start("t0")
+    run.report("t0", {"acc": 0, "f1": 0})
+    assert from_snapshot(snapshot(run.machine)).expected.unseen == {}
+
+
+# -- what a restore may do about it -------------------------------------------------------------
+
+
+def aborted() -> Rehearsal:
+    run = running(metric="f1", stop={"acc": 1})
+    run.report("t0", {"loss": 1}, checkpoint=True)
+    run.exits("t0")
+    run.crash()
+    return run
+
+
+def test_a_restore_asks_for_the_names_again() -> None:
+    run = aborted()
+    run.resume()
+    run.start("t0")
+    run.report("t0", {"loss": 1})
+    assert run.machine.ending is not None
+    assert run.machine.ending.reason == "abort"
+
+
+def test_a_restore_that_is_not_strict_goes_on() -> None:
+    run = aborted()
+    run.resume(strict=False)
+    run.start("t0")
+    assert goes_on(run.report("t0", {"loss": 1}))
+    run.crash()
+    assert run.machine.expected.unseen == {}
+
+
+# -- what came to nothing -----------------------------------------------------------------------
+
+
+def test_a_run_that_never_had_what_its_settings_name_came_to_nothing() -> None:
+    run = aborted()
+    assert run.machine.finished
+    assert run.machine.is_barren
+
+
+def test_a_run_that_was_interrupted_before_its_first_report_came_to_nothing() -> None:
+    run = running(2)
+    assert run.machine.is_barren
+    run.fails("t1")
+    assert run.machine.is_barren
+    run.report("t0", {"loss": 1})
+    assert not run.machine.is_barren
+
+
+def test_a_run_whose_trial_has_ended_well_came_to_something() -> None:
+    run = running()
+    run.ends("t0")
+    assert run.trial("t0").status is Status.TERMINATED
+    assert not run.machine.is_barren
+
+
+# -- the score of checkpoints -------------------------------------------------------------------
+
+
+def scored(name: str) -> Rehearsal:
+    return running(checkpoint=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute=name))
+
+
+def warnings_in(effects: list[Any]) -> list[str]:
+    return [effect.text for effect in effects if isinstance(effect, Warn)]
+
+
+def test_a_score_that_the_first_checkpoint_lacks_is_told_once_and_ends_nothing() -> None:
+    run = scored("acurracy")
+    assert warnings_in(run.report("t0", {"loss": 1})) == []
+    effects = run.report("t0", {"accuracy": 0.5}, checkpoint=True)
+    assert isinstance(effects[0], Commit)
+    assert goes_on(effects)
+    (text,) = warnings_in(effects)
+    assert "Did you mean 'accuracy'?" in text
+    assert warnings_in(run.report("t0", {"accuracy": 0.5}, checkpoint=True)) == []
+
+
+def test_it_is_not_told_again_after_a_restore() -> None:
+    run = scored("acurracy")
+    run.report("t0", {"accuracy": 0.5}, checkpoint=True)
+    assert from_snapshot(snapshot(run.machine)).expected.score_checked
+    run.crash()
+    run.resume()
+    run.start("t0")
+    assert warnings_in(run.report("t0", {"accuracy": 0.5}, checkpoint=True)) == []
+
+
+@pytest.mark.parametrize("value", [1, float("nan"), None])
+def test_a_score_that_is_nan_or_none_is_no_mistake(value: Any) -> None:
+    run = scored("score")
+    assert warnings_in(run.report("t0", {"score": value}, checkpoint=True)) == []
+    assert warnings_in(run.report("t0", {"loss": 1}, checkpoint=True)) == []
+
+
+def test_a_checkpoint_without_a_report_is_looked_at_too() -> None:
+    run = scored("acurracy")
+    run.report("t0", {"accuracy": 0.5})
+    assert len(warnings_in(run.save("t0"))) == 1

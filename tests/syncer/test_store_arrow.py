@@ -1,0 +1,88 @@
+"""What cannot be interrupted is never overtaken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.syncer import store_arrow
+from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.location import Location
+from holdfast.syncer.patience import Patience
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """Holds whoever comes while it is shut."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def pass_through(self) -> None:
+        assert self.opened.wait(60)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.opened.set()
+
+
+@pytest.fixture
+def place(tmp_path: Path, gate: Gate) -> Location:
+    """A disk whose renames and removals wait at the gate."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Stalling(LocalFileSystem):  # type: ignore[misc]
+        cachable = False
+
+        def mv(self, *args: Any, **kwargs: Any) -> None:
+            gate.pass_through()
+            super().mv(*args, **kwargs)
+
+        def rm_file(self, path: str) -> None:
+            gate.pass_through()
+            super().rm_file(path)
+
+    return Location.resolve(str(tmp_path / "root"), Stalling(), {})
+
+
+def patience() -> Patience:
+    return Patience(timeout_s=60, where="here", tell=lambda text: None)
+
+
+async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
+    place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_arrow, "allowance_s", lambda size: 0.2)
+    store = place.open_store()
+    with pytest.raises(StorageUnavailable, match="no answer within the deadline"):
+        await store.put("head.json", b"older")
+    with pytest.raises(StorageUnavailable, match="may still come through"):
+        await store.put("head.json", b"newer")
+    gate.opened.set()
+    await patience().until_done("put", lambda: store.put("head.json", b"newer"))
+    assert await store.read("head.json") == b"newer"
+
+
+async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
+    place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_arrow, "_LOOKUP_S", 0.2)
+    store = place.open_store()
+    gate.opened.set()
+    await store.put("manifest", b"older")
+    gate.opened.clear()
+    with pytest.raises(StorageUnavailable, match="no answer within the deadline"):
+        await store.delete(["manifest"])
+    with pytest.raises(StorageUnavailable, match="may still come through"):
+        await store.put("manifest", b"newer")
+    gate.opened.set()
+    await patience().until_done("put", lambda: store.put("manifest", b"newer"))
+    assert await store.read("manifest") == b"newer"

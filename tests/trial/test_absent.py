@@ -1,0 +1,98 @@
+"""A metric that a setting names and a report does not hold: found, and told with what is near."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.trial.absent import (
+    absent_from_first_report,
+    has_metric,
+    names_text,
+    near_text,
+    unscored,
+)
+
+ROW: dict[str, Any] = {"accuracy": 0.5, "eval": {"f1": None, "all": [1]}, "training_iteration": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("accuracy", True),
+        ("eval", True),
+        ("eval/f1", True),
+        ("eval/f2", False),
+        ("evil/f1", False),
+        ("accuracy/f1", False),
+        ("acurracy", False),
+        ("done", True),
+        ("", False),
+    ],
+)
+def test_a_name_is_there_whatever_its_value_is(name: str, found: bool) -> None:
+    assert has_metric(ROW, name) is found
+
+
+def test_a_name_with_a_slash_of_its_own_is_there() -> None:
+    assert has_metric({"eval/f1": 1}, "eval/f1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("acurracy", " Did you mean 'accuracy'?"),
+        ("acc", " Did you mean 'accuracy'?"),
+        ("eval/F1", " Did you mean 'eval/f1'?"),
+        ("training_iterations", " Did you mean 'training_iteration'?"),
+        ("perplexity", ""),
+    ],
+)
+def test_names_that_are_near_are_asked_about(wanted: str, text: str) -> None:
+    assert near_text([wanted], ROW) == text
+
+
+def test_of_two_names_that_are_as_near_both_are_asked_about() -> None:
+    row = {"val": {"loss": 1}, "train": {"loss": 1}, "glow": 1}
+    assert near_text(["loss"], row) == " Did you mean 'val/loss' or 'train/loss'?"
+
+
+def test_nested_names_are_told_as_they_are_written() -> None:
+    assert names_text(ROW) == "accuracy, eval/all, eval/f1, training_iteration"
+    assert names_text({}) == "no metrics at all"
+
+
+def test_of_very_many_names_some_are_told() -> None:
+    told = names_text({f"m{number:03}": 0 for number in range(1000)})
+    assert told.endswith("m039, and 960 more")
+
+
+def test_two_wrong_settings_are_told_at_once_with_the_ways_to_leave() -> None:
+    settings = {"TuneConfig(metric='acurracy')": "acurracy", "RunConfig(stop={'lss': ...})": "lss"}
+    text = absent_from_first_report(settings, {**ROW, "loss": 1}, {"accuracy": 0.5, "loss": 1})
+    assert text.startswith("TuneConfig(metric='acurracy') and RunConfig(stop={'lss': ...}): ")
+    assert "Did you mean 'accuracy' or 'loss'?" in text
+    assert "call fit() again" in text
+    assert "TUNE_DISABLE_STRICT_METRIC_CHECKING=1" in text
+    assert text.endswith("Reported were: accuracy, loss")
+
+
+@pytest.mark.parametrize("value", [0.5, 3, float("nan"), None])
+def test_a_score_may_be_missing_now_and_then(value: object) -> None:
+    assert unscored("score", {"score": value}, {"score": value}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("high", "a str"), (True, "a bool"), ({"f1": 1}, "a dict"), ([1], "a list")],
+)
+def test_a_score_that_can_be_no_number_is_told(value: object, kind: str) -> None:
+    text = unscored("score", {"score": value}, {"score": value})
+    assert "checkpoint_score_attribute='score'" in text
+    assert f"has {kind} there, no number" in text
+
+
+def test_a_score_of_another_name_is_told_with_what_is_near() -> None:
+    text = unscored("acurracy", ROW, {"accuracy": 0.5})
+    assert "checkpoint_score_attribute='acurracy'" in text
+    assert "Did you mean 'accuracy'?" in text
+    assert text.endswith("Reported were: accuracy")

@@ -1,0 +1,92 @@
+"""What `sample_from` functions are given of a configuration, and what is taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.trial.values import unwrap_scalar
+
+
+class Unresolved(Exception):
+    """A `sample_from` function read a value that is not drawn yet: it is called again later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Holds the place of a value that a `sample_from` function has not given yet."""
+
+    name: str
+
+
+class Settings(Mapping[str, Any]):
+    """A configuration as `sample_from` functions read it: `settings.lr` and `settings["lr"]`.
+
+    Reading a value that is not drawn yet notes its name in `missed` and raises Unresolved.
+    """
+
+    __slots__ = ("_missed", "_values")
+
+    def __init__(self, values: Mapping[str, Any], missed: list[str]) -> None:
+        self._values = values
+        self._missed = missed
+
+    def __getitem__(self, key: str) -> Any:
+        return self._open(self._values[key])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copy and pickle ask before there is anything to look in
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            known = ", ".join(map(repr, self._values))
+            raise AttributeError(f"there is no {name!r} here, only {known}", name=name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+    def _open(self, value: Any) -> Any:
+        if type(value) is Waiting:
+            self._missed.append(value.name)
+            raise Unresolved(value.name)
+        if type(value) is dict:
+            return Settings(value, self._missed)
+        if type(value) is list or type(value) is tuple:
+            return type(value)(map(self._open, value))
+        return value
+
+
+class Spec(Settings):
+    """The whole configuration, also under `config`: `spec.config.lr`, `spec["config"]["lr"]`."""
+
+    __slots__ = ()
+
+    @property
+    def config(self) -> Settings:
+        return Settings(self._values, self._missed)
+
+    def __getitem__(self, key: str) -> Any:
+        return (
+            self.config
+            if key == "config" and key not in self._values
+            else super().__getitem__(key)
+        )
+
+
+def detach(value: Any) -> Any:
+    """What a `sample_from` function returned, in containers of its own, Settings as dicts."""
+    if isinstance(value, Settings) or type(value) is dict:
+        return {key: detach(item) for key, item in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(map(detach, value))
+    if type(value) is set or type(value) is frozenset:
+        return type(value)(map(unwrap_scalar, value))
+    return unwrap_scalar(value)
