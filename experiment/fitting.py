@@ -42,7 +42,7 @@ from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, is_memoryless
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.trial.description import describe
@@ -119,7 +119,7 @@ def _plan(
     debug = machinery.debug or settings.debug
     policy = _policy(request)
     # Before it has seen anything: the scribe shows it the journal itself.
-    pickled = None if type(policy) is FIFOScheduler else dumps(policy, "the scheduler")
+    pickled = None if is_memoryless(policy) else dumps(policy, "the scheduler")
     if request.resume is None:
         check_free(place, lambda text: view.message(text, "info"))
         spec = _spec(request, settings, resources)

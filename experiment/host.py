@@ -46,7 +46,6 @@ class TrialHost:
         job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)
         self.take(job)
-
         # Nearly every trial has one CPU, and finds its limits set: 0.2 ms of its start.
         self._threads.release(1)
 

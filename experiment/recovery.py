@@ -13,7 +13,7 @@ from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer import manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored
 from holdfast.syncer.journal import Position, readable_end
@@ -53,7 +53,7 @@ def recover(
     loaded = load_newest_snapshot(layout, policy, within=within)
     notices = [str(skipped) for skipped in loaded.skipped]
     snapshot = loaded.snapshot
-    if snapshot is not None and (policy is None or type(policy) is FIFOScheduler):
+    if snapshot is not None and is_memoryless(policy):
         machine, start = snapshot.machine, snapshot.position
     else:
         machine, start = Machine(policy), Position(beginning.position.segment)

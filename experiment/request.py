@@ -19,7 +19,7 @@ from holdfast.experiment.layout import (
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policy import FIFOScheduler
+from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
 from holdfast.trial.description import changes
@@ -91,7 +91,7 @@ class Request:
         """Those that a restore without tuner.pkl would do without, and must know of."""
         search, scheduler = self.tune.search_alg, self.tune.scheduler
         yield "search_alg", None if _follows_from_spec(search) else search
-        yield "scheduler", None if type(scheduler) is FIFOScheduler else scheduler
+        yield "scheduler", None if is_memoryless(scheduler) else scheduler
         yield "trial_name_creator", self.tune.trial_name_creator
         yield "trial_dirname_creator", self.tune.trial_dirname_creator
         yield "callbacks", self.run.callbacks or None

@@ -34,7 +34,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.journal import Position
 from holdfast.trial.lifecycle import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
@@ -202,7 +202,7 @@ class Scribe:
     def _fold_of(self, taken: Snapshot, beginning: Position) -> Fold:
         """A policy that keeps state of its own has not seen what a snapshot takes in: with one,
         the fold begins at the beginning."""
-        if self._settings.policy is None or type(self._settings.policy) is FIFOScheduler:
+        if is_memoryless(self._settings.policy):
             return Fold(taken.machine, taken.position, taken.begun_at)
         return Fold(self._new_machine(), beginning)
 

@@ -71,3 +71,9 @@ class FIFOScheduler(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         return ()
+
+
+def is_memoryless(policy: TrialScheduler | None) -> bool:
+    """Whether it decides from the view alone, so that a snapshot will do in place of the events
+    that another would have to be shown."""
+    return policy is None or type(policy) is FIFOScheduler
