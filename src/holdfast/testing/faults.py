@@ -1,0 +1,257 @@
+"""Kills a process at the n-th thing that it does to a disk, for campaigns of crashes.
+
+`environ_for(fault)` makes every Python process that is started with it count its writes, renames,
+fsyncs and deletions below the chosen directories; the one whose role and count are the fault's
+dies there, before the operation, or in the middle of a write. It is done by the module
+`sitecustomize` in the folder `hook`, which Python imports at its start, so that the product knows
+nothing of it. What native code writes by itself is not seen.
+"""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import io
+import itertools
+import json
+import mmap
+import os
+import signal
+import stat
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+VARIABLE: Final = "HOLDFAST_TEST_FAULT"
+ROLES: Final = ("script", "warm", "worker", "scribe", "keeper")
+HOOK: Final = Path(__file__).parent / "hook"
+_SLOT = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A death: of the process of this `role` at its operation number `at`, from 1; 0 for none.
+
+    Operations count below `roots`. `is_torn`: half of a write is performed. `takes_all`: the
+    script dies in the same moment. `folder` holds what is counted, and what was done.
+    """
+
+    folder: str
+    roots: Sequence[str]
+    role: str = "script"
+    at: int = 0
+    is_torn: bool = False
+    takes_all: bool = False
+
+
+def environ_for(fault: Fault) -> dict[str, str]:
+    """What the processes need in their environment."""
+    folder = Path(fault.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "counts").write_bytes(bytes(_SLOT.size * len(ROLES)))
+    return {VARIABLE: json.dumps(asdict(fault)), "PYTHONPATH": str(HOOK)}
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """How many operations each role has come to (the most of any process of it)."""
+    data = (folder / "counts").read_bytes()
+    return dict(zip(ROLES, (count for (count,) in _SLOT.iter_unpack(data)), strict=True))
+
+
+def fired(folder: Path) -> str:
+    """The operation at which a process was killed; empty where none was."""
+    path = folder / "fired"
+    return path.read_text() if path.exists() else ""
+
+
+# -- in the processes -----------------------------------------------------------------------------
+
+
+def install(environ: Mapping[str, str]) -> None:
+    """Called by `sitecustomize`: count, and die, as the environment says."""
+    if VARIABLE in environ:
+        _Counter(Fault(**json.loads(environ[VARIABLE]))).install()
+
+
+def _role() -> str:
+    words = " ".join(sys.orig_argv)
+    for role in ("scribe", "keeper"):
+        if f"{role}_process" in words:
+            return role
+    return "warm" if "runtime.warm" in words else "script"
+
+
+class _Counter:
+    """Stands between this process and the functions that change a disk."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.role = _role()
+        self._count = itertools.count(1)
+        self._write, self._open, self._kill = os.write, os.open, os.kill
+        fd = os.open(Path(fault.folder, "counts"), os.O_RDWR | os.O_CLOEXEC)
+        self._counts = mmap.mmap(fd, _SLOT.size * len(ROLES))
+        os.close(fd)
+        if self.role == "script":
+            Path(fault.folder, "script").write_text(str(os.getpid()))
+
+    def install(self) -> None:
+        os.register_at_fork(after_in_child=self._forked)
+        for name in ("mkdir", "rmdir", "unlink", "remove", "truncate", "rename", "replace"):
+            setattr(os, name, self._on_path(name, getattr(os, name)))
+        for name in ("link", "symlink"):
+            setattr(os, name, self._on_path(name, getattr(os, name), at=1))
+        for name in ("fsync", "fdatasync", "ftruncate", "sendfile"):
+            setattr(os, name, self._on_descriptor(name, getattr(os, name)))
+        os.copy_file_range = self._on_descriptor("copy_file_range", os.copy_file_range, at=1)
+        fcntl.ioctl = self._on_descriptor("ioctl", fcntl.ioctl)
+        os.write = self._on_write(os.write)
+        os.open = self._on_open(os.open)
+        builtins.open = io.open = self._on_file(io.open)
+
+    def _forked(self) -> None:
+        if self.role == "warm":
+            self.role = "worker"
+        self._count = itertools.count(1)
+
+    def concerns(self, path: Any, dir_fd: int | None = None) -> bool:
+        if isinstance(path, int):
+            return self._concerns_descriptor(path)
+        text = os.fsdecode(path)
+        if not os.path.isabs(text):
+            base = os.getcwd() if dir_fd is None else _target(dir_fd)
+            text = os.path.join(base, text)
+        return any(text == root or text.startswith(f"{root}/") for root in self.fault.roots)
+
+    def _concerns_descriptor(self, fd: int) -> bool:
+        try:
+            mode = os.fstat(fd).st_mode
+        except OSError:
+            return False
+        is_disk = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        return is_disk and self.concerns(_target(fd))
+
+    def pass_by(self, operation: str, tear: Callable[[], None] | None = None) -> None:
+        """Count one operation, which is not performed yet; does not return if it is the last."""
+        number = next(self._count)
+        _SLOT.pack_into(self._counts, _SLOT.size * ROLES.index(self.role), number)
+        fault = self.fault
+        if self.role != fault.role or number != fault.at:
+            return
+        if fault.is_torn and tear is None:
+            return
+        told = f"{self.role} {number} {operation}{' torn' if fault.is_torn else ''}"
+        if not self._is_first(told):
+            return
+        if fault.is_torn and tear is not None:
+            tear()
+        self._die()
+
+    def _is_first(self, told: str) -> bool:
+        """Whether no other process of this role has died before."""
+        path = Path(self.fault.folder, "fired")
+        try:
+            fd = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        self._write(fd, told.encode())
+        return True
+
+    def _die(self) -> None:
+        folder = Path(self.fault.folder)
+        if self.fault.takes_all:
+            self._kill(int((folder / "script").read_text()), signal.SIGKILL)
+        self._kill(os.getpid(), signal.SIGKILL)
+
+    def _on_path(self, name: str, perform: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+        def performed(*args: Any, **kwargs: Any) -> Any:
+            dir_fd = kwargs.get("dir_fd", kwargs.get("src_dir_fd"))
+            if self.concerns(args[at], dir_fd):
+                self.pass_by(f"{name} {args[at]}")
+            return perform(*args, **kwargs)
+
+        return performed
+
+    def _on_descriptor(
+        self, name: str, perform: Callable[..., Any], at: int = 0
+    ) -> Callable[..., Any]:
+        def performed(*args: Any, **kwargs: Any) -> Any:
+            fd = args[at] if isinstance(args[at], int) else args[at].fileno()
+            if self._concerns_descriptor(fd):
+                self.pass_by(f"{name} {_target(fd)}")
+            return perform(*args, **kwargs)
+
+        return performed
+
+    def _on_write(self, perform: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
+        def write(fd: int, data: Any) -> int:
+            if self._concerns_descriptor(fd):
+                half = bytes(data)[: len(data) // 2]
+                self.pass_by(f"write {_target(fd)}", lambda: _ignore(perform(fd, half)))
+            return perform(fd, data)
+
+        return write
+
+    def _on_open(self, perform: Callable[..., int]) -> Callable[..., int]:
+        def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            makes = flags & (os.O_CREAT | os.O_TRUNC)
+            if makes and self.concerns(path, kwargs.get("dir_fd")):
+                self.pass_by(f"open {path}")
+            return perform(path, flags, *args, **kwargs)
+
+        return opened
+
+    def _on_file(self, perform: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            changes = any(letter in mode for letter in "wax+")
+            if not changes or not self.concerns(file):
+                return perform(file, mode, *args, **kwargs)
+            self.pass_by(f"open {file}")
+            return _CountedFile(perform(file, mode, *args, **kwargs), self, str(file))
+
+        return opened
+
+
+class _CountedFile:
+    """A file whose writes to the disk are counted: when it is flushed, or each if unbuffered."""
+
+    def __init__(self, file: Any, counter: _Counter, name: str) -> None:
+        self._file, self._counter, self._name = file, counter, name
+
+    def write(self, data: Any) -> Any:
+        if isinstance(self._file, io.FileIO):
+            half = bytes(data)[: len(data) // 2]
+            self._counter.pass_by(f"write {self._name}", lambda: _ignore(self._file.write(half)))
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._counter.pass_by(f"flush {self._name}", self._file.flush)
+        self._file.flush()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._counter.pass_by(f"close {self._name}", self._file.flush)
+        self._file.close()
+
+    def __enter__(self) -> _CountedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _target(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _ignore(_result: object) -> None:
+    """For what is done for its effect alone."""

@@ -1,0 +1,8 @@
+"""Imported by Python at the start of every process of a campaign: see the modules named here."""
+
+import os
+
+from holdfast.testing import faults, powercut
+
+faults.install(os.environ)
+powercut.install(os.environ)
