@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.syncer import manifest
-from holdfast.syncer.durable import REMOVED, fsync_dir, is_leftover, remove_tree
+from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.errors import (
     AlreadyStored,
     ManifestMismatch,
@@ -28,8 +27,6 @@ from holdfast.syncer.patience import Patience
 from holdfast.syncer.publication import Publication
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
-
-_FETCHED = ".fetch-"
 
 
 class Keeper:
@@ -61,22 +58,12 @@ class Keeper:
 
     async def open(self) -> str:
         """Claim the next epoch in storage, and return it: the newest incarnation owns it."""
-        await asyncio.to_thread(self._sweep)
         if self._storage is None:
             return ""
         await self._patience.until_done("claim the storage", self._storage.claim)
         await self._patience.until_done("tidy the storage up", self._storage.sweep)
         await self._publication.recall()
         return self._storage.epoch
-
-    def _sweep(self) -> None:
-        """Remove what a keeper that was killed has left of removals and downloads."""
-        root = self._orders.root
-        left = [*root.glob(f"*/{REMOVED}*"), *root.glob(f"*/{_FETCHED}*")]
-        for path in left:
-            if is_leftover(path.name) or path.name.startswith(_FETCHED):
-                with suppress(OSError):  # it is in nobody's way
-                    remove_tree(path)
 
     async def commit(self, trial_id: str, index: int, folder: str) -> None:
         """Make a staged checkpoint durable here, complete there, and say so.
@@ -160,15 +147,17 @@ class Keeper:
     async def _fetch(self, folder: str) -> None:
         storage, keys = await self._listed(folder)
         target = self._orders.root / folder
-        partial = target.with_name(f"{_FETCHED}{target.name}")
-        await asyncio.to_thread(remove_tree, partial)
-        async with asyncio.TaskGroup() as tasks:
-            for key in keys:
-                name = check_key(key.removeprefix(f"{folder}/"))
-                tasks.create_task(storage.download(key, partial / name))
-        await asyncio.to_thread(_verify, partial)
-        await asyncio.to_thread(remove_tree, target)
-        partial.rename(target)
+        partial = target.with_name(f"{TEMPORARY}{unique()}")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for key in keys:
+                    name = check_key(key.removeprefix(f"{folder}/"))
+                    tasks.create_task(storage.download(key, partial / name))
+            await asyncio.to_thread(_verify, partial)
+            await asyncio.to_thread(remove_tree, target)
+            partial.rename(target)
+        finally:
+            await asyncio.to_thread(remove_tree, partial)
 
     async def publish(self, sealed: int, begins: int, doomed: Sequence[str] = ()) -> None:
         """Make everything up to journal segment `sealed` visible in storage.

@@ -93,15 +93,20 @@ def _wait_for(fd: int, deadline_s: float) -> bool:
 
 def _lives(holder: dict[str, Any]) -> bool:
     pid = holder.get("pid")
-    return holder.get("host") == os.uname().nodename and isinstance(pid, int) and is_alive(pid)
+    here = holder.get("host") == os.uname().nodename
+    return here and isinstance(pid, int) and pid > 0 and is_alive(pid)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this id on this machine, whoever's it is."""
+    """Whether a process of this id runs on this machine, whoever's it is.
+
+    One that has ended does not, also where its parent never asks: some containers are like that.
+    """
+    import psutil
+
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return True

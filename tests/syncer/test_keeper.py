@@ -424,15 +424,18 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     assert tree(kept.root / FOLDER) == before
 
 
-async def test_what_a_keeper_that_was_killed_left_of_removals_and_downloads_goes(
-    kept: Kept,
-) -> None:
-    trial = kept.root / "trial"
-    for name in [".removed-0123456789abcdef", ".fetch-checkpoint_000003", ".removed-notes"]:
-        (trial / name).mkdir()
-        (trial / name / "weights").write_bytes(b"weights")
-    await Keeper(kept.orders(kept.memory), lambda message: None).open()
-    assert sorted(path.name for path in trial.iterdir()) == [".removed-notes", "checkpoint_000000"]
+async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
+    store = FaultyStore(kept.memory, error=StorageRefused("get", "faulty", "injected refusal"))
+    keeper = Keeper(kept.orders(store), lambda message: None)
+    await keeper.open()
+    await keeper.commit("t1", 0, FOLDER)
+    await keeper.discard([FOLDER])
+    at = store.operations + 2  # after the listing
+    store.disturb(at=at, fault=Fault.FAIL)
+    with pytest.raises(StorageRefused):
+        await keeper.fetch(FOLDER)
+    assert store.log[at - 1][0] == "get"
+    assert tree(kept.root / "trial") == []
 
 
 async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(

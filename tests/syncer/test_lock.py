@@ -59,6 +59,7 @@ def test_a_file_system_without_locks_is_told(
 
 def test_a_process_that_has_ended_is_not_alive() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(ended.pid), "it is a zombie"
     assert not is_alive(ended.pid)
     assert is_alive(os.getpid())
