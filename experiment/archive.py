@@ -190,6 +190,8 @@ class Archive:
                 _, answer = self._fetches.pop(ticket, ("", None))
                 if answer is not None and not answer.done():  # else the attempt was halted
                     answer.set_result(error)
+            case ["warning", str(text)]:
+                self._tell(text)
             case ["opened", str()]:
                 self._opened.set()
             case ["refused", str(text)]:

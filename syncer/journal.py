@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from holdfast.syncer.durable import fsync_dir, fsync_file, fsync_path
@@ -304,6 +305,10 @@ class Journal:
     def _cut(self, path: Path, offset: int) -> None:
         data = path.read_bytes()[offset:]
         aside = path.with_name(f"{path.stem}.cut-{offset}")
+        for number in count(2):  # what was put aside at an earlier time stays
+            if not aside.exists():
+                break
+            aside = path.with_name(f"{path.stem}.cut-{offset}-{number}")
         aside.write_bytes(data)
         if offset:
             os.truncate(path, offset)

@@ -28,6 +28,11 @@ from holdfast.syncer.publication import Publication
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
 
+_CONTESTABLE = (
+    "{} cannot tell two restores at the same moment apart: let no other machine restore this "
+    "experiment now"
+)
+
 
 class Keeper:
     """Performs orders; each method is one of them."""
@@ -61,6 +66,8 @@ class Keeper:
         if self._storage is None:
             return ""
         await self._patience.until_done("claim the storage", self._storage.claim)
+        if self._storage.is_contestable:
+            self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
         await self._patience.until_done("tidy the storage up", self._storage.sweep)
         await self._publication.recall()
         return self._storage.epoch

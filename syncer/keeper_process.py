@@ -3,7 +3,7 @@
 told:     ["open", pickled Orders]  ["commit", trial, index, folder]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
           ["publish", sealed, begins]  ["close", deadline_s]
-answers:  ["opened", epoch]  ["committed", trial, index]  ["published", sealed]
+answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]  ["published", sealed]
           ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
           ["failed", what, text]

@@ -75,6 +75,11 @@ class OwnedStore:
         self._looked_at = now
 
     @property
+    def is_contestable(self) -> bool:
+        """Whether two restores at the same moment could both have claimed it."""
+        return self.epoch > _FIRST and not self._store.conditional_puts
+
+    @property
     def has_folders(self) -> bool:
         return self._store.has_folders
 

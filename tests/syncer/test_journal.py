@@ -84,6 +84,15 @@ def test_a_torn_tail_is_cut_off_and_kept_aside_when_it_is_next_opened(
     assert payloads(folder) == [b"whole", b"next"]
 
 
+def test_what_was_put_aside_at_one_place_is_not_overwritten_by_a_later_cut(folder: Path) -> None:
+    Journal(folder).close()
+    for torn in (b"first", b"second"):
+        with open(folder / "000000.log", "ab") as file:
+            file.write(torn)
+        Journal(folder).close()
+    assert {path.read_bytes() for path in folder.glob("*.cut-*")} == {b"first", b"second"}
+
+
 def test_every_flipped_bit_is_noticed(folder: Path) -> None:
     journal = Journal(folder)
     journal.append([b"first", b"second", b"third"])

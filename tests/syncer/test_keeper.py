@@ -493,3 +493,15 @@ async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_p
     await keeper.publish(kept.seal(), 0, ["trial/checkpoint_000001"])
     assert not emptied.exists()
     assert (storage / MARKER).exists()
+
+
+@pytest.mark.parametrize("decides", [True, False])
+async def test_a_storage_that_cannot_tell_two_restores_apart_is_told_at_a_restore(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, decides: bool
+) -> None:
+    monkeypatch.setattr(MemoryStore, "conditional_puts", decides)
+    told: list[list[Any]] = []
+    await Keeper(kept.orders(kept.memory), told.append).open()
+    assert told == []
+    await Keeper(kept.orders(kept.memory), told.append).open()
+    assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
