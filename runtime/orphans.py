@@ -163,7 +163,29 @@ class Departures:
         Nobody knows whose a new orphan is: it is of a worker that has ended now, or of an orphan
         that has, and whoever has lost one of those waits for it.
         """
-        ended, here = self._look(now)
+        ended = self._collect()
+        here = self._orphans.end(now)
+        while more := self._collect():
+            # Their orphans may be among those, but need not be yet. Once nobody has ended in
+            # between, they are all there, and those of nobody else.
+            ended += more
+            here = self._orphans.end(now)
+        if here or self._waiting:
+            self._wait_for(here, ended, now)
+            return
+        self._here = here
+        for worker, status in ended:  # nearly always
+            if worker:
+                self._tell(worker, status)
+
+    @property
+    def due_s(self) -> float:
+        """When to settle again though nobody has ended; infinite where nobody is left."""
+        if not self._here and not self._waiting:  # nearly always
+            return math.inf
+        return min([self._orphans.due_s, *(one.until for one in self._waiting)])
+
+    def _wait_for(self, here: frozenset[int], ended: list[Ended], now: float) -> None:
         new, self._here = here - self._here, here
         waiting = [
             one if one.left <= here else replace(one, left=(one.left | new) & here)
@@ -180,18 +202,3 @@ class Departures:
                 self._waiting.append(one)
             else:
                 self._tell(one.worker, one.status)
-
-    def _look(self, now: float) -> tuple[list[Ended], frozenset[int]]:
-        """Who has ended, and the orphans: all of those who have, and of nobody else."""
-        ended = self._collect()
-        here = self._orphans.end(now)
-        while more := self._collect():
-            # Their orphans may be among those, but need not be yet.
-            ended += more
-            here = self._orphans.end(now)
-        return ended, here
-
-    def wait_ms(self, now: float) -> float | None:
-        """After how long to settle again though nobody has ended; None where nobody is left."""
-        due = min([self._orphans.due_s, *(one.until for one in self._waiting)])
-        return None if due == math.inf else max(0.0, due - now) * 1000

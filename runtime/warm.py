@@ -21,6 +21,7 @@ import array
 import atexit
 import errno
 import gc
+import math
 import os
 import select
 import signal
@@ -108,16 +109,20 @@ class WarmParent:
             self._collect()
             if not self._orphans.end(now) and not self._workers:
                 return
-            poll.poll(1000 * (min(deadline, self._orphans.due_s) - now))
-            self._hear_of_ends()
+            poll.poll(_ms_until(min(deadline, self._orphans.due_s)))
+            with suppress(BlockingIOError):  # it is time, but nobody has ended
+                self._waker.recv(4096)
             now = time.monotonic()
 
     def _turn(self, poll: select.poll) -> None:
-        ready = {fd for fd, _ in poll.poll(self._departures.wait_ms(time.monotonic()))}
-        if self._socket.fileno() in ready:
-            self._listen()
-        if not ready or self._waker.fileno() in ready:
-            self._hear_of_ends()
+        ready = poll.poll(_ms_until(self._departures.due_s))
+        for fd, _ in ready:
+            if fd == self._waker.fileno():
+                self._waker.recv(4096)
+                self._departures.settle(time.monotonic())
+            else:
+                self._listen()
+        if not ready:
             self._departures.settle(time.monotonic())
 
     def _forsake(self, *_: Any) -> None:
@@ -261,35 +266,30 @@ class WarmParent:
         process.returncode = 0
         return process.pid
 
-    def _hear_of_ends(self) -> None:
-        with suppress(BlockingIOError):  # it is time, but nobody has ended
-            self._waker.recv(4096)
-
     def _collect(self) -> list[Ended]:
         """Reap all that have ended."""
         ended: list[Ended] = []
-        while (found := _reap()) is not None:
-            pid, status = found
-            worker = self._workers.pop(pid, "")
-            if worker:
-                # What the worker started must not outlive it.
-                guard.kill_group(pid)
-            else:
-                self._orphans.forget(pid)
-            ended.append((worker, status))
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                worker = self._workers.pop(pid, "")
+                if worker:
+                    # What the worker started must not outlive it.
+                    guard.kill_group(pid)
+                else:
+                    self._orphans.forget(pid)
+                ended.append((worker, status))
         return ended
 
     def _tell_exit(self, worker: str, status: int) -> None:
         self._tell(["exited", worker, status])
 
 
-def _reap() -> tuple[int, int] | None:
-    """A child that has ended, and how."""
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return (pid, status) if pid else None
+def _ms_until(due_s: float) -> float | None:
+    """For `poll`, to which None is for ever."""
+    return None if due_s == math.inf else 1000 * max(0.0, due_s - time.monotonic())
 
 
 def _message(error: BaseException) -> str:
