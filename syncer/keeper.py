@@ -22,7 +22,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.manifest import Manifest
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.patience import Patience
 from holdfast.syncer.publication import Publication
 from holdfast.syncer.store import check_key
@@ -195,9 +195,14 @@ async def _upload(storage: OwnedStore, directory: Path, folder: str, written: Ma
     async with asyncio.TaskGroup() as tasks:
         for name in written.files:
             tasks.create_task(storage.upload(f"{folder}/{name}", directory / name))
+    sizes = {
+        entry.key.removeprefix(f"{folder}/"): entry.size for entry in await storage.list(folder)
+    }
+    if missing := written.differences(sizes):
+        raise unconfirmed(f"{folder}: {'; '.join(missing)}")
     await storage.check(at_once=True)
     try:
-        await storage.put(marker, content, create_only=True)
+        await storage.put_for_sure(marker, content, create_only=True)
     except AlreadyStored as error:
         # A newer incarnation's, one that an older put while we uploaded, or our own where the
         # answer was lost.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.errors import AlreadyStored, StorageError, StorageUnavailable
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.store import Entry, Store
 
 _EPOCHS = ".epochs"
@@ -21,6 +21,13 @@ _LOOK_S = 1.0
 
 class Usurped(StorageError):
     """Another incarnation of the experiment owns the storage now."""
+
+
+def unconfirmed(key: str) -> StorageUnavailable:
+    """For what is not there although its put was answered with success."""
+    return StorageUnavailable(
+        "put", key, "the storage has confirmed it and does not have it", "It is put once more"
+    )
 
 
 class OwnedStore:
@@ -50,6 +57,8 @@ class OwnedStore:
             raise Usurped(
                 "claim", self.where, "another restore of this experiment was a moment faster"
             ) from error
+        if epoch not in await self._claims():
+            raise unconfirmed(epoch)
         self.epoch = epoch
 
     async def _claims(self) -> list[str]:
@@ -100,6 +109,16 @@ class OwnedStore:
         """Raises AlreadyStored, Usurped."""
         await self.check()
         await self._store.put(key, data, create_only=create_only)
+
+    async def put_for_sure(self, key: str, data: bytes, *, create_only: bool = False) -> None:
+        """Read it back, too: what makes other objects count. Raises AlreadyStored, Usurped."""
+        await self.put(key, data, create_only=create_only)
+        try:
+            is_there = await self._store.read(key) == data
+        except NotStored:
+            is_there = False
+        if not is_there:
+            raise unconfirmed(key)
 
     async def upload(self, key: str, source: Path) -> None:
         """Put a file, so many at once. Raises Usurped."""

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.syncer.errors import AlreadyStored, NotStored
 from holdfast.syncer.journal import segment_name
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore, Usurped
+from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import Patience
 from holdfast.syncer.tree import MANIFEST_NAME
 
@@ -70,6 +70,9 @@ class Publication:
         for number in range(begins, sealed + 1):
             if number not in self._segments:
                 await self._extend_by_segment(number)
+        await self._patience.until_done(
+            "confirm the journal", lambda: self._confirm_segments(begins, sealed)
+        )
         await self._upload_files()
         await self._patience.until_done("publish the head", lambda: self._put_head(begins, sealed))
 
@@ -97,6 +100,16 @@ class Publication:
         except AlreadyStored:
             await self._storage.check(at_once=True)
             await self._storage.put(key, data)
+
+    async def _confirm_segments(self, begins: int, sealed: int) -> None:
+        """A head shall name what is there: some servers say that all is well, and keep nothing."""
+        listed = {e.key: e.size for e in await self._storage.list(self._orders.journal)}
+        for number in range(begins, sealed + 1):
+            key = f"{self._orders.journal}/{segment_name(number)}"
+            if listed.get(key) != self._segments[number]["size"]:
+                data = await asyncio.to_thread((self._orders.root / key).read_bytes)
+                await self._storage.put(key, data)
+                raise unconfirmed(key)
 
     async def _upload_files(self) -> None:
         changed = await asyncio.to_thread(self._changed_files)
@@ -135,7 +148,7 @@ class Publication:
             "epoch": self._storage.epoch,
             "segments": [self._segments[n] for n in range(begins, sealed + 1)],
         }
-        await self._storage.put(self._orders.head, json.dumps(head, indent=1).encode())
+        await self._storage.put_for_sure(self._orders.head, json.dumps(head, indent=1).encode())
 
     async def _remove(self, above: str, folders: set[str]) -> None:
         """The manifests go first, so that no reader takes the rest for checkpoints.

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import Crash, Stage, crashes, cuts, in_memory
+from holdfast.testing.campaign import Stage, in_memory
+from holdfast.testing.mishaps import Crash, crashes, cuts, strikes
 from holdfast.testing.powercut import Recording
+from holdfast.testing.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS = 20, 10
+CRASHES, CUTS, STRIKES = 20, 10, 8
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,18 @@ def test_a_run_whose_machine_lost_its_power_goes_on_from_what_was_on_the_disk(
     cut = next(islice(cuts(fsyncs, random.Random(2)), number, None))
     story = stage.lose_power(recording, cut)
     assert list(story.problems) == [], f"{cut}:\n{story.said}"
+
+
+@pytest.fixture(scope="module")
+def requests(stage: Stage, moto: S3Server) -> int:
+    return stage.requests(moto)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("number", range(STRIKES))
+def test_a_run_whose_bucket_ails_loses_nothing_once_it_is_well_again(
+    stage: Stage, moto: S3Server, requests: int, number: int
+) -> None:
+    strike = next(islice(strikes(requests, random.Random(3)), number, None))
+    story = stage.strike(moto, strike)
+    assert list(story.problems) == [], f"{strike} on {story.fell_on}:\n{story.said}"

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.syncer import manifest
+from holdfast.syncer import manifest, patience
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal import Journal, segment_name
 from holdfast.syncer.keeper import Keeper
@@ -505,3 +505,26 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_told_at_a_restor
     assert told == []
     await Keeper(kept.orders(kept.memory), told.append).open()
     assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
+
+
+async def test_what_a_storage_only_says_to_have_kept_is_put_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each put in turn is answered with success, and not performed."""
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    sealed = kept.seal()
+
+    async def run(store: FaultyStore) -> None:
+        keeper = Keeper(kept.orders(store), lambda message: None)
+        await keeper.open()
+        await keeper.commit("t1", 0, FOLDER)
+        await keeper.publish(sealed, 0)
+
+    smooth = FaultyStore(MemoryStore())
+    await run(smooth)
+    puts = [at for at, (what, _) in enumerate(smooth.log, 1) if what == "put"]
+    assert len(puts) == 5  # a claim, the model and its manifest, a segment, the head
+    for at in puts:
+        memory = MemoryStore()
+        await run(FaultyStore(memory, at=at, fault=Fault.PRETEND))
+        assert memory.objects == cast(MemoryStore, smooth.inner).objects, smooth.log[at - 1]

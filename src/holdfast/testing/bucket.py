@@ -11,6 +11,7 @@ from typing import TypeVar
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
 from holdfast.testing import checker
+from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.s3_server import S3Server
 
@@ -21,7 +22,9 @@ class Bucket:
     """`storage_path` is what an experiment is given: it leads through the proxy, if there is one,
     and holds no credentials, which are in `environ`."""
 
-    def __init__(self, server: S3Server, prefix: str, proxy: Proxy | None = None) -> None:
+    def __init__(
+        self, server: S3Server, prefix: str, proxy: Proxy | FaultProxy | None = None
+    ) -> None:
         self.server = server
         self.proxy = proxy
         self.uri = server.uri(f"bucket/{prefix}")
@@ -69,7 +72,7 @@ class Bucket:
 
     def wait_for_committed(self, count: int) -> None:
         """Wait until the journal in the bucket tells of so many committed checkpoints."""
-        assert self.proxy is not None
+        assert isinstance(self.proxy, Proxy)
         while self._committed() < count:
             self.proxy.wait_for("PUT", "/head.json")
 

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,6 +23,10 @@ from typing import Any
 
 from holdfast.testing import checker, faults, powercut
 from holdfast.testing.bench import Bench, results, workbench
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.fault_proxy import FaultProxy, Ill
+from holdfast.testing.mishaps import Crash, Cut, Mishap, Strike, crashes, cuts, strikes
+from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 from holdfast.testing.script import UserScript, acknowledged
 
 EPOCHS = 3
@@ -30,46 +34,10 @@ _GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash:
-    """Where a run is cut. `mirrored`: it works in one directory and is persisted to another."""
-
-    role: str
-    at: int
-    is_torn: bool = False
-    takes_all: bool = False
-    mirrored: bool = False
-
-    @property
-    def kind(self) -> str:
-        whom = "the script and " if self.takes_all else ""
-        return f"SIGKILL of {whom}the {self.role}{' within a write' if self.is_torn else ''}"
-
-    def __str__(self) -> str:
-        where = "mirrored" if self.mirrored else "local"
-        return f"{self.kind} at its operation {self.at} ({where})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """The power goes after so many fsyncs; `luck` is a seed for what else is on the disk."""
-
-    after: int
-    luck: int | None
-
-    @property
-    def kind(self) -> str:
-        more = "nothing but" if self.luck is None else "by chance more than"
-        return f"power cut that leaves {more} what was forced to the disk"
-
-    def __str__(self) -> str:
-        return f"{self.kind}, after {self.after} fsyncs (luck {self.luck})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     """What came of a fault: what it fell on ("" where it never came), and what is wrong then."""
 
-    fault: Crash | Cut
+    fault: Mishap
     fell_on: str
     problems: Sequence[str]
     checked: int
@@ -138,6 +106,41 @@ class Stage:
             problems += [f"was on the disk and is lost: {row}" for row in sorted(lost)]
             return _told(cut, str(cut), problems, bench, again.stderr)
 
+    def strike(self, server: S3Server, strike: Strike) -> Story:
+        """A run whose bucket ails, and one that goes on with it when it is well again.
+
+        The first may fail, and then has told so; the second may not.
+        """
+        with self._bench(mirrored=False) as bench:
+            prefix = f"{self._folder.name}-{self._runs}"
+            with _between(server, strike) as proxy:
+                here = bench.use(Bucket(server, prefix, proxy), machine="here")
+                bench.options["sync_artifacts"] = True
+                script = bench.start()
+                script.ends()
+                problems = [f"outlived its experiment: {left.role}" for left in script.left()]
+                script.finish_reading()
+            bucket = Bucket(server, prefix)
+            bench.options["storage"] = bucket.storage_path
+            again = bench.start(**_GOES_ON)
+            # Downloaded when the second run has ended, to where a directory would be.
+            problems += _after(
+                bench,
+                again,
+                notes=bench.notes(),
+                trees=lambda: (here, bucket.download(bench.storage)),
+            )
+            said = "\n".join((script.stderr, again.stderr))
+            return _told(strike, "; ".join(proxy.struck), problems, bench, said)
+
+    def requests(self, server: S3Server) -> int:
+        """How many requests a run makes whose bucket is well."""
+        with self._bench(mirrored=False) as bench, _between(server, None) as proxy:
+            bench.use(Bucket(server, f"{self._folder.name}-well", proxy), machine="here")
+            bench.options["sync_artifacts"] = True
+            bench.start().succeeds()
+            return len(proxy.log)
+
     @contextmanager
     def _bench(self, *, mirrored: bool) -> Iterator[Bench]:
         self._runs += 1
@@ -163,6 +166,16 @@ def _roots(bench: Bench) -> list[str]:
     return [str(bench.storage), str(bench.folder / "here")]
 
 
+@contextmanager
+def _between(server: S3Server, strike: Strike | None) -> Iterator[FaultProxy]:
+    ill, at = (Ill.LATENCY, 0) if strike is None else (strike.ill, strike.at)
+    proxy = FaultProxy(server.endpoint, ill, at=at, times=strike.times if strike else 1)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
 def _trees(bench: Bench) -> list[Path]:
     """Where the experiment lies: in the storage, and in the directory that it works in."""
     here = bench.folder / "here" / "run"
@@ -184,8 +197,9 @@ def _after(
     notes: Sequence[Mapping[str, Any]],
     *,
     may_lose: bool = False,
+    trees: Callable[[], Iterable[Path]] | None = None,
 ) -> list[str]:
-    """What is wrong after the run that goes on."""
+    """What is wrong after the run that goes on, and in the `trees` that it leaves."""
     code = script.ends()
     problems = [f"outlived its experiment: {left.role}" for left in script.left()]
     script.finish_reading()
@@ -193,7 +207,7 @@ def _after(
         problems.append(f"going on ended with {code}")
     else:
         problems += _unfinished(script, may_lose=may_lose)
-    for tree in _trees(bench):
+    for tree in _trees(bench) if trees is None else trees():
         name = tree.relative_to(bench.folder)
         try:
             found = checker.check(tree, notes=notes, tensorboard=True)
@@ -228,9 +242,7 @@ def orphans(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _told(
-    fault: Crash | Cut, fell_on: str, problems: Sequence[str], bench: Bench, said: str
-) -> Story:
+def _told(fault: Mishap, fell_on: str, problems: Sequence[str], bench: Bench, said: str) -> Story:
     """With the number of things that were looked at."""
     checked = len(acknowledged(bench.notes())) + 1
     for tree in _trees(bench):
@@ -240,40 +252,12 @@ def _told(
     return Story(fault=fault, fell_on=fell_on, problems=problems, checked=checked, said=said)
 
 
-def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
-    """Without end: each role's operations in random order, each way of dying in turn.
-
-    Roles come equally often, however many operations they have.
-    """
-    by_role = [
-        [
-            Crash(role=role, at=at, is_torn=is_torn, takes_all=takes_all, mirrored=mirrored)
-            for at in range(1, most + 1)
-            for is_torn in (False, True)
-            for takes_all in ((False,) if role == "script" else (False, True))
-        ]
-        for mirrored, roles in measured.items()
-        for role, most in roles.items()
-        if most
-    ]
-    while True:
-        for role in chance.sample(by_role, len(by_role)):
-            yield chance.choice(role)
-
-
-def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
-    """Without end: every moment at its worst and by chance."""
-    while True:
-        for after in chance.sample(range(1, fsyncs + 1), fsyncs):
-            yield Cut(after=after, luck=None)
-            yield Cut(after=after, luck=chance.randrange(1 << 30))
-
-
 def main() -> None:
     """Run a campaign, print what it did, and exit with 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--crashes", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--strikes", type=int, default=200, help="of the storage")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--script", type=Path, required=True, help="the user's script to run")
     parser.add_argument("--json", type=Path, help="where to write the figures")
@@ -310,6 +294,10 @@ def _stories(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:
     with stage.recorded() as recording:
         for cut in islice(cuts(len(recording.moments), chance), given.cuts):
             yield stage.lose_power(recording, cut)
+    with moto_server() as server:
+        make_bucket(server, "bucket")
+        for strike in islice(strikes(stage.requests(server), chance), given.strikes):
+            yield stage.strike(server, strike)
 
 
 if __name__ == "__main__":

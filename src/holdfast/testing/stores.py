@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
-from holdfast.syncer.store import Entry, Store, Stored, check_key, folder_prefix
+from holdfast.syncer.store import (
+    Entry,
+    Store,
+    Stored,
+    check_key,
+    folder_prefix,
+    source_size,
+)
 
 R = TypeVar("R")
 
@@ -74,6 +81,7 @@ class Fault(StrEnum):
 
     FAIL = "fail"  # it is not performed, and raises
     LOSE_ANSWER = "lose answer"  # it is performed, and raises all the same
+    PRETEND = "pretend"  # a put is not performed, and answered with success; others fail
     STALL = "stall"  # it waits until `release` or cancellation, then is performed
 
 
@@ -127,7 +135,10 @@ class FaultyStore:
 
     async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
         return await self._disturbed(
-            "put", key, lambda: self.inner.put(key, source, create_only=create_only)
+            "put",
+            key,
+            lambda: self.inner.put(key, source, create_only=create_only),
+            pretended=Stored(size=source_size(source)),
         )
 
     async def get(self, key: str, target: Path) -> int:
@@ -152,7 +163,13 @@ class FaultyStore:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def _disturbed(self, operation: str, key: str, perform: Callable[[], Awaitable[R]]) -> R:
+    async def _disturbed(
+        self,
+        operation: str,
+        key: str,
+        perform: Callable[[], Awaitable[R]],
+        pretended: R | None = None,
+    ) -> R:
         self.log.append((operation, key))
         count = len(self.log)
         if not (count == self._at or (self._lasting and 0 < self._at < count)):
@@ -163,6 +180,10 @@ class FaultyStore:
             case Fault.LOSE_ANSWER:
                 await perform()
                 raise self._error
+            case Fault.PRETEND:
+                if pretended is None:
+                    raise self._error
+                return pretended
             case Fault.STALL:
                 self.stalled.set()
                 await self._released.wait()
