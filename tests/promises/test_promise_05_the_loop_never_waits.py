@@ -36,12 +36,12 @@ def test_a_scribe_and_a_keeper_that_stand_still_delay_no_report(bench: Bench) ->
     script, gate = bench.held_in(2, epochs=100, checkpoint_every=10)
     services = [*script.processes("scribe"), *script.processes("keeper")]
     for service in services:
-        service.kill(signal.SIGSTOP)
+        service.signal(signal.SIGSTOP)
     gate.open()
     script.wait_for("reported 0 100")
     script.wait_for("reported 1 100")
     for service in services:
-        service.kill(signal.SIGCONT)
+        service.signal(signal.SIGCONT)
     script.succeeds()
     assert bench.problems(tensorboard=True) == []
 

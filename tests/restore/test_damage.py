@@ -212,7 +212,7 @@ def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench
     script = bench.start(at_once=1)
     script.wait_for("at 0 2")
     (keeper,) = script.processes("keeper")
-    keeper.kill(signal.SIGSTOP)
+    keeper.signal(signal.SIGSTOP)
     gate.open()
     script.wait_for("begun 1 1")
     script.kill_all()

@@ -87,7 +87,7 @@ def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
     bucket.wait_for_committed(4)
     frozen = older.processes()
     for process in frozen:
-        process.kill(signal.SIGSTOP)
+        process.signal(signal.SIGSTOP)
     bench.use(bucket, machine="second")
     newer = bench.restore()
     newer.wait_for("begun 0 2")
@@ -95,7 +95,7 @@ def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
     gate.open()
     newer.succeeds()
     for process in frozen:
-        process.kill(signal.SIGCONT)
+        process.signal(signal.SIGCONT)
     assert older.ends() == 1
     older.finish_reading()
     assert "a newer restore of this experiment has taken" in older.stderr

@@ -76,7 +76,12 @@ class Process:
     role: str
     pidfd: int
 
-    def kill(self, signum: int = signal.SIGKILL) -> None:
+    def kill(self) -> None:
+        """One that has died with its parent meanwhile is dead, too."""
+        with suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
+
+    def signal(self, signum: int) -> None:
         signal.pidfd_send_signal(self.pidfd, signum)
 
     def ends(self, within_s: float = LONGEST_S) -> bool:
@@ -202,8 +207,7 @@ class UserScript:
 
     def kill_all(self) -> None:
         for process in self.processes():
-            with suppress(ProcessLookupError):  # it died with the one before
-                process.kill()
+            process.kill()
 
     def processes(self, role: str | None = None) -> list[Process]:
         """Those that live now; close is done by `left`, or at the end of the test process."""
