@@ -264,7 +264,7 @@ def main() -> None:
     given = parser.parse_args()
     injected: Counter[str] = Counter()
     checked = wrong = 0
-    with in_memory(given.script) as stage:
+    with in_memory(given.script.resolve()) as stage:
         for story in _stories(stage, given):
             checked += story.checked
             injected[story.fault.kind] += bool(story.fell_on)
