@@ -5,16 +5,28 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.experiment.job import Assignment
+from holdfast.runtime import guard
+from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Worker
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import PREEMPTED, Failure
 from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds that a worker has: to end, to save before it is taken away, and between reports."""
+
+    grace_s: float
+    preemption_grace_s: float = 5.0
+    hang_timeout_s: float | None = None
 
 
 class Desk(Protocol):
@@ -34,14 +46,16 @@ class TrialActor:
     """
 
     def __init__(
-        self, desk: Desk, assignment: Assignment, *, grace_s: float, reusable: bool
+        self, desk: Desk, assignment: Assignment, *, patience: Patience, reusable: bool
     ) -> None:
         self.assignment = assignment
         self._reusable = reusable
         self._desk = desk
-        self._grace_s = grace_s
+        self._patience = patience
         self._deadline: asyncio.TimerHandle | None = None
-        self._halted = self._is_reused = self._is_replaced = self._is_gone = False
+        self._silence = Silence(patience.hang_timeout_s, self._on_hang)
+        self._halted = self._is_reused = self._is_replaced = False
+        self._is_gone = self._is_hung = False
         self._worker = self._launch()
 
     @property
@@ -66,6 +80,7 @@ class TrialActor:
         if verdict is not Verdict.CONTINUE:
             self._disarm()  # what was left for the step is not what is left for its end
             self._arm()
+        self._silence.begin()
         self._worker.send(["reply", verdict.value])
 
     def refuse(self, text: str) -> None:
@@ -84,9 +99,21 @@ class TrialActor:
         else:
             self._interrupt()
 
+    def preempt(self) -> None:
+        """Tell user code that it is to save what it has; one that does not end is interrupted."""
+        self._is_preempted = True
+        self._worker.signal(signal.SIGTERM)
+        self._arm(self._interrupt, self._patience.preemption_grace_s)
+
     def _interrupt(self) -> None:
         self._disarm()
-        self._worker.signal(signal.SIGTERM)
+        self._worker.signal(guard.STOP)
+        self._arm()
+
+    def _on_hang(self) -> None:
+        """Its stack goes to its stderr, and it ends of that; where it does not, it is killed."""
+        self._is_hung = True
+        self._worker.signal(guard.DUMP)
         self._arm()
 
     def release(self) -> None:
@@ -106,6 +133,8 @@ class TrialActor:
         self._worker.signal(signal.SIGKILL)
 
     def on_message(self, message: Message) -> None:
+        if message[0] != "log":
+            self._silence.end()
         try:
             self._desk_message(message)
         except (ValueError, TypeError, KeyError) as error:
@@ -113,24 +142,34 @@ class TrialActor:
             self._raise(f"the worker sent what is no message ({error}): {message!r:.200}")
             self.kill()
 
-    def on_exit(self, cause: str) -> None:
+    def on_exit(self, ending: Ending) -> None:
         self._disarm()
+        self._silence.end()
         # A reused process may have died before it heard of the attempt, which is no failure of it.
         unheard = self._is_reused and not self._has_started
         if (self._is_replaced or unheard) and not self._halted:
             self._worker = self._launch()
             return
         self._is_gone = True
-        self._post_exit(cause)
+        if self._is_hung:
+            self._post_exit(self._told_of_hang(ending), "hang")
+        else:
+            self._post_exit(ending.cause, _kind_of(ending))
 
-    def _post_exit(self, cause: str) -> None:
+    def _told_of_hang(self, ending: Ending) -> str:
+        stack = "is in its stderr" if ending.signum == guard.DUMP else "could not be had"
+        timeout_s = self._patience.hang_timeout_s
+        return f"reported nothing for hang_timeout_s={timeout_s:g} s; its stack {stack}"
+
+    def _post_exit(self, cause: str, kind: str = "lost") -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-        self._desk.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause))
+        self._desk.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def _expect(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._has_started = False
+        self._has_started = self._is_preempted = False
         self._iteration = assignment.iteration
+        self._silence.begin()
 
     def _replace(self) -> None:
         """Let another process host the attempt, once this one is gone."""
@@ -139,7 +178,8 @@ class TrialActor:
 
     def _launch(self) -> Worker:
         self._expect(self.assignment)
-        self._halted = self._is_reused = self._is_replaced = self._is_gone = False
+        self._halted = self._is_reused = self._is_replaced = False
+        self._is_gone = self._is_hung = False
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}"
         worker = self._desk.launcher.launch(name, self)
@@ -172,6 +212,7 @@ class TrialActor:
                 )
             case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
                 self._start(pid)
+                self._silence.begin()
                 self._desk.post(
                     Started(
                         trial_id=trial_id,
@@ -181,11 +222,11 @@ class TrialActor:
                         node_ip=node_ip,
                     )
                 )
-            case ["stopped", int()] if not self._halted:
+            case ["stopped" | "preempted", int()] if not self._halted:
                 self._require_start()
-                self._raise("the worker was told to end by a signal that holdfast did not send")
                 self._arm()
-            case ["returned" | "stopped", int(attempt)]:
+                self._raise_preempted()
+            case ["returned" | "stopped" | "preempted", int(attempt)]:
                 self._require_start()
                 self._disarm()
                 if not self._reusable:
@@ -225,16 +266,73 @@ class TrialActor:
             Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
         )
 
-    def _arm(self, then: Callable[[], None] | None = None) -> None:
+    def _raise_preempted(self) -> None:
+        assignment = self.assignment
+        message = "its worker process was told to end (SIGTERM), and not by holdfast"
+        failure = Failure(
+            kind="preempted", type_name=PREEMPTED, message=message, pid=self.pid or None
+        )
+        self._desk.post(
+            Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
+        )
+
+    def _arm(self, then: Callable[[], None] | None = None, grace_s: float | None = None) -> None:
         """From now on the worker has the grace period to end; else it is killed, or `then`."""
         if self._deadline is None:
             loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(self._grace_s, then or self.kill)
+            seconds = self._patience.grace_s if grace_s is None else grace_s
+            self._deadline = loop.call_later(seconds, then or self.kill)
 
     def _disarm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class Silence:
+    """Notices when user code has been under way for too long without a word.
+
+    A timer for each report would cost 2 us of it: one goes on, and looks when it is over.
+    """
+
+    def __init__(self, timeout_s: float | None, on_end: Callable[[], None]) -> None:
+        """`on_end` is called after `timeout_s` seconds of silence; None for never."""
+        self._timeout_s = timeout_s
+        self._on_end = on_end
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """User code runs from now on."""
+        if self._timeout_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
+
+    def end(self) -> None:
+        """It has said something, and waits for us."""
+        self._since = None
+
+    def _look(self, timeout_s: float) -> None:
+        self._timer = None
+        if self._since is None:
+            return  # the next beginning starts it again
+        loop = asyncio.get_running_loop()
+        left_s = self._since + timeout_s - loop.time()
+        if left_s <= 0:
+            self._since = None
+            self._on_end()
+        else:
+            self._timer = loop.call_later(left_s, self._look, timeout_s)
+
+
+def _kind_of(ending: Ending) -> str:
+    """The kind of failure that an exit is, unless the attempt had ended before."""
+    if ending.for_want_of_memory:
+        return "memory"
+    return "preempted" if ending.signum == signal.SIGTERM else "lost"
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -66,9 +66,18 @@ class Run:
     def join(self) -> None:
         self._thread.join()
 
-    def interrupt(self) -> None:
-        """Stop all trials so that they can be resumed; returns at once."""
-        self._soon(lambda: self._controller.interrupt() if self._controller else self._cancel())
+    def interrupt(self, *, preempted: bool = False) -> None:
+        """Stop all trials so that they can be resumed; `preempted` ones may save first.
+
+        Returns at once.
+        """
+        self._soon(lambda: self._interrupt(preempted=preempted))
+
+    def _interrupt(self, *, preempted: bool) -> None:
+        if self._controller is None:
+            self._cancel()
+        else:
+            self._controller.interrupt(preempted=preempted)
 
     def abort(self) -> None:
         """Kill everything now; what is in the journal stays."""

@@ -49,6 +49,14 @@ class TuneContext:
         """How often this trial was started, from 1."""
         return self._session.assignment.attempt
 
+    def preemption_requested(self) -> bool:
+        """Whether this trial is to be taken away (SIGTERM): report a checkpoint now.
+
+        The report does not return then. After `FailureConfig.preemption_grace_s` seconds without
+        one the trial is ended as it is. Either way it starts again from its newest checkpoint.
+        """
+        return self._session.is_preempted
+
     def get_metadata(self) -> Mapping[str, Any]:
         return dict(self._session.job.metadata)
 

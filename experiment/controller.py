@@ -34,9 +34,11 @@ from holdfast.scheduler.effects import (
     Finish,
     Halt,
     Launch,
+    Preempt,
     Release,
     Reply,
     Suggest,
+    Wait,
     Warn,
 )
 from holdfast.scheduler.events import (
@@ -45,6 +47,7 @@ from holdfast.scheduler.events import (
     Event,
     Resumed,
     StopperAnswered,
+    WaitEnded,
 )
 from holdfast.scheduler.machine import Machine, budget_spent
 from holdfast.scheduler.verdict import Verdict
@@ -106,12 +109,15 @@ class Controller:
             fail=self._search_failed,
             row_of=parts.full_row_of,
             is_under_way=lambda: bool(
-                self.machine.allotment.holds or self.machine.allotment.queue or self.machine.paused
+                self.machine.allotment.holds
+                or self.machine.allotment.queue
+                or self.machine.allotment.delayed
+                or self.machine.paused
             ),
         )
         self._stopper = Advisor("stopper")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._budget: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
         self.fault: BaseException | None = None
         self.is_usurped = False
         self.outcome: Finish | None = None
@@ -141,7 +147,11 @@ class Controller:
         budget_s = self.machine.spec.time_budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
-            self._budget = self._loop.call_later(left_s, self.post, budget_spent(budget_s))
+            self._later(left_s, budget_spent(budget_s))
+
+    def _later(self, seconds: float, event: Event) -> None:
+        self._timers = [timer for timer in self._timers if timer.when() > self._loop.time()]
+        self._timers.append(self._loop.call_later(seconds, self.post, event))
 
     def sweep(self) -> None:
         """Have files removed that the incarnation, or the keeper, before had no time to remove."""
@@ -222,6 +232,11 @@ class Controller:
                 self._archive().discard(self._spec(effect.trial_id), effect.checkpoint)
             case AskStopper():
                 self.spawn(self._ask_stopper(effect))
+            case Wait():
+                ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
+                self._later(effect.seconds, ended)
+            case Preempt():
+                self.crew.preempt(effect)
             case Halt():
                 self.crew.halt(effect)
             case Release():
@@ -230,7 +245,7 @@ class Controller:
                 self.warn(effect.text)
             case Finish():
                 self.outcome = effect
-                if effect.message and effect.reason not in ("interrupt", "abort"):
+                if effect.message and effect.reason not in ("interrupt", "preempted", "abort"):
                     self.warn(f"The run has ended: {effect.message}")
                 self.finished.set()
             case _:
@@ -312,9 +327,10 @@ class Controller:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
-        """Stop every trial so that it can be resumed."""
-        self.post(EndOrdered(reason="interrupt", message="interrupted"))
+    def interrupt(self, *, preempted: bool = False) -> None:
+        """Stop every trial so that it can be resumed; `preempted` ones may save first."""
+        reason = "preempted" if preempted else "interrupt"
+        self.post(EndOrdered(reason=reason, message="interrupted"))
 
     def usurped(self, text: str) -> None:
         """Another incarnation owns the experiment: write nothing more there."""
@@ -326,8 +342,8 @@ class Controller:
         self._fail(TuneError(text))
 
     def close(self) -> None:
-        if self._budget is not None:
-            self._budget.cancel()
+        for timer in self._timers:
+            timer.cancel()
         for task in self._tasks:
             task.cancel()
         self._search.close()

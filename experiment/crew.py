@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
-from holdfast.experiment.actor import Desk, TrialActor
+from holdfast.experiment.actor import Desk, Patience, TrialActor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.job import Assignment
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
-from holdfast.scheduler.effects import Halt, Launch
+from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
@@ -62,6 +62,15 @@ class Crew:
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._inherited: dict[str, int] = {}
         self._has_told = False
+
+    @property
+    def _patience(self) -> Patience:
+        config = self._office.machine.spec.failure
+        return Patience(
+            grace_s=self._settings.stop_grace_s,
+            preemption_grace_s=config.preemption_grace_s,
+            hang_timeout_s=config.hang_timeout_s,
+        )
 
     # -- what actors ask of their desk --------------------------------------------------------
 
@@ -130,6 +139,11 @@ class Crew:
             self._give_up(trial_id, effect.attempt, reused)
         elif trial_id in self._actors:
             self._actors[trial_id].halt(after_step=effect.after_step)
+
+    def preempt(self, effect: Preempt) -> None:
+        """Let an attempt save what it has, and end it."""
+        if effect.trial_id in self._actors:
+            self._actors[effect.trial_id].preempt()
 
     def close(self) -> None:
         """All workers are gone: nothing is held any more."""
@@ -219,7 +233,7 @@ class Crew:
         self._actors[trial.trial_id] = TrialActor(
             self,
             assignment,
-            grace_s=self._settings.stop_grace_s,
+            patience=self._patience,
             reusable=self._office.machine.spec.reuse_actors,
         )
 

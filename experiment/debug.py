@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.experiment.host import TrialHost
+from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.link import Link
 from holdfast.runtime.transport import Channel
@@ -81,4 +82,4 @@ class InlineWorker:
         self.told_to_stop.set()
 
     def _on_closed(self, reason: str) -> None:
-        self._listener.on_exit(reason or "ended")
+        self._listener.on_exit(Ending(cause=reason or "ended"))

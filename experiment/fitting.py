@@ -242,6 +242,7 @@ def _job(
         checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
         checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),
         reuse_actors=spec.reuse_actors,
+        preemption_grace_s=spec.failure.preemption_grace_s,
     )
 
 

@@ -84,7 +84,7 @@ class TrialHost:
                     sessions.leave()
                     outlet.flush()
         except TrialStopped:
-            channel.send([_ended(session), attempt])
+            channel.send([session.ending, attempt])
             kept = None
         except Unfit:
             channel.send(["unfit", attempt])
@@ -103,13 +103,8 @@ class TrialHost:
             channel.send(["raised", attempt, asdict(failure)])
             return None, False
         else:
-            channel.send([_ended(session), attempt])
-        return kept, True
-
-
-def _ended(session: Session) -> str:
-    """The controller knows whether it was it who sent the signal: another's means no good end."""
-    return "stopped" if session.was_signalled else "returned"
+            channel.send([session.ending, attempt])
+        return kept, session.ending != "preempted"
 
 
 class Unfit(Exception):
@@ -222,6 +217,8 @@ def _wants_checkpoint(
     frequency = session.job.checkpoint_frequency
     if frequency and trainable.iteration % frequency == 0:
         return True
+    if session.is_preempted and type(trainable).save_checkpoint is not Trainable.save_checkpoint:
+        return True
     return bool(result.get("should_checkpoint")) or (done and session.job.checkpoint_at_end)
 
 
@@ -317,19 +314,28 @@ class _ThreadLimits:
 
 @contextmanager
 def stoppable(session: Session) -> Iterator[None]:
-    """Let SIGTERM unwind user code between two lines; outside of it the order waits."""
+    """Let an order to stop unwind user code between two lines; outside of it the order waits.
+
+    SIGTERM says that there will be such an order.
+    """
     if not session.job.capture:
         yield
         return
 
     def unwind(_signum: int, _frame: FrameType | None) -> None:
-        guard.set_handler(signal.SIGTERM, guard.IGNORE)
+        guard.set_handler(guard.STOP, guard.IGNORE)
         session.stop()
 
-    guard.set_handler(signal.SIGTERM, unwind)
+    def foretell(_signum: int, _frame: FrameType | None) -> None:
+        guard.set_handler(signal.SIGTERM, guard.IGNORE)
+        session.preempt()
+
+    guard.set_handler(guard.STOP, unwind)
+    guard.set_handler(signal.SIGTERM, foretell)
     try:
         yield
     finally:
+        guard.set_handler(guard.STOP, guard.IGNORE)
         guard.set_handler(signal.SIGTERM, guard.IGNORE)
 
 

@@ -32,6 +32,7 @@ class Job:
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     reuse_actors: bool = False
+    preemption_grace_s: float = 5.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from holdfast.experiment.session import LONGEST_LINE, Session
+from holdfast.runtime import guard
 
 
 class Outlet:
@@ -23,8 +24,10 @@ class Outlet:
             file = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(file, fd)
             os.close(file)
-        # A crash in native code leaves its stack there.
+        # A crash in native code leaves its stack there, and so does a worker that hangs, which
+        # the default action of the signal then ends.
         faulthandler.enable(2)
+        faulthandler.register(guard.DUMP, 2, all_threads=True, chain=True)
         if job.echo:
             for name in ("stdout", "stderr"):
                 stream = getattr(sys, f"__{name}__")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
+from holdfast.runtime import guard
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
@@ -61,7 +63,9 @@ class Session:
         self.job = job
         self.assignment = assignment
         self.iteration = assignment.iteration
-        self.stopping = self.was_signalled = False
+        self.stopping = self.is_preempted = False
+        # What the attempt ends with if it ends now, as the controller is told.
+        self.ending = "returned"
         self._sending = False
         self._transport = transport
         self._pid = os.getpid()
@@ -86,9 +90,25 @@ class Session:
 
     def stop(self) -> None:
         """The order to stop, in a signal handler: unwinds user code, but cuts no message."""
-        self.stopping = self.was_signalled = True
+        self.stopping = True
+        self.ending = "preempted" if self.is_preempted else "stopped"
         if not self._sending:
             raise TrialStopped("the trial was told to stop")
+
+    def preempt(self) -> None:
+        """The machine, or this process, is to be taken away, says a signal handler.
+
+        The next report with a checkpoint ends the attempt; the order to stop does when the grace
+        is over.
+        """
+        self.is_preempted = True
+        grace_s = self.job.preemption_grace_s
+        text = f"holdfast: SIGTERM: this trial has {grace_s:g} s to report a checkpoint\n"
+        with suppress(OSError):  # a full disk must not end what is to save itself
+            os.write(2, text.encode())
+        timer = threading.Timer(grace_s, os.kill, (self._pid, guard.STOP))
+        timer.daemon = True
+        timer.start()
 
     def report(self, metrics: object, checkpoint: Checkpoint | None = None) -> None:
         """Stage the checkpoint, send the row, wait until it is in the journal."""
@@ -117,6 +137,10 @@ class Session:
         if self._answer() is not Verdict.CONTINUE:
             self.stopping = True
             raise TrialStopped("the trial was told to stop")
+        if self.is_preempted and record is not None:
+            self.stopping = True
+            self.ending = "preempted"
+            raise TrialStopped("the trial was preempted, and has saved what it had")
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint of the iteration that was reported last."""

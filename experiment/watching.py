@@ -1,10 +1,13 @@
-"""What the thread that called `fit()` does meanwhile: show progress, and handle Ctrl-C."""
+"""What the thread that called `fit()` does meanwhile: show progress, end it when asked to."""
 
 from __future__ import annotations
+
+import signal
 
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.progress import ProgressView
+from holdfast.experiment.stop_signals import StopSignals, deliver
 from holdfast.experiment.summary import RunFacts
 
 REFRESH_S = 0.25
@@ -19,41 +22,54 @@ def watch(
 ) -> None:
     """Show the run until it has ended.
 
-    The first Ctrl-C stops the trials so that they can be resumed, the second kills. `inline`
-    gives this thread the trials to run itself.
+    The first Ctrl-C, SIGTERM or SIGHUP stops the trials so that they can be resumed, the second
+    kills. `inline` gives this thread the trials to run itself.
 
-    Raises KeyboardInterrupt after a Ctrl-C, when everything has ended.
+    Raises KeyboardInterrupt after a Ctrl-C, when everything has ended. After another signal the
+    script ends by it then.
     """
-    interrupts = 0
-    run.start()
-    view.start()
-    while True:
-        try:
-            while not (inline.work(run) if inline else run.wait(REFRESH_S)):
-                _refresh(run, view, facts)
-            break
-        except KeyboardInterrupt:
-            interrupts += 1
-            _on_interrupt(run, view, interrupts)
-    run.join()
-    _refresh(run, view, facts)
-    _finish(run, view, facts)
-    if interrupts:
+    asked = 0
+    with StopSignals(raises=inline is not None) as signals:
+        run.start()
+        view.start()
+        while True:
+            try:
+                while not (inline.work(run) if inline else run.wait(REFRESH_S)):
+                    for _ in range(signals.take()):
+                        asked += 1
+                        _on_signal(run, view, signals.last, asked)
+                    _refresh(run, view, facts)
+                break
+            except KeyboardInterrupt:
+                asked += 1
+                signals.take()
+                _on_signal(run, view, signals.last, asked)
+        run.join()
+        _refresh(run, view, facts)
+        _finish(run, view, facts)
+    if asked or signals.take():
+        if run.unsaved:
+            view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "warning")
         view.message(f"To go on: {resume_command(facts)}", "info")
-        raise KeyboardInterrupt
+        deliver(signals.last or signal.SIGINT)
 
 
-def _on_interrupt(run: Run, view: ProgressView, interrupts: int) -> None:
-    settings = run.plan.settings
-    if interrupts > 1:
+def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> None:
+    if asked > 1:
         run.abort()
         return
+    settings, failure = run.plan.settings, run.plan.machine.spec.failure
+    is_preempted = signum not in (0, signal.SIGINT)
+    told, again = "Interrupted: trials have", "Press Ctrl-C again"
+    if is_preempted:
+        saving = f"trials have {failure.preemption_grace_s:g} s to save, then"
+        told, again = f"{signal.Signals(signum).name}: {saving}", "Send it again"
     view.message(
-        f"Interrupted: trials have {settings.stop_grace_s:g} s to end, uploads "
-        f"{settings.flush_deadline_s:g} s. Press Ctrl-C again to kill everything now",
+        f"{told} {settings.stop_grace_s:g} s to end, uploads {settings.flush_deadline_s:g} s. "
+        f"{again} to kill everything now",
         "warning",
     )
-    run.interrupt()
+    run.interrupt(preempted=is_preempted)
 
 
 def resume_command(facts: RunFacts) -> str:

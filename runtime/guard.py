@@ -17,6 +17,12 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 IGNORE, DEFAULT = int(signal.SIG_IGN), int(signal.SIG_DFL)
+
+# What a worker is told by a signal: to end, and to say what it is doing and end. SIGTERM is left
+# to those outside who take a machine away, and the others to the user; both end a process that
+# has made no arrangements, without a core file. macOS has no real-time signals.
+STOP = int(signal.SIGRTMIN) + 4 if sys.platform == "linux" else int(signal.SIGUSR1)
+DUMP = int(signal.SIGRTMIN) + 5 if sys.platform == "linux" else int(signal.SIGUSR2)
 Handler = Callable[[int, FrameType | None], Any] | int
 
 
@@ -75,17 +81,15 @@ def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
         return
 
 
-def describe_exit(status: int) -> str:
-    """What `os.waitpid` says of an ended process, in words that follow «the worker process»."""
-    return describe_code(os.waitstatus_to_exitcode(status))
+_OURS = {STOP: "holdfast's order to stop", DUMP: "holdfast's order to show its stack"}
 
 
 def describe_code(code: int) -> str:
-    """The same for an exit code, which is negative where a signal ended the process."""
+    """An exit code, negative where a signal ended the process, in words that follow «it»."""
     if code >= 0:
         return f"exited with status {code}"
     try:
-        name = signal.Signals(-code).name
+        name = _OURS.get(-code) or signal.Signals(-code).name
     except ValueError:
         name = "unknown"
     hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.runtime import guard
+from holdfast.runtime.ending import Ending, KernelKills, ending_of
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.link import Link
 from holdfast.runtime.nursery import Nursery
@@ -29,7 +30,7 @@ class Worker(Protocol):
     def send(self, message: Message) -> None: ...
 
     def signal(self, signum: int) -> None:
-        """SIGTERM asks it to tidy up and end, SIGKILL ends it with all that it started."""
+        """`guard.STOP` asks it to tidy up and end, SIGKILL ends it with all that it started."""
 
 
 class Listener(Protocol):
@@ -37,7 +38,7 @@ class Listener(Protocol):
 
     def on_message(self, message: Message) -> None: ...
 
-    def on_exit(self, cause: str) -> None:
+    def on_exit(self, ending: Ending) -> None:
         """The process is gone, and with it its process group; on Linux also what it had put
         outside of that, if SIGKILL can end it within 2 s. Called once, last."""
 
@@ -72,6 +73,7 @@ class LocalLauncher:
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._closing = False
+        self._kills = KernelKills()
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload]
@@ -95,7 +97,7 @@ class LocalLauncher:
         problem = "the run is ending" if self._closing else self._start(worker)
         if problem:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._forget, name, f"could not be started: {problem}")
+            loop.call_soon(self._forget, name, Ending(cause=f"could not be started: {problem}"))
         return worker
 
     async def close(self) -> None:
@@ -112,7 +114,7 @@ class LocalLauncher:
                 nursery.kill()
             await happens(self._all_gone, PATIENCE_S)
         for name in list(self._workers):
-            self._forget(name, "did not end when it was killed")
+            self._forget(name, Ending(cause="did not end when it was killed"))
         for nursery in list(self._not_reaped):
             await nursery.close()
 
@@ -145,9 +147,9 @@ class LocalLauncher:
     def _on_message(self, message: Message) -> None:
         match message:
             case ["failed", str(name), str(reason)]:
-                self._forget(name, f"could not be started: {reason}")
+                self._forget(name, Ending(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
-                self._forget(name, guard.describe_exit(status))
+                self._forget(name, ending_of(status, self._kills))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 
@@ -158,17 +160,18 @@ class LocalLauncher:
             if worker.nursery is nursery:
                 worker.orphaned()
 
-    def _forget(self, name: str, cause: str) -> None:
+    def _forget(self, name: str, ending: Ending) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
-            worker.gone(cause)
+            worker.gone(ending)
         if not self._workers:
             self._all_gone.set()
 
     def on_closed(self, worker: LocalWorker) -> None:
         """The connection to the worker has ended. Mostly its exit is told a moment later."""
         if worker.is_orphan and self._workers.get(worker.name) is worker:
-            self._forget(worker.name, "was lost together with the process that started it")
+            cause = "was lost together with the process that started it"
+            self._forget(worker.name, Ending(cause=cause))
 
 
 class LocalWorker:
@@ -207,12 +210,12 @@ class LocalWorker:
         loop = asyncio.get_running_loop()
         loop.call_later(PATIENCE_S if alive else 0, self._launcher.on_closed, self)
 
-    def gone(self, cause: str) -> None:
+    def gone(self, ending: Ending) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
         if self._link is not None:
             self._link.drain()
             self._link.close()
-        self._listener.on_exit(cause)
+        self._listener.on_exit(ending)
 
     def _on_closed(self, reason: str) -> None:
         if reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -164,6 +165,8 @@ def main() -> None:
     """Main function of a service process."""
     entry, fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     guard.die_with_parent(parent)
+    # Whoever ends a job may send it to all of its processes: this one ends when it is told to.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     module, function = entry.split(":")
     from importlib import import_module
 

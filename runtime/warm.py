@@ -126,8 +126,12 @@ class WarmParent:
             self._departures.settle(time.monotonic())
 
     def _forsake(self, *_: Any) -> None:
-        """SIGTERM: from the kernel when the controller has died, or from whoever wants us gone."""
-        self._forsaken = True
+        """SIGTERM: from the kernel when the controller has died.
+
+        Whoever ends a job may send it to all of its processes: then it is for the controller to
+        say what becomes of the workers, who may want to save what they have.
+        """
+        self._forsaken = os.getppid() != self._controller
 
     def _listen(self) -> None:
         """Raises ConnectionError when the connection has ended."""

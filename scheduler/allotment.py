@@ -21,6 +21,8 @@ class Given:
 class Allotment:
     """Each trial is in one of `holds`, `idle` and `queue` at most.
 
+    One in `delayed` may not stand in the queue yet.
+
     These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000 trials.
     """
 
@@ -29,6 +31,7 @@ class Allotment:
         self.holds: dict[str, Allocation] = {}
         self.idle: dict[str, Allocation] = {}
         self.queue = deque(queue)
+        self.delayed: set[str] = set()
 
     @classmethod
     def restored(
@@ -38,21 +41,25 @@ class Allotment:
         holds: Mapping[str, Allocation],
         idle: Mapping[str, Allocation],
         queue: Iterable[str],
+        delayed: Iterable[str] = (),
     ) -> Allotment:
         """As it was when a snapshot was made."""
         made = cls(total, queue=queue)
-        made.holds, made.idle = dict(holds), dict(idle)
+        made.holds, made.idle, made.delayed = dict(holds), dict(idle), set(delayed)
         for held in (*holds.values(), *idle.values()):
             made.capacity.hold(held)
         return made
 
     def wait(self, trial_id: str) -> None:
-        """Stand in the queue, unless its last worker is still there."""
-        if trial_id not in self.holds and trial_id not in self.queue:
+        """Stand in the queue, unless its last worker is still there, or it is delayed."""
+        if trial_id in self.holds or trial_id in self.delayed:
+            return
+        if trial_id not in self.queue:
             self.queue.append(trial_id)
 
     def give_up(self, trial_id: str) -> None:
         """Wait no longer."""
+        self.delayed.discard(trial_id)
         if trial_id in self.queue:
             self.queue.remove(trial_id)
 

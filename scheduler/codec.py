@@ -24,6 +24,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     StopperAnswered,
     Suggested,
+    WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.machine import Machine
@@ -49,6 +50,7 @@ EVENTS: dict[str, type] = {
         Returned,
         Raised,
         Exited,
+        WaitEnded,
         StopperAnswered,
         CheckpointLost,
         Committed,
@@ -196,8 +198,16 @@ def snapshot(machine: Machine) -> dict[str, Any]:
         "queue": list(machine.allotment.queue),
         "paused": sorted(machine.paused),
         "asking": machine.asking,
-        # Mostly there are none, and an older version did not look for them.
-        **({"bounds_unseen": machine.expected.bounds} if machine.expected.bounds else {}),
+        # Mostly there are none, and an older version knew nothing of them.
+        **{name: value for name, value in _rarities(machine).items() if value},
+    }
+
+
+def _rarities(machine: Machine) -> dict[str, Any]:
+    return {
+        "bounds_unseen": machine.expected.bounds,
+        "delayed": sorted(machine.allotment.delayed),
+        "errored_before": machine.errored_before,
     }
 
 
@@ -227,8 +237,10 @@ def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None
             holds={key: _build(Allocation, held) for key, held in plain["holds"].items()},
             idle={key: _build(Allocation, held) for key, held in plain["idle"].items()},
             queue=plain["queue"],
+            delayed=plain.get("delayed", ()),
         )
         machine.paused = set(plain["paused"])
+        machine.errored_before = plain.get("errored_before", 0)
     except UnknownRecord:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:

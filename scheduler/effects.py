@@ -49,6 +49,23 @@ class AskStopper:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """After so many seconds answer with WaitEnded."""
+
+    trial_id: str
+    attempt: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """Tell a worker that it will be ended soon, so that it saves what it has and ends."""
+
+    trial_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
     """End a worker that may be in the middle of user code: ask, wait, kill.
 
@@ -99,4 +116,17 @@ class Finish:
     message: str = ""
 
 
-Effect = Suggest | Launch | Reply | AskStopper | Halt | Release | Commit | Discard | Warn | Finish
+Effect = (
+    Suggest
+    | Launch
+    | Reply
+    | AskStopper
+    | Wait
+    | Preempt
+    | Halt
+    | Release
+    | Commit
+    | Discard
+    | Warn
+    | Finish
+)

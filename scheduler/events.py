@@ -99,11 +99,24 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited:
-    """A worker process is gone and what it held is free. `cause` names signal or status."""
+    """A worker process is gone and what it held is free. `cause` names signal or status.
+
+    `kind` is that of the failure which it is unless the attempt had ended: "lost", "memory",
+    "hang" or "preempted".
+    """
 
     trial_id: str
     attempt: int
     cause: str
+    kind: str = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitEnded:
+    """A trial that has failed in this attempt may start again."""
+
+    trial_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +144,9 @@ class CheckpointLost:
 class EndOrdered:
     """The whole experiment is to stop.
 
-    `reason` is "budget" (trials end well), "interrupt" (trials can be resumed) or "abort".
+    `reason` is "budget" or "stopper" (trials end well), or one after which they can be resumed:
+    "interrupt", "preempted" (they are given time to save first), "abort", "fail_fast" or
+    "errored" (too many have).
     """
 
     reason: str
@@ -149,6 +164,7 @@ Event = (
     | Returned
     | Raised
     | Exited
+    | WaitEnded
     | StopperAnswered
     | CheckpointLost
     | Committed

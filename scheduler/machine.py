@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from holdfast.scheduler.allotment import Allotment
+from holdfast.scheduler.budgets import budget_of, has_left, wait_s
 from holdfast.scheduler.effects import (
     AskStopper,
     Commit,
@@ -20,9 +21,11 @@ from holdfast.scheduler.effects import (
     Finish,
     Halt,
     Launch,
+    Preempt,
     Release,
     Reply,
     Suggest,
+    Wait,
     Warn,
 )
 from holdfast.scheduler.events import (
@@ -37,6 +40,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     StopperAnswered,
     Suggested,
+    WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.policy import (
@@ -58,7 +62,7 @@ from holdfast.scheduler.resuming import (
 )
 from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.lifecycle import (
     Committed,
     Dropped,
@@ -75,13 +79,16 @@ from holdfast.trial.lifecycle import (
     TrialEvent,
     Unpaused,
     advance,
+    forgiven,
 )
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.
-RESUMABLE = ("interrupt", "abort", "fail_fast")
+RESUMABLE = ("interrupt", "preempted", "abort", "fail_fast", "errored")
+# Kinds of failures that the end of the machine, or of the job, makes too.
+_OF_THE_PROCESS = ("preempted", "lost", "memory", "hang")
 
 
 def row_of(trial: Trial) -> dict[str, Any]:
@@ -118,6 +125,7 @@ class Machine:
         self.search_ended = False
         self.active_s = 0.0
         self.paused: set[str] = set()
+        self.errored_before = 0
         self.asking = False
         self.now = 0.0
         # Each trial that the newest event has moved, as it was before: mostly that of the event.
@@ -137,6 +145,8 @@ class Machine:
                 return self._on_progress(event)
             case Exited():
                 return self._on_exit(event)
+            case WaitEnded():
+                return self._on_wait_ended(event)
             case Suggested():
                 return self._on_suggestion(event)
             case Raised():
@@ -213,6 +223,7 @@ class Machine:
         *older, newest = trial.checkpoints
         attribute = self.spec.checkpoint.checkpoint_score_attribute
         newest = replace(newest, score=score_of(row, attribute))
+        trial = forgiven(trial) if self.spec.failure.reset_on_progress else trial
         self.trials[trial.trial_id] = evolve(trial, checkpoints=(*older, newest))
         kept = Commit(trial_id=trial.trial_id, checkpoint=newest)
         text = self.expected.doubt_of_score(row, trial.row or {})
@@ -330,24 +341,57 @@ class Machine:
             # It was told to end, and an error while it unwinds changes nothing about that.
             self._move(Returned(trial_id=event.trial_id, attempt=event.attempt))
             return self._observe(TrialEnded(trial_id=event.trial_id))
+        if self._is_of_the_end(event.failure):
+            # Whoever ends the script may end its workers, too: that is no failure of theirs.
+            self._move(Interrupted(trial_id=event.trial_id))
+            return []
         return self._fail(event.trial_id, event.failure)
 
+    def _is_of_the_end(self, failure: Failure) -> bool:
+        """While a job is ended, user code may fail because programs that it needs are ended."""
+        if self.ending is None:
+            return False
+        return self.ending.reason == "preempted" or failure.kind in _OF_THE_PROCESS
+
     def _fail(self, trial_id: str, failure: Failure) -> list[Effect]:
-        budget = self.spec.failure.max_failures
-        # A checkpoint that could not be had is no fault of the trial, and each is lost only once.
-        counted = failure.kind != "checkpoint"
-        if not counted or budget == -1 or self.trials[trial_id].failures < budget:
-            self._move(Retried(trial_id=trial_id, failure=failure, counted=counted))
-            return []
-        self._move(Errored(trial_id=trial_id, failure=failure))
-        effects: list[Effect] = []
-        if self.spec.failure.fail_fast:
-            message = (
-                f"trial {trial_id} failed and fail_fast is set: {failure.headline}. "
-                f"The other trials can be resumed"
-            )
-            effects += self._end(EndOrdered(reason="fail_fast", message=message))
+        config, trial = self.spec.failure, self.trials[trial_id]
+        budget = budget_of(failure, config)
+        if budget is None or has_left(trial, budget, config):
+            trial = self._move(Retried(trial_id=trial_id, failure=failure, budget=budget))
+            return [] if budget is None else self._delay(trial)
+        self._move(Errored(trial_id=trial_id, failure=failure, budget=budget))
+        effects = self._end_for_errors(trial_id, failure)
         return effects + self._observe(TrialEnded(trial_id=trial_id))
+
+    def _delay(self, trial: Trial) -> list[Effect]:
+        seconds = wait_s(trial, self.spec.failure, self.spec.seed)
+        if not seconds:
+            return []
+        self.allotment.delayed.add(trial.trial_id)
+        return [Wait(trial_id=trial.trial_id, attempt=trial.attempt, seconds=seconds)]
+
+    def _on_wait_ended(self, event: WaitEnded) -> list[Effect]:
+        if event.attempt != self.trials[event.trial_id].attempt:
+            return []
+        self.allotment.delayed.discard(event.trial_id)
+        self._enqueue(event.trial_id)
+        return self._go_on()
+
+    def _end_for_errors(self, trial_id: str, failure: Failure) -> list[Effect]:
+        """End the run where it may not have so many trials that have errored."""
+        config = self.spec.failure
+        told = f"trial {trial_id} failed{{}}: {failure.headline}. The other trials can be resumed"
+        if config.fail_fast:
+            message = told.format(" and fail_fast is set")
+            return self._end(EndOrdered(reason="fail_fast", message=message))
+        most = config.max_errored_trials
+        if most is None or self._errored() - self.errored_before <= most:
+            return []
+        message = told.format(f", which is one more than max_errored_trials={most} allows")
+        return self._end(EndOrdered(reason="errored", message=message))
+
+    def _errored(self) -> int:
+        return sum(trial.status is Status.ERROR for trial in self.trials.values())
 
     def _on_exit(self, event: Exited) -> list[Effect]:
         if event.attempt != self.trials[event.trial_id].attempt:
@@ -418,22 +462,26 @@ class Machine:
 
     def _end(self, order: EndOrdered) -> list[Effect]:
         """Stop every worker; what is under way ends well, or is left to be resumed."""
-        if self.ending is not None and order.reason not in ("interrupt", "abort"):
+        if self.ending is not None and order.reason not in ("interrupt", "preempted", "abort"):
             return []
         self.ending = order
         if order.reason in RESUMABLE:
-            return self._interrupt()
-        begun = [at for at in self.allotment.queue if self.trials[at].attempt]
+            return self._interrupt(may_save=order.reason == "preempted")
+        waiting = (*self.allotment.queue, *sorted(self.allotment.delayed))
+        begun = [trial_id for trial_id in waiting if self.trials[trial_id].attempt]
         effects: list[Effect] = []
         for trial_id in (*self.allotment.holds, *begun, *sorted(self.paused)):
             effects += self._stop(trial_id, reporting=False)
         return effects
 
-    def _interrupt(self) -> list[Effect]:
+    def _interrupt(self, *, may_save: bool) -> list[Effect]:
         """Take the workers from those that would go on; one that is stopping may still do so."""
         effects: list[Effect] = []
         for trial_id in self.allotment.holds:
-            if self.trials[trial_id].status in (Status.STARTING, Status.RUNNING):
+            trial = self.trials[trial_id]
+            if may_save and trial.status is Status.RUNNING:
+                effects.append(Preempt(trial_id=trial_id, attempt=trial.attempt))
+            elif trial.status in (Status.STARTING, Status.RUNNING):
                 self._move(Interrupted(trial_id=trial_id))
                 effects.append(self._halt(trial_id))
         return effects
@@ -448,6 +496,7 @@ class Machine:
         waiting = [trial_id for trial_id in self.trials if self._reopen(trial_id, event)]
         trials = by_progress(self.trials[trial_id] for trial_id in waiting)
         self.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
+        self.errored_before = self._errored()
         effects: list[Effect] = []
         for trial in self.trials.values():
             effects += uncommitted(trial)
@@ -529,7 +578,7 @@ class Machine:
         ]
 
     def _conclude(self) -> list[Effect]:
-        holding, waiting = self.allotment.holds, self.allotment.queue
+        holding, waiting = self.allotment.holds, self.allotment.queue or self.allotment.delayed
         if self.finished or holding or (self.asking and not self.ending):
             return []
         if not self.ending and (waiting or not self.search_ended):
@@ -564,8 +613,8 @@ _VERDICTS = {
 def _lost(event: Exited, machine: Machine) -> Failure:
     place = machine.trials[event.trial_id].place
     return Failure(
-        kind="lost",
-        type_name="WorkerLost",
+        kind=event.kind,
+        type_name=LOST_TYPES.get(event.kind, "WorkerLost"),
         message=f"the worker process {place.pid or ''} {event.cause}".replace("  ", " "),
         pid=place.pid or None,
         hostname=place.hostname,

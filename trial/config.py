@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from holdfast.trial.errors import InvalidConfig
@@ -20,6 +20,10 @@ def _require(condition: bool, message: str) -> None:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=False)
@@ -60,22 +64,48 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """How often a failed trial is tried again, and whether the first failure ends the run.
+    """How often a trial is tried again after which failure, and when failures end the run.
 
     `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials at the
     first one that errors for good; "raise" does so and raises its error from `fit()`.
+
+    What follows is holdfast's own. Failures that are not the user code's have a budget each, of
+    the same meaning as `max_failures`; None counts them with it. `max_lost_workers`: the worker
+    process was killed, crashed or hung. `max_out_of_memory`: the kernel killed it for want of
+    memory. `max_preemptions`: it was sent SIGTERM from outside.
+    `retry_wait_s`: seconds before the first retry of a trial, doubled for each further one up to
+    `longest_retry_wait_s`, each shortened by chance to between half and all of it.
+    `reset_on_progress`: a new checkpoint gives the trial all its budgets back.
+    `max_errored_trials`: the run ends, resumable, when more trials than that have errored for
+    good; None for no limit.
+    `hang_timeout_s`: seconds without a report after which a worker counts as hung: its stack goes
+    to the trial's stderr, and it is killed. None for never.
+    `preemption_grace_s`: seconds that a trial has to report a checkpoint after SIGTERM.
 
     Raises InvalidConfig.
     """
 
     max_failures: int = 0
     fail_fast: bool | str = False
+    _: KW_ONLY
+    max_lost_workers: int | None = None
+    max_out_of_memory: int | None = None
+    max_preemptions: int | None = -1
+    retry_wait_s: float = 0.0
+    longest_retry_wait_s: float = 300.0
+    reset_on_progress: bool = False
+    max_errored_trials: int | None = None
+    hang_timeout_s: float | None = None
+    preemption_grace_s: float = 5.0
 
     def __post_init__(self) -> None:
-        _require(
-            _is_count(self.max_failures) and self.max_failures >= -1,
-            f"max_failures must be 0 or more, or -1 for no limit; not {self.max_failures!r}",
-        )
+        for name in ("max_failures", "max_lost_workers", "max_out_of_memory", "max_preemptions"):
+            most = getattr(self, name)
+            shared = most is None and name != "max_failures"
+            _require(
+                shared or (_is_count(most) and most >= -1),
+                f"{name} must be 0 or more, or -1 for no limit; not {most!r}",
+            )
         _require(
             isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
             f"fail_fast must be True, False or 'raise', not {self.fail_fast!r}",
@@ -84,6 +114,22 @@ class FailureConfig:
             not (self.fail_fast and self.max_failures),
             f"fail_fast={self.fail_fast!r} ends the run at the first failure, so "
             f"max_failures={self.max_failures} could never be used: give one of them",
+        )
+        errored = self.max_errored_trials
+        _require(
+            errored is None or (_is_count(errored) and errored >= 0),
+            f"max_errored_trials must be 0 or more, or None for no limit; not {errored!r}",
+        )
+        for name in ("retry_wait_s", "longest_retry_wait_s", "preemption_grace_s"):
+            seconds = getattr(self, name)
+            _require(
+                _is_number(seconds) and 0 <= seconds < math.inf,
+                f"{name} must be a number of seconds, 0 or more; not {seconds!r}",
+            )
+        hang = self.hang_timeout_s
+        _require(
+            hang is None or (_is_number(hang) and 0 < hang < math.inf),
+            f"hang_timeout_s must be a number of seconds above 0, or None; not {hang!r}",
         )
 
 

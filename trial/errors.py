@@ -61,14 +61,25 @@ class ExperimentInUse(TuneError):
         self.holder = holder
 
 
+# `Failure.type_name` of what has no exception: by its kind.
+PREEMPTED = "Preempted"
+LOST_TYPES = {
+    "lost": "WorkerLost",
+    "memory": "OutOfMemory",
+    "hang": "WorkerHung",
+    "preempted": PREEMPTED,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why an attempt at a trial ended without success, as plain data.
 
     `kind` is one of `user` (the trainable raised), `setup` (it could not be started), `lost`
-    (its process died), `hang`, `stopper` (the user's stop function raised), `checkpoint` (the one
-    to resume from could not be had: does not count as a failure of the trial). `traceback` is
-    text, empty where there is none.
+    (its process died), `memory` (the kernel killed it for want of memory), `hang` (it reported
+    nothing for too long), `preempted` (it was sent SIGTERM from outside), `stopper` (the user's
+    stop function raised), `checkpoint` (the one to resume from could not be had: does not count as
+    a failure of the trial). `traceback` is text, empty where there is none.
     """
 
     kind: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, InvalidTransition
-from holdfast.trial.trial import Place, Status, Trial, evolve
+from holdfast.trial.trial import Budget, Place, Status, Trial, evolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,14 @@ class Returned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """The attempt failed and the budget allows another."""
+    """The attempt failed and the budget allows another.
+
+    `budget` names the trial's count that grows, None where nothing counts.
+    """
 
     trial_id: str
     failure: Failure
-    counted: bool = True
+    budget: Budget | None = Budget.FAILURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class Errored:
 
     trial_id: str
     failure: Failure
+    budget: Budget = Budget.FAILURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,16 +224,25 @@ def _to(status: Status) -> Callable[[Trial, Any], Trial]:
 
 
 def _retried(trial: Trial, event: Retried) -> Trial:
-    failures = trial.failures + event.counted
-    return evolve(trial, status=Status.PENDING, failures=failures, error=event.failure)
+    failed = evolve(trial, status=Status.PENDING, error=event.failure)
+    return failed if event.budget is None else _charged(failed, event.budget)
 
 
 def _errored(trial: Trial, event: Errored) -> Trial:
-    return evolve(trial, status=Status.ERROR, failures=trial.failures + 1, error=event.failure)
+    return _charged(evolve(trial, status=Status.ERROR, error=event.failure), event.budget)
+
+
+def _charged(trial: Trial, budget: Budget) -> Trial:
+    return evolve(trial, **{budget.value: budget.spent(trial) + 1})
+
+
+def forgiven(trial: Trial) -> Trial:
+    """With every budget whole again."""
+    return evolve(trial, **{budget.value: 0 for budget in Budget})
 
 
 def _reopened(trial: Trial, event: Reopened) -> Trial:
-    fresh = evolve(trial, status=Status.PENDING, failures=0, error=None)
+    fresh = evolve(forgiven(trial), status=Status.PENDING, error=None)
     if not event.from_scratch:
         return fresh
     return evolve(fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None)

@@ -33,6 +33,19 @@ class Status(StrEnum):
         return self in _WITH_WORKER
 
 
+class Budget(StrEnum):
+    """What a failure counts against: the trial's count of this name."""
+
+    FAILURES = "failures"
+    LOST_WORKERS = "lost_workers"
+    OUT_OF_MEMORY = "out_of_memory"
+    PREEMPTIONS = "preemptions"
+
+    def spent(self, trial: Trial) -> int:
+        count: int = getattr(trial, self.value)
+        return count
+
+
 _FINAL = frozenset({Status.TERMINATED, Status.ERROR})
 _WITH_WORKER = frozenset({Status.STARTING, Status.RUNNING, Status.STOPPING})
 
@@ -72,7 +85,8 @@ class Trial:
     attempt, `resumed_from` the iteration of the checkpoint that it began with (0: none).
     `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was
     when the attempt began. `row` are the metrics that were reported last.
-    `failures` counts against `FailureConfig.max_failures`.
+    `failures` counts against `FailureConfig.max_failures`, the three after it against budgets of
+    their own, where they have any.
     """
 
     spec: TrialSpec
@@ -86,6 +100,9 @@ class Trial:
     row: Mapping[str, Any] | None = None
     reported_at: float = 0.0
     failures: int = 0
+    lost_workers: int = 0
+    out_of_memory: int = 0
+    preemptions: int = 0
     error: Failure | None = None
     checkpoints: tuple[CheckpointRecord, ...] = ()
     next_checkpoint: int = 0
@@ -99,11 +116,16 @@ class Trial:
     def newest_checkpoint(self) -> CheckpointRecord | None:
         return self.checkpoints[-1] if self.checkpoints else None
 
+    @property
+    def setbacks(self) -> int:
+        """Failures of every kind that count."""
+        return self.failures + self.lost_workers + self.out_of_memory + self.preemptions
+
     def story(self) -> str:
         """The trial in a sentence, for errors."""
         return (
             f"trial {self.trial_id} ({self.status}, attempt {self.attempt}, "
-            f"iteration {self.iteration}, {self.failures} failures)"
+            f"iteration {self.iteration}, {self.setbacks} failures)"
         )
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.actor import TrialActor
+from holdfast.experiment.actor import Patience, TrialActor
 from holdfast.experiment.job import Assignment
+from holdfast.runtime import guard
+from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
@@ -89,7 +91,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 async def actor(desk: Desk) -> TrialActor:
-    return TrialActor(desk, assignment(), grace_s=3600, reusable=True)
+    return TrialActor(desk, assignment(), patience=Patience(grace_s=3600), reusable=True)
 
 
 def hosts(actor: TrialActor, *messages: list[Any]) -> None:
@@ -143,11 +145,11 @@ async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_tr
     """Its death was heard of only after the trial had been given to it."""
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
-    actor.on_exit("was killed by signal 9 (SIGKILL)")
+    actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
     assert [worker.sent[-1][1].trial_id for worker in desk.workers] == ["t1", "t1"]
     hosts(actor, STARTED)
     assert [type(event) for event in desk.events] == [Started, Returned, Started]
-    actor.on_exit("exited with status 1")
+    actor.on_exit(Ending(cause="exited with status 1"))
     assert desk.events[-1] == Exited(trial_id="t1", attempt=1, cause="exited with status 1")
     assert len(desk.workers) == 2
 
@@ -155,13 +157,13 @@ async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_tr
 async def test_an_order_to_stop_that_came_too_late_does_not_reach_the_next_trial(
     desk: Desk, actor: TrialActor
 ) -> None:
-    """SIGTERM may still be under way when the worker has returned and is given another trial."""
+    """It may still be under way when the worker has returned and is given another trial."""
     hosts(actor, STARTED)
     actor.halt()
     hosts(actor, ["returned", 1])
     actor.assign(assignment("t1"))
     assert desk.workers[0].sent[-1] == ["exit"]
-    actor.on_exit("exited with status 0")
+    actor.on_exit(Ending(cause="exited with status 0"))
     assert desk.workers[1].sent == [["run", assignment("t1")]]
 
 
@@ -171,7 +173,7 @@ async def test_a_worker_that_is_halted_before_it_started_is_not_replaced(
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
     actor.halt()
-    actor.on_exit("was killed by signal 15 (SIGTERM)")
+    actor.on_exit(Ending(cause="was killed by signal 15 (SIGTERM)"))
     assert len(desk.workers) == 1
     assert isinstance(desk.events[-1], Exited)
 
@@ -181,7 +183,7 @@ async def test_a_trial_that_is_halted_while_its_worker_is_replaced_gets_no_other
 ) -> None:
     hosts(actor, STARTED, ["unfit", 1])
     actor.halt()
-    actor.on_exit("exited with status 0")
+    actor.on_exit(Ending(cause="exited with status 0"))
     assert len(desk.workers) == 1
     assert isinstance(desk.events[-1], Exited)
 
@@ -191,7 +193,7 @@ async def test_an_idle_worker_that_is_gone_is_replaced_when_it_is_needed(
 ) -> None:
     """It died while the next trial's checkpoint was verified."""
     hosts(actor, STARTED, ["returned", 1])
-    actor.on_exit("was killed by signal 9 (SIGKILL)")
+    actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
     actor.assign(assignment("t1"))
     assert desk.workers[1].sent == [["run", assignment("t1")]]
 
@@ -202,7 +204,7 @@ async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
     hosts(actor, STARTED, ["returned", 1])
     actor.dismiss("t1", 4)
     assert desk.workers[0].sent[-1] == ["exit"]
-    actor.on_exit("exited with status 0")
+    actor.on_exit(Ending(cause="exited with status 0"))
     assert desk.events[-1] == Exited(trial_id="t1", attempt=4, cause="exited with status 0")
     actor.dismiss("t2", 1)
     assert desk.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
@@ -214,7 +216,7 @@ async def test_a_signal_that_nobody_here_has_sent_makes_the_attempt_fail(
     hosts(actor, STARTED, ["stopped", 1])
     last = desk.events[-1]
     assert isinstance(last, Raised)
-    assert last.failure.kind == "lost"
+    assert last.failure.kind == "preempted"
 
 
 async def test_a_worker_that_was_halted_has_ended_well_when_it_says_so(
@@ -240,18 +242,168 @@ async def test_a_worker_that_may_end_its_step_hears_of_the_stop_when_it_reports(
 async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
     desk: Desk,
 ) -> None:
-    actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
+    actor = TrialActor(desk, assignment(), patience=Patience(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt(after_step=True)
     async with asyncio.timeout(30):
         await desk.workers[0].killed.wait()
-    assert desk.workers[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert desk.workers[0].signals == [guard.STOP, signal.SIGKILL]
 
 
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
-    actor = TrialActor(desk, assignment(), grace_s=0.01, reusable=False)
+    actor = TrialActor(desk, assignment(), patience=Patience(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt()
     async with asyncio.timeout(30):
         await desk.workers[0].killed.wait()
-    assert desk.workers[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert desk.workers[0].signals == [guard.STOP, signal.SIGKILL]
+
+
+# -- preemption -----------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_is_preempted_saves_and_says_so(desk: Desk, actor: TrialActor) -> None:
+    hosts(actor, STARTED)
+    actor.preempt()
+    assert desk.workers[0].signals == [signal.SIGTERM]
+    hosts(actor, report(1))
+    actor.reply(Verdict.CONTINUE)
+    hosts(actor, ["preempted", 1])
+    last = desk.events[-1]
+    assert isinstance(last, Raised)
+    assert (last.failure.kind, last.failure.pid) == ("preempted", 41)
+
+
+async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(desk: Desk) -> None:
+    patience = Patience(grace_s=0.01, preemption_grace_s=0.01)
+    actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
+    hosts(actor, STARTED)
+    actor.preempt()
+    async with asyncio.timeout(30):
+        await desk.workers[0].killed.wait()
+    assert desk.workers[0].signals == [signal.SIGTERM, guard.STOP, signal.SIGKILL]
+
+
+async def test_a_worker_that_took_sigterm_for_something_else_was_preempted_all_the_same(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED)
+    actor.preempt()
+    hosts(actor, ["stopped", 1])
+    assert isinstance(desk.events[-1], Raised)
+
+
+async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
+    desk: Desk, actor: TrialActor
+) -> None:
+    hosts(actor, STARTED)
+    actor.halt()
+    hosts(actor, ["preempted", 1])
+    assert isinstance(desk.events[-1], Returned)
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [
+        (Ending(cause="was killed", signum=signal.SIGKILL), "lost"),
+        (Ending(cause="was killed", signum=signal.SIGTERM), "preempted"),
+        (Ending(cause="was killed", signum=9, for_want_of_memory=True), "memory"),
+        (Ending(cause="exited with status 1"), "lost"),
+    ],
+)
+async def test_an_exit_is_told_with_the_kind_of_failure_that_it_is(
+    desk: Desk, actor: TrialActor, ending: Ending, kind: str
+) -> None:
+    hosts(actor, STARTED)
+    actor.on_exit(ending)
+    assert desk.events[-1] == Exited(trial_id="t0", attempt=1, cause=ending.cause, kind=kind)
+
+
+# -- hangs ----------------------------------------------------------------------------------------
+
+
+class Signalled(FakeWorker):
+    """Lets a test wait for a signal."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.was_signalled = asyncio.Event()
+
+    def signal(self, signum: int) -> None:
+        super().signal(signum)
+        self.was_signalled.set()
+
+
+class SignallingDesk(Desk):
+    def launch(self, name: str, listener: Listener) -> FakeWorker:
+        self.workers.append(Signalled(name))
+        return self.workers[-1]
+
+
+def impatient(desk: Desk, hang_timeout_s: float = 0.01) -> TrialActor:
+    patience = Patience(grace_s=3600, hang_timeout_s=hang_timeout_s)
+    return TrialActor(desk, assignment(), patience=patience, reusable=False)
+
+
+async def signalled(desk: Desk) -> list[int]:
+    worker = desk.workers[0]
+    assert isinstance(worker, Signalled)
+    async with asyncio.timeout(30):
+        await worker.was_signalled.wait()
+    return worker.signals
+
+
+@pytest.mark.parametrize("messages", [[], [STARTED], [STARTED, ["log", "stdout", "at it"]]])
+async def test_a_worker_that_never_reports_is_asked_for_its_stack(
+    messages: list[list[Any]],
+) -> None:
+    desk = SignallingDesk()
+    actor = impatient(desk)
+    hosts(actor, *messages)
+    assert await signalled(desk) == [guard.DUMP]
+    actor.on_exit(Ending(cause="was killed", signum=guard.DUMP))
+    last = desk.events[-1]
+    assert isinstance(last, Exited)
+    assert last.kind == "hang"
+    assert last.cause == "reported nothing for hang_timeout_s=0.01 s; its stack is in its stderr"
+
+
+async def test_a_worker_that_shows_no_stack_is_killed(desk: Desk) -> None:
+    patience = Patience(grace_s=0.01, hang_timeout_s=0.01)
+    actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
+    async with asyncio.timeout(30):
+        await desk.workers[0].killed.wait()
+    actor.on_exit(Ending(cause="was killed", signum=signal.SIGKILL))
+    last = desk.events[-1]
+    assert isinstance(last, Exited)
+    assert last.cause.endswith("its stack could not be had")
+
+
+async def test_the_time_between_a_report_and_its_answer_is_not_the_workers() -> None:
+    """A report is held back while too many checkpoints wait for their storage."""
+    desk, other = SignallingDesk(), SignallingDesk()
+    actor = impatient(desk)
+    hosts(actor, STARTED, report(1))
+    impatient(other)
+    await signalled(other)
+    assert desk.workers[0].signals == []
+    actor.reply(Verdict.CONTINUE)
+    assert await signalled(desk) == [guard.DUMP]
+
+
+async def test_a_worker_that_keeps_reporting_does_not_hang() -> None:
+    desk, other = SignallingDesk(), SignallingDesk()
+    actor = impatient(desk, 0.2)
+    hosts(actor, STARTED)
+    impatient(other, 0.3)
+    loop = asyncio.get_running_loop()
+
+    def go_on(iteration: int) -> None:
+        hosts(actor, report(iteration))
+        actor.reply(Verdict.CONTINUE)
+        if not other.workers[0].signals:
+            loop.call_soon(go_on, iteration + 1)
+
+    go_on(1)
+    await signalled(other)
+    assert desk.workers[0].signals == []

@@ -376,38 +376,6 @@ def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> N
     assert "no number" in error.failure.message
 
 
-def ends_itself(config: dict[str, Any]) -> None:
-    for step in range(5):
-        if step == 2 and tune.get_context().get_attempt() <= config["times"]:
-            os.kill(os.getpid(), signal.SIGTERM)
-        tune.report({"step": step})
-
-
-class EndsItself(tune.Trainable):
-    def setup(self, config: dict[str, Any]) -> None:
-        self.at = 0
-
-    def step(self) -> dict[str, Any]:
-        self.at += 1
-        if self.at == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return {"step": self.at, "done": self.at == 5}
-
-
-@pytest.mark.parametrize("trainable", [ends_itself, EndsItself])
-def test_a_signal_of_somebody_elses_is_no_good_end(fit: Any, trainable: Any) -> None:
-    """An operator's `kill`, or the batch system that stops the machine."""
-    (result,) = fit(trainable, {"times": 9})
-    assert "a signal that holdfast did not send" in str(result.error)
-
-
-def test_a_trial_that_somebody_else_has_ended_is_tried_again(fit: Any) -> None:
-    failures = tune.FailureConfig(max_failures=1)
-    (result,) = fit(ends_itself, {"times": 1}, failure_config=failures)
-    assert result.error is None
-    assert result.metrics["step"] == 4
-
-
 def test_an_executor_that_is_left_open_ends_with_its_trial(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

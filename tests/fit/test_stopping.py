@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
+from holdfast.runtime import guard
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 from holdfast.tune.stopper import Stopper
 
@@ -121,7 +122,7 @@ def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deaf(config: dict[str, Any]) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(guard.STOP, signal.SIG_IGN)
         wait_for_ever(config)
 
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
@@ -137,7 +138,7 @@ def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
     os.mkfifo(fifo)
 
     def deaf(config: dict[str, Any]) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(guard.STOP, signal.SIG_IGN)
         fifo.write_text("deaf now")
         try:
             count_for_ever(config)

@@ -14,10 +14,12 @@ pytestmark = pytest.mark.process
 STUBBORN = """
 import os, signal, subprocess, sys
 from holdfast import tune
+from holdfast.runtime import guard
 from holdfast.testing.script import mark, wait_at
 
 def train(config):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for signum in (signal.SIGTERM, guard.STOP):
+        signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = "import signal; signal.signal(15, 1); signal.signal(1, 1)\\nwhile 1: signal.pause()"
     subprocess.Popen([sys.executable, "-c", child])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 
 import pytest
 
 from holdfast.testing.bench import Bench, results
+from holdfast.testing.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +32,7 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
 def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(bench: Bench) -> None:
     gate = bench.gate("any-3")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "3600"
-    script = bench.start(ignore_sigterm=True)
+    script = bench.start(ignore_stop=True)
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
     script.signal(signal.SIGINT)
@@ -46,7 +49,7 @@ def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(bench: Bench) -> No
 def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(bench: Bench) -> None:
     gate = bench.gate("any-3")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "0.2"
-    script = bench.start(ignore_sigterm=True)
+    script = bench.start(ignore_stop=True)
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
     script.signal(signal.SIGINT)
@@ -67,8 +70,42 @@ def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Be
     assert len(bench.notes()) == before  # nothing ran again
 
 
-def test_sigterm_ends_the_script_and_all_that_it_started(bench: Bench) -> None:
-    script, gate = bench.held_in(3)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_a_script_that_is_told_to_end_lets_its_trials_save(bench: Bench, signum: int) -> None:
+    """The batch system, `docker stop`, or a terminal that is closed."""
+    script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
+    script.signal(signum)
+    script.said("5 s to save, then")
+    gate.open()
+    assert script.ends() == -signum
+    script.finish_reading()
+    assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
+    assert script.left() == []
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+    ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
+    assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_job_whose_every_process_is_told_to_end_is_the_same(bench: Bench) -> None:
+    """As `scancel` does it."""
+    script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
+    for process in script.processes():
+        process.signal(signal.SIGTERM)
+    script.said("5 s to save, then")
+    gate.open()
+    assert script.ends() == -signal.SIGTERM
+    assert script.left() == []
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+    ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
+    assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_trials_that_do_not_save_are_ended_in_time(bench: Bench) -> None:
+    script, gate = bench.held_in(3, preemption_grace_s=0.2)
     script.signal(signal.SIGTERM)
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
@@ -76,6 +113,101 @@ def test_sigterm_ends_the_script_and_all_that_it_started(bench: Bench) -> None:
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
+
+
+def test_a_second_sigterm_kills(bench: Bench) -> None:
+    script, gate = bench.held_in(3, preemption_grace_s=3600)
+    script.signal(signal.SIGTERM)
+    script.said("3600 s to save, then")
+    script.signal(signal.SIGTERM)
+    assert script.ends() == -signal.SIGTERM
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+
+
+IN_PLACE = """
+import os, sys
+command = {command!r} + [sys.executable, "-u", *sys.argv[1:]]
+os.execvp(command[0], command)
+"""
+
+
+def started_by(bench: Bench, command: list[str]) -> UserScript:
+    given = {"storage": str(bench.storage), "epochs": 4, "preemption_grace_s": 0.2}
+    wrapper = bench.write(IN_PLACE.format(command=command), "wrapper.py")
+    return bench.run(wrapper, str(bench.script), json.dumps(given))
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing_and_sigterm_ends(bench: Bench) -> None:
+    gate = bench.gate("any-3")
+    script = started_by(bench, ["nohup"])
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.signal(signal.SIGHUP)
+    gate.open()
+    last = bench.gate("any-4")
+    script.wait_for("reported 0 3")
+    script.signal(signal.SIGTERM)
+    assert script.ends() == -signal.SIGTERM
+    assert script.left() == []
+    last.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+
+
+CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signum: int) -> None:
+    """The kernel gives it no default actions. Where none can be made, an ordinary process."""
+    is_allowed = subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0
+    gate = bench.gate("any-3")
+    script = started_by(bench, CONTAINER if is_allowed else ["env"])
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    (first,) = script.processes("other" if is_allowed else "script")
+    first.signal(signum)
+    assert script.ends() in (-signum, 128 + signum)
+    script.finish_reading()
+    assert "To go on: " in script.stderr
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+OWN_HANDLER = """
+import signal, sys
+from holdfast import tune
+from holdfast.testing.script import mark
+
+def train(config):
+    tune.report({"x": 1})
+    mark("reported")
+    while True:
+        signal.pause()
+
+def mine(*_):
+    print("mine", flush=True)
+    sys.exit(3)
+
+signal.signal(signal.SIGTERM, mine)
+if __name__ == "__main__":
+    tune.Tuner(train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="run")).fit()
+"""
+
+
+def test_a_signal_that_the_script_handles_itself_is_left_to_it(bench: Bench) -> None:
+    script = bench.run(bench.write(OWN_HANDLER), str(bench.storage))
+    script.wait_for("reported")
+    script.signal(signal.SIGTERM)
+    assert script.ends() == 3
+    assert script.left() == []
+    assert "mine" in script.stdout
 
 
 def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: Bench) -> None:

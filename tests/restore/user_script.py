@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
+from holdfast.runtime import guard
 from holdfast.testing.script import mark, note, wait_at
 from holdfast.tune.search import BasicVariantGenerator
 
@@ -26,7 +27,8 @@ BEHAVIOUR = (
     "checkpoint_bytes",
     "fail",
     "failing",
-    "ignore_sigterm",
+    "ignore_stop",
+    "saves_at_the_end",
     "artifacts",
     "padding",
     "tell_length_of",
@@ -46,8 +48,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
-        if options.get("ignore_sigterm"):
-            signal.signal(signal.SIGTERM, lambda *_: mark("asked to stop", index))
+        if options.get("ignore_stop"):
+            signal.signal(guard.STOP, lambda *_: mark("asked to stop", index))
         if "tell_length_of" in options:
             mark("length", len(os.environ[options["tell_length_of"]]))
         mark("begun", index, attempt)
@@ -68,6 +70,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         if "padding" in options:
             row["padding"] = "x" * options["padding"]
         saves = epoch % options.get("checkpoint_every", 1) == 0
+        if options.get("saves_at_the_end") and tune.get_context().preemption_requested():
+            saves = True
         if not saves:
             tune.report(row)
         else:
@@ -86,7 +90,10 @@ def run_config(options: dict[str, Any]) -> tune.RunConfig:
         storage_path=options["storage"],
         name=options.get("name", "run"),
         verbose=options.get("verbose", 1),
-        failure_config=tune.FailureConfig(max_failures=options.get("max_failures", 0)),
+        failure_config=tune.FailureConfig(
+            max_failures=options.get("max_failures", 0),
+            preemption_grace_s=options.get("preemption_grace_s", 5),
+        ),
         checkpoint_config=tune.CheckpointConfig(num_to_keep=options.get("num_to_keep")),
         sync_config=tune.SyncConfig(
             sync_period=options.get("sync_period", 0.2),

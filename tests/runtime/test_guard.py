@@ -11,18 +11,19 @@ from holdfast.runtime import guard
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("code", "words"),
     [
         (0, "exited with status 0"),
-        (3 << 8, "exited with status 3"),
-        (15, "was killed by signal 15 (SIGTERM)"),
-        (9, "was killed by signal 9 (SIGKILL), perhaps for want of memory"),
-        (11 | 0x80, "was killed by signal 11 (SIGSEGV)"),
-        (35, "was killed by signal 35 (unknown)"),
+        (3, "exited with status 3"),
+        (-15, "was killed by signal 15 (SIGTERM)"),
+        (-9, "was killed by signal 9 (SIGKILL), perhaps for want of memory"),
+        (-11, "was killed by signal 11 (SIGSEGV)"),
+        (-35, "was killed by signal 35 (unknown)"),
+        (-guard.STOP, f"was killed by signal {guard.STOP} (holdfast's order to stop)"),
     ],
 )
-def test_an_exit_is_told_in_words(status: int, words: str) -> None:
-    assert guard.describe_exit(status) == words
+def test_an_exit_is_told_in_words(code: int, words: str) -> None:
+    assert guard.describe_code(code) == words
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])

@@ -275,15 +275,15 @@ async def test_workers_die_with_the_warm_parent_and_another_takes_its_place(
     assert warm_parent().pid != first.pid
 
 
-async def test_a_warm_parent_that_is_asked_to_end_takes_its_workers_along(
+async def test_a_sigterm_to_all_of_a_job_is_for_the_controller_to_answer(
     launcher: LocalLauncher,
 ) -> None:
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)
-    grandchild = await ask(worker, heard, "bear")
     warm_parent().send_signal(signal.SIGTERM)
-    assert "lost together with the process" in await heard.exit()
-    wait_for_end(grandchild)
+    assert await ask(worker, heard, "echo", 1) == 1
+    other, heard_too = start(launcher, "another")
+    assert await ask(other, heard_too, "echo", 2) == 2
 
 
 async def test_a_launch_just_after_the_warm_parent_died_is_told_as_an_exit_or_runs(

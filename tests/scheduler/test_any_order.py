@@ -28,12 +28,14 @@ from holdfast.scheduler.effects import (
     Finish,
     Halt,
     Launch,
+    Preempt,
     Release,
     Reply,
     Suggest,
+    Wait,
     Warn,
 )
-from holdfast.scheduler.events import CheckpointLost, EndOrdered, SearchEnded
+from holdfast.scheduler.events import CheckpointLost, EndOrdered, SearchEnded, WaitEnded
 from holdfast.scheduler.policy import (
     Decision,
     Observation,
@@ -59,6 +61,13 @@ REQUESTS: list[dict[str, float]] = [
     {"GPU": 1},
 ]
 KINDS = (StopTrial, PauseTrial, UnpauseTrial)
+# Failure settings beside max_failures, one set for each run.
+FAILURES: list[dict[str, Any]] = [
+    {},
+    {"retry_wait_s": 1.0},
+    {"retry_wait_s": 1.0, "max_lost_workers": 1, "max_preemptions": 1, "reset_on_progress": True},
+    {"max_out_of_memory": 0, "max_errored_trials": 1},
+]
 # What a report may order: kind of decision and number of the trial.
 ORDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=2)
 
@@ -97,6 +106,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.finished = 0
         self.skipped: set[str] = set()
         self.uncommitted: list[tuple[str, int]] = []
+        self.waits: list[Wait] = []
 
     @initialize(
         most=st.sampled_from([None, None, 1, 2]),
@@ -105,6 +115,7 @@ class AnyOrder(RuleBasedStateMachine):
         depends=st.booleans(),
         failures=st.sampled_from([0, 1, -1]),
         fail_fast=st.booleans(),
+        budgets=st.sampled_from(FAILURES),
         keep=st.sampled_from([None, 1, 2]),
     )
     def begin(
@@ -115,6 +126,7 @@ class AnyOrder(RuleBasedStateMachine):
         depends: bool,
         failures: int,
         fail_fast: bool,
+        budgets: dict[str, Any],
         keep: int | None,
     ) -> None:
         spec: dict[str, Any] = {} if not depends else {"resources": None}
@@ -124,7 +136,9 @@ class AnyOrder(RuleBasedStateMachine):
             max_concurrent=most,
             reuse_actors=reuse,
             has_stopper=has_stopper,
-            failure=FailureConfig(max_failures=0 if fail_fast else failures, fail_fast=fail_fast),
+            failure=FailureConfig(
+                max_failures=0 if fail_fast else failures, fail_fast=fail_fast, **budgets
+            ),
             checkpoint=CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute="score"),
             stop={"training_iteration": 4},
             **spec,
@@ -150,6 +164,12 @@ class AnyOrder(RuleBasedStateMachine):
                 worker.told |= effect.verdict is not Verdict.CONTINUE
             case AskStopper():
                 self.workers[effect.trial_id].asked = True
+            case Wait():
+                assert effect.seconds > 0
+                self.waits.append(effect)
+            case Preempt():
+                worker = self.workers[effect.trial_id]
+                assert (worker.attempt, worker.told) == (effect.attempt, False)
             case Halt():
                 assert self.workers[effect.trial_id].attempt == effect.attempt
                 self.workers[effect.trial_id].told = True
@@ -233,12 +253,18 @@ class AnyOrder(RuleBasedStateMachine):
             worker.asked = False
             self.perform(self.run.returns(worker.trial_id, attempt=worker.attempt))
 
-    @rule(data=st.data())
-    def function_raises(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), kind=st.sampled_from(["user", "user", "preempted"]))
+    def function_raises(self, data: st.DataObject, kind: str) -> None:
         worker = self.pick(data, "starting", "running")
         if worker:
             worker.state = "leaving"
-            self.perform(self.run.fails(worker.trial_id, attempt=worker.attempt))
+            self.perform(self.run.fails(worker.trial_id, kind=kind, attempt=worker.attempt))
+
+    @precondition(lambda self: self.waits)
+    @rule(data=st.data())
+    def wait_ends(self, data: st.DataObject) -> None:
+        wait = self.waits.pop(data.draw(st.integers(0, len(self.waits) - 1)))
+        self.perform(self.run.handle(WaitEnded(trial_id=wait.trial_id, attempt=wait.attempt)))
 
     @rule(data=st.data())
     def fetch_of_the_checkpoint_fails(self, data: st.DataObject) -> None:
@@ -252,12 +278,12 @@ class AnyOrder(RuleBasedStateMachine):
                 self.run.fails(worker.trial_id, kind="checkpoint", attempt=worker.attempt)
             )
 
-    @rule(data=st.data())
-    def worker_exits(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), kind=st.sampled_from(["lost", "memory", "hang"]))
+    def worker_exits(self, data: st.DataObject, kind: str) -> None:
         worker = self.pick(data, "starting", "running", "reporting", "leaving", "idle")
         if worker:
             del self.workers[worker.trial_id]
-            self.perform(self.run.exits(worker.trial_id, attempt=worker.attempt))
+            self.perform(self.run.exits(worker.trial_id, kind=kind, attempt=worker.attempt))
 
     @rule(data=st.data())
     def worker_leaves(self, data: st.DataObject) -> None:
@@ -284,7 +310,10 @@ class AnyOrder(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
 
-    @rule(reason=st.sampled_from(["budget", "interrupt", "abort"]), chance=st.integers(0, 5))
+    @rule(
+        reason=st.sampled_from(["budget", "interrupt", "abort", "preempted"]),
+        chance=st.integers(0, 5),
+    )
     def end_is_ordered(self, reason: str, chance: int) -> None:
         if chance == 0 and not self.finished:
             self.perform(self.run.handle(EndOrdered(reason=reason)))
@@ -303,6 +332,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.run.crash()
         self.workers.clear()
         self.uncommitted.clear()
+        self.waits.clear()
         self.finished = 0
         if unfinished == "skip":
             self.skipped = set(self.run.machine.trials)
@@ -335,6 +365,7 @@ class AnyOrder(RuleBasedStateMachine):
             if trial.status is Status.PENDING and trial.trial_id not in self.skipped:
                 waits = (
                     trial.trial_id in machine.allotment.queue
+                    or trial.trial_id in machine.allotment.delayed
                     or trial.trial_id in machine.allotment.holds
                 )
                 assert waits, trial.story()
@@ -352,6 +383,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     def bring_on(self) -> None:
         busy = [worker for worker in self.workers.values() if worker.state != "idle"]
+        if not busy and self.waits:
+            wait = self.waits.pop()
+            waited = WaitEnded(trial_id=wait.trial_id, attempt=wait.attempt)
+            self.perform(self.run.handle(waited))
+            return
         if not busy:
             self.perform(self.run.handle(SearchEnded()))
             return

@@ -152,7 +152,7 @@ def test_a_checkpoint_without_a_report_leaves_the_row() -> None:
 
 def test_a_retry_counts_unless_it_was_no_fault_of_the_trial() -> None:
     counted = Retried(trial_id="t0", failure=failure())
-    free = Retried(trial_id="t0", failure=failure(), counted=False)
+    free = Retried(trial_id="t0", failure=failure(), budget=None)
     assert advance(trial_in(Status.RUNNING), counted).failures == 2
     assert advance(trial_in(Status.RUNNING), free).failures == 1
     assert advance(trial_in(Status.RUNNING), free).status is Status.PENDING

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
+from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status, Trial
 
 
@@ -39,6 +40,9 @@ def _only_pending_trials_wait_and_each_once(machine: Machine) -> None:
     assert len(set(machine.allotment.queue)) == len(machine.allotment.queue)
     for trial_id in machine.allotment.queue:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+    for trial_id in machine.allotment.delayed:
+        assert trial_id not in machine.allotment.queue
+        assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
 
 
 def _the_index_of_paused_trials_is_right(machine: Machine) -> None:
@@ -57,9 +61,8 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
         assert not machine.allotment.idle, "finished, with idle workers left"
         assert machine.ending or not machine.allotment.queue, "finished, with trials that wait"
     elif machine.spec.experiment_id:
-        assert machine.allotment.holds or machine.asking, (
-            "nothing can happen any more: the run hangs"
-        )
+        awaited = machine.allotment.holds or machine.allotment.delayed or machine.asking
+        assert awaited, "nothing can happen any more: the run hangs"
 
 
 def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
@@ -74,13 +77,20 @@ def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
 
 
 def _failures_are_within_the_budget(machine: Machine) -> None:
-    budget = machine.spec.failure.max_failures
     for trial in machine.trials.values():
-        _check_failures(trial, budget)
+        _check_failures(trial, machine.spec.failure)
 
 
-def _check_failures(trial: Trial, budget: int) -> None:
-    assert budget == -1 or trial.failures <= budget + 1, trial.story()
+def _check_failures(trial: Trial, config: FailureConfig) -> None:
+    limits = (
+        (trial.failures, config.max_failures),
+        (trial.lost_workers, config.max_lost_workers),
+        (trial.out_of_memory, config.max_out_of_memory),
+        (trial.preemptions, config.max_preemptions),
+    )
+    for spent, limit in limits:
+        # Where a kind has no budget of its own, it is charged to another.
+        assert limit == -1 or spent <= (-1 if limit is None else limit) + 1, trial.story()
     if trial.status is Status.ERROR:
         assert trial.error is not None, trial.story()
     if trial.status.has_worker:

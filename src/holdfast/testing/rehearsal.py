@@ -18,6 +18,7 @@ from holdfast.scheduler.events import (
     Resumed,
     StopperAnswered,
     Suggested,
+    WaitEnded,
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
@@ -132,10 +133,20 @@ class Rehearsal:
         return self.handle(Raised(trial_id=trial_id, attempt=attempt, failure=failure(kind)))
 
     def exits(
-        self, trial_id: str, cause: str = "exited with status 0", *, attempt: int | None = None
+        self,
+        trial_id: str,
+        cause: str = "exited with status 0",
+        *,
+        kind: str = "lost",
+        attempt: int | None = None,
     ) -> list[Effect]:
         attempt = self.trial(trial_id).attempt if attempt is None else attempt
-        return self.handle(Exited(trial_id=trial_id, attempt=attempt, cause=cause))
+        return self.handle(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+
+    def waited(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
+        """The time until the trial may start again is over."""
+        attempt = self.trial(trial_id).attempt if attempt is None else attempt
+        return self.handle(WaitEnded(trial_id=trial_id, attempt=attempt))
 
     def ends(self, trial_id: str) -> list[Effect]:
         """The function returns, and the worker is gone."""

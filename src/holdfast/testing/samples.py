@@ -16,6 +16,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     StopperAnswered,
     Suggested,
+    WaitEnded,
 )
 from holdfast.testing.rehearsal import experiment_spec, failure, trial_spec
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -120,6 +121,7 @@ EVENTS: tuple[Event, ...] = (
     Returned(trial_id="t0", attempt=2),
     Raised(trial_id="t0", attempt=2, failure=replace(failure(), pid=41, traceback="Traceback")),
     Exited(trial_id="t0", attempt=2, cause="exited with status 0"),
+    WaitEnded(trial_id="t0", attempt=2),
     StopperAnswered(
         trial_id="t0",
         attempt=2,

@@ -1,0 +1,97 @@
+"""How a worker's process has ended, and whether the kernel took it for want of memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.runtime import guard
+
+# What a shell, and what wraps a program in one, makes of a death by signal.
+_SHELL_BASE = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """`cause` follows the words «the worker process»; `signum` is 0 where no signal ended it."""
+
+    cause: str
+    signum: int = 0
+    for_want_of_memory: bool = False
+
+
+class KernelKills:
+    """How often the kernel has killed for want of memory where this process is (Linux).
+
+    It counts for each control group, and where there is none for the machine. Elsewhere nothing
+    is known.
+    """
+
+    def __init__(self, counters: Sequence[str | os.PathLike[str]] | None = None) -> None:
+        """`counters` are the files to read; None for those of this process."""
+        found = _counters() if counters is None else [Path(path) for path in counters]
+        self._files = [path for path in found if _count(path) is not None]
+        self._seen = self._total()
+
+    @property
+    def where(self) -> str:
+        """The files that are read, for people."""
+        return ", ".join(map(str, self._files))
+
+    def take(self) -> bool:
+        """Whether there was one that has not been taken yet; each is taken once."""
+        if self._total() <= self._seen:
+            return False
+        self._seen += 1
+        return True
+
+    def _total(self) -> int:
+        return max((_count(path) or 0 for path in self._files), default=0)
+
+
+def ending_of(status: int, kills: KernelKills) -> Ending:
+    """What `os.waitpid` says of a worker. A SIGKILL is the kernel's where its count has grown."""
+    code = os.waitstatus_to_exitcode(status)
+    signum = -code if code < 0 else 0
+    is_killed = signum == signal.SIGKILL or code == _SHELL_BASE + signal.SIGKILL
+    if is_killed and kills.take():
+        cause = f"was killed by the kernel for want of memory (oom_kill in {kills.where})"
+        return Ending(cause=cause, signum=signum, for_want_of_memory=True)
+    return Ending(cause=guard.describe_code(code), signum=signum)
+
+
+def _counters() -> list[Path]:
+    """Of the control groups that this process is in: version 2, version 1, else the machine's."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    places: list[Path] = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        for root, name in _mounts(controllers):
+            # In a container the group's path is that of the host, and its own group the root.
+            places += [Path(f"{root}{group}", name), Path(root, name)]
+    readable = [path for path in places if _count(path) is not None]
+    return readable[:1] or [Path("/proc/vmstat")]
+
+
+def _mounts(controllers: str) -> list[tuple[str, str]]:
+    if not controllers:
+        name = "memory.events"
+        return [("/sys/fs/cgroup", name), ("/sys/fs/cgroup/unified", name)]
+    if "memory" in controllers.split(","):
+        return [("/sys/fs/cgroup/memory", "memory.oom_control")]
+    return []
+
+
+def _count(path: Path) -> int | None:
+    try:
+        found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
