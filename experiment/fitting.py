@@ -329,7 +329,7 @@ def _unsaved(run: Run, plan: Plan) -> TuneError:
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
         f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"Tuner.restore({plan.location.public!r}, trainable=...).fit() uploads it"
+        f"tune.Tuner.restore({plan.location.public!r}, trainable=...).fit() uploads it"
     )
 
 

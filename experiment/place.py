@@ -132,7 +132,7 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     raise ExperimentExists(
         f"{place.location.public} holds an experiment that is not finished ({len(machine.trials)} "
         f"trials so far, {left} of them unfinished). Go on with it: "
-        f"Tuner.restore({place.location.public!r}, trainable=...).fit(); or start anew under "
+        f"tune.Tuner.restore({place.location.public!r}, trainable=...).fit(); or start anew under "
         f"another RunConfig(name=...), or delete the folder",
         place.location.public,
     )
@@ -261,8 +261,8 @@ def _check_newest(place: Place, remote: Location) -> None:
     raise ExperimentExists(
         f"{where} holds an experiment of another machine, or one that was taken further there: "
         f"what is in {place.layout.root} is older. Move that directory away; then go on with the "
-        f"one in storage: Tuner.restore({where!r}, trainable=...).fit(), or call fit() again, "
-        f"which begins another if that one is finished. Or start anew under another "
+        f"one in storage: tune.Tuner.restore({where!r}, trainable=...).fit(), or call fit() "
+        f"again, which begins another if that one is finished. Or start anew under another "
         f"RunConfig(name=...)",
         where,
     )

@@ -74,7 +74,7 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> None:
 
 def resume_command(facts: RunFacts) -> str:
     """What to write to go on, ready to be pasted."""
-    return f"Tuner.restore({facts.path!r}, trainable=...).fit()"
+    return f"tune.Tuner.restore({facts.path!r}, trainable=...).fit()"
 
 
 def _refresh(run: Run, view: ProgressView, facts: RunFacts) -> None:

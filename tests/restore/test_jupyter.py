@@ -1,0 +1,91 @@
+"""Interrupting the kernel of a notebook is a Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+from holdfast.testing.processes import PATIENCE_S
+
+pytestmark = pytest.mark.process
+
+DEFINE = """
+import time
+from pathlib import Path
+from holdfast import tune
+
+def train(config):
+    checkpoint = tune.get_checkpoint()
+    start = int(Path(checkpoint.path, "epoch").read_text()) if checkpoint else 0
+    for epoch in range(start + 1, 4 if start else 10**9):
+        folder = tune.staging_directory()
+        Path(folder, "epoch").write_text(str(epoch))
+        tune.report({"epoch": epoch, "start": start}, checkpoint=tune.Checkpoint(folder))
+        if epoch == 2:
+            print("at two")
+            time.sleep(3600)
+"""
+
+
+class Notebook:
+    """A kernel that a test speaks to, over sockets of the file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self._manager = KernelManager(
+            kernel_name="python3", transport="ipc", connection_file=str(folder / "kernel.json")
+        )
+        self._manager.start_kernel(cwd=str(folder))
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=PATIENCE_S)
+
+    def run(self, code: str, interrupt_after: str = "") -> str:
+        """What a cell shows; it is interrupted when it has shown this text."""
+        asked = self._client.execute(code)
+        shown = ""
+        while True:
+            message: dict[str, Any] = self._client.get_iopub_msg(timeout=PATIENCE_S)
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            content = message["content"]
+            shown += f"{content.get('text', '')}{content.get('ename', '')}"
+            if interrupt_after and interrupt_after in shown:
+                interrupt_after = ""
+                self._manager.interrupt_kernel()
+            if content.get("execution_state") == "idle":
+                return shown
+
+    def close(self) -> None:
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Iterator[Notebook]:
+    before = set(psutil.pids())
+    opened = Notebook(tmp_path)
+    ours = [psutil.Process(pid) for pid in set(psutil.pids()) - before]
+    yield opened
+    opened.close()
+    _, alive = psutil.wait_procs(ours, timeout=PATIENCE_S)
+    assert not alive
+
+
+def test_an_interrupted_cell_can_be_gone_on_with_in_the_next(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.run(DEFINE)
+    where = f"tune.RunConfig(storage_path={str(tmp_path)!r}, name='run')"
+    shown = notebook.run(f"tune.Tuner(train, run_config={where}).fit()", "at two")
+    assert "Interrupted: trials have" in shown
+    assert shown.endswith("KeyboardInterrupt")
+    command = next(
+        line.partition("To go on: ")[2] for line in shown.splitlines() if "To go on: " in line
+    )
+    shown = notebook.run(f"print({command.replace('...', 'train')}[0].metrics)")
+    assert "'epoch': 3, 'start': 2" in shown
