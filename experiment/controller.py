@@ -49,7 +49,8 @@ from holdfast.scheduler.events import (
     StopperAnswered,
     WaitEnded,
 )
-from holdfast.scheduler.machine import Machine, budget_spent
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.errors import TuneError

@@ -24,7 +24,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.machine import RESUMABLE
+from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError

@@ -4,13 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.scheduler.effects import Commit
-from holdfast.scheduler.events import Resumed
+from holdfast.scheduler.allotment import Allotment
+from holdfast.scheduler.effects import Commit, Effect
+from holdfast.scheduler.events import EndOrdered, Resumed
+from holdfast.scheduler.placing import go_on, impossible
+from holdfast.scheduler.policy import TrialEnded
+from holdfast.scheduler.state import State
+from holdfast.scheduler.stopping import budget_spent, end, observe
 from holdfast.trial.lifecycle import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.trial import Status, Trial
 
 
-def back_to_waiting(trial: Trial) -> TrialEvent | None:
+def on_resumed(state: State, event: Resumed) -> list[Effect]:
+    """Another incarnation takes the experiment up, with no workers yet."""
+    state.epoch, state.boot_id = event.epoch, event.boot_id
+    if not event.strict:
+        state.expected.forgive()
+    state.ending, state.finished, state.asking = _spent(state), False, False
+    state.paused = set()
+    stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
+    waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
+    trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
+    state.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
+    state.errored_before = state.errored
+    effects: list[Effect] = []
+    for trial in state.trials.values():
+        effects += _uncommitted(trial)
+    for trial_id in stopping:
+        if state.trials[trial_id].status.is_final:
+            effects += observe(state, TrialEnded(trial_id=trial_id))
+    if text := impossible(state, trials):
+        effects += end(state, EndOrdered(reason="abort", message=text))
+    return [*effects, *go_on(state)]
+
+
+def _spent(state: State) -> EndOrdered | None:
+    """Where an earlier incarnation has used the time up, there is none to begin a trial."""
+    budget_s = state.spec.time_budget_s
+    if budget_s is None or state.active_s < budget_s:
+        return None
+    return budget_spent(budget_s)
+
+
+def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
+    """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
+    trial = state.trials[trial_id]
+    if befell := _back_to_waiting(trial):
+        trial = state.move(befell)
+    if not _is_taken_up(trial, event, is_over=state.ending is not None):
+        return False
+    if changes := _reopening(trial, event):
+        state.move(changes)
+    return True
+
+
+def _back_to_waiting(trial: Trial) -> TrialEvent | None:
     """What befell a trial that was under way: the experiment stopped under it."""
     if trial.status is Status.PAUSED:
         return Unpaused(trial_id=trial.trial_id)
@@ -19,14 +67,14 @@ def back_to_waiting(trial: Trial) -> TrialEvent | None:
     return None
 
 
-def is_taken_up(trial: Trial, event: Resumed, *, is_over: bool) -> bool:
+def _is_taken_up(trial: Trial, event: Resumed, *, is_over: bool) -> bool:
     """Whether the trial, which nobody runs, is to run; `is_over`: there is no time left."""
     if trial.attempt == 0 and not trial.status.is_final:
         return True
     return _wish(trial, event) != "skip" and not (is_over and trial.status.is_final)
 
 
-def reopening(trial: Trial, event: Resumed) -> Reopened | None:
+def _reopening(trial: Trial, event: Resumed) -> Reopened | None:
     """What changes for a trial that is taken up."""
     if trial.attempt == 0 and not trial.status.is_final:
         return None
@@ -46,13 +94,13 @@ def _wish(trial: Trial, event: Resumed) -> str:
             return event.unfinished
 
 
-def uncommitted(trial: Trial) -> Iterator[Commit]:
+def _uncommitted(trial: Trial) -> Iterator[Commit]:
     """What a crash cut off is asked for again."""
     for checkpoint in trial.checkpoints:
         if not checkpoint.committed:
             yield Commit(trial_id=trial.trial_id, checkpoint=checkpoint)
 
 
-def by_progress(trials: Iterable[Trial]) -> list[Trial]:
+def _by_progress(trials: Iterable[Trial]) -> list[Trial]:
     """Those that had begun first, so that a restore goes on where the run was cut."""
     return sorted(trials, key=lambda trial: (trial.attempt == 0, trial.spec.index))

@@ -1,0 +1,104 @@
+"""An attempt that did not end well: tried again, at once or later, or given up."""
+
+from __future__ import annotations
+
+from holdfast.scheduler.budgets import budget_of, has_left, wait_s
+from holdfast.scheduler.effects import Effect, Wait
+from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
+from holdfast.scheduler.placing import go_on
+from holdfast.scheduler.policy import TrialEnded
+from holdfast.scheduler.state import State
+from holdfast.scheduler.stopping import end, observe
+from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.lifecycle import Errored, Interrupted, Retried, Returned
+from holdfast.trial.trial import Status, Trial
+
+# Kinds of failures that the end of the machine, or of the job, makes too.
+_OF_THE_PROCESS = ("preempted", "lost", "memory", "hang")
+
+
+def on_raised(state: State, event: Raised) -> list[Effect]:
+    if not state.is_current(event.trial_id, event.attempt):
+        return []
+    if state.trials[event.trial_id].status is Status.STOPPING:
+        # It was told to end, and an error while it unwinds changes nothing about that.
+        state.move(Returned(trial_id=event.trial_id, attempt=event.attempt))
+        return observe(state, TrialEnded(trial_id=event.trial_id))
+    if _is_of_the_end(state, event.failure):
+        # Whoever ends the script may end its workers, too: that is no failure of theirs.
+        state.move(Interrupted(trial_id=event.trial_id))
+        return []
+    return _fail(state, event.trial_id, event.failure)
+
+
+def on_exit(state: State, event: Exited) -> list[Effect]:
+    """Where the attempt had not ended, its worker was lost; what it held is free."""
+    if event.attempt != state.trials[event.trial_id].attempt:
+        return []
+    state.allotment.leave(event.trial_id)
+    effects: list[Effect] = []
+    if state.is_current(event.trial_id, event.attempt):
+        failure = _lost(state, event)
+        raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
+        effects += on_raised(state, raised)
+    state.enqueue(event.trial_id)
+    return effects + go_on(state)
+
+
+def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
+    if event.attempt != state.trials[event.trial_id].attempt:
+        return []
+    state.allotment.delayed.discard(event.trial_id)
+    state.enqueue(event.trial_id)
+    return go_on(state)
+
+
+def _is_of_the_end(state: State, failure: Failure) -> bool:
+    """While a job is ended, user code may fail because programs that it needs are ended."""
+    if state.ending is None:
+        return False
+    return state.ending.reason == "preempted" or failure.kind in _OF_THE_PROCESS
+
+
+def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
+    config, trial = state.spec.failure, state.trials[trial_id]
+    budget = budget_of(failure, config)
+    if budget is None or has_left(trial, budget, config):
+        trial = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
+        return [] if budget is None else _delay(state, trial)
+    state.move(Errored(trial_id=trial_id, failure=failure, budget=budget))
+    effects = _end_for_errors(state, trial_id, failure)
+    return effects + observe(state, TrialEnded(trial_id=trial_id))
+
+
+def _delay(state: State, trial: Trial) -> list[Effect]:
+    seconds = wait_s(trial, state.spec.failure, state.spec.seed)
+    if not seconds:
+        return []
+    state.allotment.delayed.add(trial.trial_id)
+    return [Wait(trial_id=trial.trial_id, attempt=trial.attempt, seconds=seconds)]
+
+
+def _end_for_errors(state: State, trial_id: str, failure: Failure) -> list[Effect]:
+    """End the run where it may not have so many trials that have errored."""
+    config, errored = state.spec.failure, state.errored - state.errored_before
+    most = config.max_errored_trials
+    if config.fail_fast:
+        reason, why = "fail_fast", " and fail_fast is set"
+    elif most is not None and errored > most:
+        reason, why = "errored", f", which is one more than max_errored_trials={most} allows"
+    else:
+        return []
+    message = f"trial {trial_id} failed{why}: {failure.headline}. The other trials can be resumed"
+    return end(state, EndOrdered(reason=reason, message=message))
+
+
+def _lost(state: State, event: Exited) -> Failure:
+    place = state.trials[event.trial_id].place
+    return Failure(
+        kind=event.kind,
+        type_name=LOST_TYPES.get(event.kind, "WorkerLost"),
+        message=f"the worker process {place.pid or ''} {event.cause}".replace("  ", " "),
+        pid=place.pid or None,
+        hostname=place.hostname,
+    )

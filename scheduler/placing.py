@@ -1,0 +1,110 @@
+"""What is free is given to those that wait, then to new trials; at the end, the run finishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
+from holdfast.scheduler.state import State
+from holdfast.trial.lifecycle import Launched
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Trial
+
+
+def go_on(state: State) -> list[Effect]:
+    """Fill what is free; at the end, finish."""
+    return [*fill(state), *_conclude(state)]
+
+
+def fill(state: State) -> list[Effect]:
+    """Give what is free to waiting trials first, then to new ones."""
+    effects: list[Effect] = []
+    while not state.ending and _has_place(state):
+        if queue := state.allotment.queue:
+            launch = _launch(state, queue[0])
+            if launch is None:
+                effects += _release_idle(state)
+                break
+            queue.popleft()
+            effects.append(launch)
+        elif _wants_suggestion(state):
+            state.asking = True
+            effects.append(Suggest(index=len(state.trials)))
+        else:
+            break
+    return effects
+
+
+def impossible(state: State, waiting: Iterable[Trial]) -> str:
+    """What to say of a trial that could never start, for which one would wait without end.
+
+    "" where there is none.
+    """
+    known: set[PlacementGroupFactory] = set()
+    for trial in waiting:
+        resources = trial.spec.resources
+        if resources in known:
+            continue
+        known.add(resources)
+        amounts = resources.required_resources
+        capacity = state.allotment.capacity
+        if not capacity.ever_fits(amounts):
+            return (
+                f"trial {trial.trial_id} asks for {amounts}, this machine has "
+                f"{capacity.total}: it could never start"
+            )
+    return ""
+
+
+def _has_place(state: State) -> bool:
+    most = state.spec.max_concurrent
+    return most is None or len(state.allotment.holds) < most
+
+
+def _wants_suggestion(state: State) -> bool:
+    if state.asking or state.search_ended:
+        return False
+    allotment = state.allotment
+    if allotment.idle or state.spec.resources is None or not allotment.holds:
+        return True
+    return allotment.has_room(state.spec.resources.required_resources)
+
+
+def _launch(state: State, trial_id: str) -> Launch | None:
+    amounts = state.trials[trial_id].spec.resources.required_resources
+    given = state.allotment.take(trial_id, amounts)
+    if given is None:
+        return None
+    trial = state.move(Launched(trial_id=trial_id))
+    return Launch(
+        trial_id=trial_id,
+        attempt=trial.attempt,
+        allocation=given.allocation,
+        checkpoint=trial.newest_checkpoint,
+        reuse=given.reuse,
+    )
+
+
+def _release_idle(state: State) -> list[Effect]:
+    return [
+        Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
+        for trial_id in state.allotment.recall_idle()
+    ]
+
+
+def _conclude(state: State) -> list[Effect]:
+    allotment = state.allotment
+    if state.finished or allotment.holds or (state.asking and not state.ending):
+        return []
+    if not state.ending and (allotment.queue or allotment.delayed or not state.search_ended):
+        return []
+    if state.paused and not state.ending:
+        for trial_id in sorted(state.paused):
+            state.unpause(trial_id)
+        return go_on(state)
+    if allotment.idle:
+        return _release_idle(state)
+    state.finished = True
+    if state.ending:
+        return [Finish(reason=state.ending.reason, message=state.ending.message)]
+    return [Finish(reason="done")]

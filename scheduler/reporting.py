@@ -1,0 +1,109 @@
+"""What a worker reports: the row is judged, its checkpoint kept, older ones dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
+from holdfast.scheduler.events import EndOrdered, Raised, StopperAnswered
+from holdfast.scheduler.failing import on_raised
+from holdfast.scheduler.policy import TrialReported
+from holdfast.scheduler.retention import score_of, superseded
+from holdfast.scheduler.state import State, row_of
+from holdfast.scheduler.stopping import end, observe, stop
+from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.lifecycle import Committed, Dropped, Reported, Saved, forgiven
+from holdfast.trial.stopper import reaches
+from holdfast.trial.trial import Status, Trial, evolve
+
+_VERDICTS = {
+    Status.RUNNING: Verdict.CONTINUE,
+    Status.STOPPING: Verdict.STOP,
+    Status.PAUSED: Verdict.PAUSE,
+    Status.PENDING: Verdict.STOP,
+    Status.ERROR: Verdict.STOP,
+    Status.TERMINATED: Verdict.STOP,
+}
+
+
+def on_report(state: State, event: Reported) -> list[Effect]:
+    if not state.is_current(event.trial_id, event.attempt):
+        return []
+    trial = state.move(event)
+    row = row_of(trial)
+    effects: list[Effect] = []
+    if event.checkpoint is not None:
+        effects += _keep_newest(state, trial, row)
+    expected = state.expected
+    if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
+        effects += end(state, EndOrdered(reason="abort", message=text))
+    if state.spec.has_stopper:
+        effects.append(
+            AskStopper(trial_id=event.trial_id, attempt=event.attempt, iteration=event.iteration)
+        )
+        return effects
+    return effects + _judge(state, event.trial_id, row)
+
+
+def on_saved(state: State, event: Saved) -> list[Effect]:
+    trial = state.trials[event.trial_id]
+    alive = trial.status.has_worker or trial.status is Status.PAUSED
+    if trial.attempt != event.attempt or not alive:
+        return []
+    trial = state.move(event)
+    return _keep_newest(state, trial, row_of(trial))
+
+
+def on_committed(state: State, event: Committed) -> list[Effect]:
+    trial = state.move(event)
+    effects: list[Effect] = []
+    for checkpoint in superseded(trial.checkpoints, state.spec.checkpoint):
+        state.move(Dropped(trial_id=trial.trial_id, index=checkpoint.index))
+        effects.append(Discard(trial_id=trial.trial_id, checkpoint=checkpoint))
+    return effects
+
+
+def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
+    if not state.is_current(event.trial_id, event.attempt):
+        return []
+    trial = state.trials[event.trial_id]
+    if event.failure is not None:
+        raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=event.failure)
+        reply = Reply(trial_id=trial.trial_id, attempt=trial.attempt, verdict=Verdict.STOP)
+        return [*on_raised(state, raised), reply]
+    effects: list[Effect] = []
+    if event.stop_all:
+        message = "the stopper ended the experiment"
+        effects += end(state, EndOrdered(reason="stopper", message=message))
+    stops = event.stop or event.stop_all
+    return effects + _judge(state, event.trial_id, row_of(trial), stops=stops)
+
+
+def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
+    """Score the checkpoint that has just come by the row that it belongs to."""
+    *older, newest = trial.checkpoints
+    attribute = state.spec.checkpoint.checkpoint_score_attribute
+    newest = replace(newest, score=score_of(row, attribute))
+    trial = forgiven(trial) if state.spec.failure.reset_on_progress else trial
+    state.trials[trial.trial_id] = evolve(trial, checkpoints=(*older, newest))
+    kept = Commit(trial_id=trial.trial_id, checkpoint=newest)
+    text = state.expected.doubt_of_score(row, trial.row or {})
+    return [kept, Warn(text=text)] if text else [kept]
+
+
+def _judge(
+    state: State, trial_id: str, row: dict[str, Any], *, stops: bool = False
+) -> list[Effect]:
+    """Answer a report: the user's bounds first, then the scheduler."""
+    trial = state.trials[trial_id]
+    effects: list[Effect] = []
+    if not trial.status.has_worker:
+        return effects
+    if stops or row.get("done") is True or reaches(row, state.spec.stop):
+        effects += stop(state, trial_id, reporting=True)
+    elif trial.status is Status.RUNNING:
+        effects += observe(state, TrialReported(trial_id=trial_id, row=row))
+    verdict = _VERDICTS[state.trials[trial_id].status]
+    effects.append(Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict))
+    return effects

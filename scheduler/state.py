@@ -1,0 +1,90 @@
+"""What the machine knows: every trial, who holds what, and how far the experiment has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.scheduler.allotment import Allotment
+from holdfast.scheduler.events import EndOrdered, ExperimentSpec
+from holdfast.scheduler.expected import Expected
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.trial.lifecycle import TrialEvent, Unpaused, advance
+from holdfast.trial.trial import Status, Trial
+
+
+class State:
+    """Changed by the functions of this package alone, while the machine handles an event."""
+
+    def __init__(self, policy: TrialScheduler | None = None) -> None:
+        self.policy = policy or FIFOScheduler()
+        self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
+        self.trials: dict[str, Trial] = {}
+        self.allotment = Allotment({})
+        self.expected = Expected(self.spec)
+        self.epoch = 1
+        self.boot_id = ""
+        self.ending: EndOrdered | None = None
+        self.finished = False
+        self.search_ended = False
+        self.active_s = 0.0
+        self.paused: set[str] = set()
+        self.errored_before = 0
+        self.asking = False
+        self.now = 0.0
+        # Each trial that the newest event has moved, as it was before: mostly that of the event.
+        self.moved: dict[str, Trial] = {}
+
+    @property
+    def is_barren(self) -> bool:
+        """Whether a restore has nothing to go on from: nothing was reported, and nothing ended
+        well, or the first report was not what the settings name."""
+        return not self.expected.is_met or not any(
+            trial.row is not None or trial.checkpoints or trial.status is Status.TERMINATED
+            for trial in self.trials.values()
+        )
+
+    @property
+    def errored(self) -> int:
+        """How many trials have failed for good."""
+        return sum(trial.status is Status.ERROR for trial in self.trials.values())
+
+    def move(self, event: TrialEvent) -> Trial:
+        before = self.trials[event.trial_id]
+        self.moved.setdefault(event.trial_id, before)
+        trial = self.trials[event.trial_id] = advance(before, event)
+        return trial
+
+    def is_current(self, trial_id: str, attempt: int) -> bool:
+        """False for what an attempt says that was given up already."""
+        trial = self.trials[trial_id]
+        return trial.attempt == attempt and trial.status.has_worker
+
+    def enqueue(self, trial_id: str) -> None:
+        """Let a pending trial wait for resources, once its last worker is gone or idle."""
+        if self.trials[trial_id].status is Status.PENDING:
+            self.allotment.wait(trial_id)
+
+    def unpause(self, trial_id: str) -> None:
+        if trial_id not in self.paused:
+            return
+        self.paused.discard(trial_id)
+        self.move(Unpaused(trial_id=trial_id))
+        self.enqueue(trial_id)
+
+
+def row_of(trial: Trial) -> dict[str, Any]:
+    """The trial's newest report, as stop conditions and policies see it.
+
+    As in the trial's files, a metric of the user's wins over a count of ours, but for the
+    iteration and the id.
+    """
+    return {
+        "time_this_iter_s": trial.time_this_iter_s,
+        "time_total_s": trial.time_total_s,
+        "timestamp": int(trial.reported_at),
+        "iterations_since_restore": trial.iteration - trial.resumed_from,
+        "time_since_restore": trial.time_total_s - trial.time_at_start_s,
+        **(trial.row or {}),
+        "training_iteration": trial.iteration,
+        "trial_id": trial.trial_id,
+    }
