@@ -15,7 +15,7 @@ from holdfast.runtime.launcher import Launcher, Worker
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import PREEMPTED, Failure
 from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
 
@@ -349,4 +349,5 @@ def _record(plain: Any) -> CheckpointRecord:
         files=int(plain["files"]),
         size_bytes=int(plain["size_bytes"]),
         time_total_s=float(plain["time_total_s"]),
+        upload=CheckpointUploadMode(plain["upload"]).value,
     )

@@ -15,7 +15,11 @@ from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import JournalFull
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.checkpoint import (
+    CheckpointRecord,
+    CheckpointUploadMode,
+    checkpoint_dirname,
+)
 from holdfast.trial.lifecycle import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
@@ -31,7 +35,15 @@ class Waiting:
 
     since: float
     size_bytes: int
-    folder: str
+    order: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A `report()` that returns when its checkpoint is kept, or raises."""
+
+    answer: Callable[[], None]
+    refuse: Callable[[str], None]
 
 
 class Archive:
@@ -62,6 +74,7 @@ class Archive:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
+        self._callers: dict[tuple[str, int], Caller] = {}
         self._fetches: dict[str, tuple[str, asyncio.Future[str]]] = {}
         self._published_at = time.time()
         self._asked_at: dict[int, float] = {}
@@ -95,6 +108,16 @@ class Archive:
             )
         self._held.append(answer)
 
+    def hold_until_kept(
+        self,
+        trial_id: str,
+        index: int,
+        answer: Callable[[], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        """Give `answer` when the checkpoint is where it is to last; `refuse` where it cannot."""
+        self._callers[trial_id, index] = Caller(answer=answer, refuse=refuse)
+
     def age(self, now: float) -> StorageAge | None:
         """What is not in storage yet; None where nothing waits, as nothing does where the
         directory here is the storage."""
@@ -112,10 +135,12 @@ class Archive:
         if key not in self._waiting:
             self._idle.clear()
             folder = f"{spec.dirname}/{record.dirname}"
+            stays = record.upload == CheckpointUploadMode.NO_UPLOAD
+            order = ["seal" if stays else "commit", spec.trial_id, record.index, folder]
             self._waiting[key] = Waiting(
-                since=time.time(), size_bytes=record.size_bytes, folder=folder
+                since=time.time(), size_bytes=record.size_bytes, order=order
             )
-            self._keeper.send(["commit", spec.trial_id, record.index, folder])
+            self._keeper.send(order)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Only when the journal on the disk names it no more: a power cut must not revive it."""
@@ -134,8 +159,8 @@ class Archive:
 
     def brief_again(self) -> None:
         """Tell a keeper that took the place of one that died what still waits."""
-        for (trial_id, index), item in self._waiting.items():
-            self._keeper.send(["commit", trial_id, index, item.folder])
+        for item in self._waiting.values():
+            self._keeper.send(item.order)
         for ticket, (folder, _) in self._fetches.items():
             self._keeper.send(["fetch", ticket, folder])
         if self._sealed > self._published:
@@ -174,14 +199,18 @@ class Archive:
                 self._tell(f"storage: {text}")
             case ["uncommitted", str(trial_id), int(index), str(text)]:
                 # No reason to wait for it: it lies here, and a restore asks for it again.
-                self._done_with(trial_id, index)
+                self._done_with(
+                    trial_id,
+                    index,
+                    f"the checkpoint is on this machine and not in storage: {text}",
+                )
                 self._trouble = text
                 self._tell(
                     f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
                     f"The local copy stays"
                 )
             case ["lost", str(trial_id), int(index), str(text)]:
-                self._done_with(trial_id, index)
+                self._done_with(trial_id, index, text)
                 self._lost(trial_id, index, text)
             case ["failed", str(what), str(text)]:
                 self._trouble = text
@@ -201,9 +230,14 @@ class Archive:
             case _:
                 raise ValueError(f"not a message of the keeper: {message!r:.100}")
 
-    def _done_with(self, trial_id: str, index: int) -> None:
+    def _done_with(self, trial_id: str, index: int, problem: str = "") -> None:
         """A checkpoint waits no more; whoever reported while too many waited is answered."""
         self._waiting.pop((trial_id, index), None)
+        caller = self._callers.pop((trial_id, index), None)
+        if caller is not None and problem:
+            caller.refuse(problem)
+        elif caller is not None:
+            caller.answer()
         if not self._waiting:
             self._idle.set()
         while self._held and not self.has_backlog:

@@ -275,7 +275,11 @@ class Controller:
 
     def _reply(self, effect: Reply) -> None:
         answer = partial(self.crew.reply, effect.trial_id, effect.attempt, effect.verdict)
-        if self.archive is not None and self.archive.has_backlog:
+        trial = self.machine.trials[effect.trial_id]
+        if (record := trial.awaited_checkpoint) is not None:
+            refuse = partial(self.crew.refuse, effect.trial_id)
+            self._archive().hold_until_kept(trial.trial_id, record.index, answer, refuse)
+        elif self.archive is not None and self.archive.has_backlog:
             self.archive.hold(answer)
         else:
             answer()

@@ -243,6 +243,7 @@ def _job(
         checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),
         reuse_actors=spec.reuse_actors,
         preemption_grace_s=spec.failure.preemption_grace_s,
+        is_mirrored=place.remote is not None,
     )
 
 

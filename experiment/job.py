@@ -16,6 +16,7 @@ class Job:
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
+    `is_mirrored`: the storage is elsewhere.
     """
 
     trainable: Any
@@ -33,6 +34,7 @@ class Job:
     checkpoint_at_end: bool = False
     reuse_actors: bool = False
     preemption_grace_s: float = 5.0
+    is_mirrored: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -21,7 +21,11 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.checkpoint import (
+    CheckpointRecord,
+    CheckpointUploadMode,
+    checkpoint_dirname,
+)
 from holdfast.trial.errors import InvalidMetrics, TuneError
 
 # The files hold lines whole; a terminal is not helped by longer ones.
@@ -110,13 +114,19 @@ class Session:
         timer.daemon = True
         timer.start()
 
-    def report(self, metrics: object, checkpoint: Checkpoint | None = None) -> None:
+    def report(
+        self,
+        metrics: object,
+        checkpoint: Checkpoint | None = None,
+        upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+    ) -> None:
         """Stage the checkpoint, send the row, wait until it is in the journal."""
         if self.stopping:
             raise TrialStopped("the trial was told to stop")
         values = plain_metrics(metrics)
+        mode = self._mode(upload, checkpoint)
         elapsed = self._clock.lap()
-        record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1)
+        record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1, mode)
         message = [
             "report",
             self.assignment.attempt,
@@ -147,7 +157,33 @@ class Session:
         record = self.stage(checkpoint, self.iteration)
         self._send(["saved", self.assignment.attempt, asdict(record)])
 
-    def stage(self, checkpoint: Checkpoint, iteration: int) -> CheckpointRecord:
+    def _mode(
+        self, given: CheckpointUploadMode | str, checkpoint: Checkpoint | None
+    ) -> CheckpointUploadMode:
+        """Raises InvalidMetrics for what is no mode, or does not fit the checkpoint."""
+        try:
+            mode = CheckpointUploadMode(given)
+        except ValueError as error:
+            raise InvalidMetrics(
+                f"checkpoint_upload_mode must be a CheckpointUploadMode (ASYNC, SYNC or "
+                f"NO_UPLOAD), not {given!r}"
+            ) from error
+        if mode is not CheckpointUploadMode.NO_UPLOAD:
+            return mode
+        if isinstance(checkpoint, Checkpoint) and checkpoint.location.local_path is None:
+            raise InvalidMetrics(
+                f"NO_UPLOAD keeps a checkpoint on this machine, and {checkpoint.path} is not "
+                f"there: give a local directory, or leave checkpoint_upload_mode as it is"
+            )
+        # Where the local directory is the storage, there is nothing that it could be kept from.
+        return mode if self.job.is_mirrored else CheckpointUploadMode.ASYNC
+
+    def stage(
+        self,
+        checkpoint: Checkpoint,
+        iteration: int,
+        upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC,
+    ) -> CheckpointRecord:
         """Copy or rename the checkpoint's directory into the trial's.
 
         Raises InvalidMetrics if it is no Checkpoint, StorageError if it cannot be read or copied.
@@ -172,6 +208,7 @@ class Session:
             files=staged.files,
             size_bytes=staged.bytes,
             time_total_s=self._clock.total_s,
+            upload=upload.value,
         )
 
     def send_log(self, stream: str, line: str) -> None:
@@ -261,18 +298,25 @@ def current(caller: str) -> Session:
     return session
 
 
-def report(metrics: Mapping[Any, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(
+    metrics: Mapping[Any, Any],
+    *,
+    checkpoint: Checkpoint | None = None,
+    checkpoint_upload_mode: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+) -> None:
     """Report one iteration of the trial, and optionally a checkpoint of it.
 
     Returns when the row is in the journal on the local disk and the checkpoint is complete beside
     it: no death of any process loses them then. NumPy and torch scalars become numbers, keys
     text, moments ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory is
     copied, unless it came from `staging_directory()`, and may be deleted afterwards.
+    `checkpoint_upload_mode` says whether to wait for storage too, or to keep it from there.
 
     Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
-    unwinds the function with a SystemExit when the trial is to stop.
+    TuneError where a SYNC checkpoint does not get to storage (it stays on this machine); unwinds
+    the function with a SystemExit when the trial is to stop.
     """
-    current("tune.report()").report(metrics, checkpoint)
+    current("tune.report()").report(metrics, checkpoint, checkpoint_upload_mode)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.stopper import lookup
 
@@ -45,4 +45,8 @@ def superseded(
         return []
     kept = {checkpoint.index for checkpoint in ranked(committed, config)[: config.num_to_keep]}
     kept.add(committed[-1].index)
+    # What stays on this machine is of no use to another one, which begins from the one before.
+    uploaded = [known for known in committed if known.upload != CheckpointUploadMode.NO_UPLOAD]
+    if uploaded:
+        kept.add(uploaded[-1].index)
     return [checkpoint for checkpoint in committed if checkpoint.index not in kept]

@@ -72,8 +72,10 @@ class Keeper:
         await self._publication.recall()
         return self._storage.epoch
 
-    async def commit(self, trial_id: str, index: int, folder: str) -> None:
-        """Make a staged checkpoint durable here, complete there, and say so.
+    async def commit(
+        self, trial_id: str, index: int, folder: str, *, uploads: bool = True
+    ) -> None:
+        """Make a staged checkpoint durable here, complete there if it `uploads`, and say so.
 
         Where it is gone here, as after a move to another machine, it may be complete there.
         """
@@ -91,7 +93,7 @@ class Keeper:
         written = await self._patience.until_done(
             f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
         )
-        if storage is not None:
+        if storage is not None and uploads:
             await self._patience.until_done(
                 f"upload {folder}", lambda: _upload(storage, directory, folder, written)
             )

@@ -1,6 +1,7 @@
 """The keeper in a process of its own: orders come over a connection, and are done side by side.
 
 told:     ["open", pickled Orders]  ["commit", trial, index, folder]
+          ["seal", trial, index, folder]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
           ["publish", sealed, begins]  ["close", deadline_s]
 answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]  ["published", sealed]
@@ -71,12 +72,12 @@ class KeeperProcess:
             case ["open", bytes(orders)]:
                 # From the controller that started this process, over a private socket pair.
                 self._begin(pickle.loads(orders))
-            case ["commit", str(trial_id), int(index), str(folder)]:
+            case ["commit" | "seal" as how, str(trial_id), int(index), str(folder)]:
                 keeper = self._opened()
                 self._in_lane(
                     trial_id,
                     folder,
-                    lambda: keeper.commit(trial_id, index, folder),
+                    lambda: keeper.commit(trial_id, index, folder, uploads=how == "commit"),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["discard", str(trial_id), list(folders)]:

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CheckpointUploadMode(StrEnum):
+    """How a reported checkpoint reaches storage that is not on this machine.
+
+    ASYNC: behind `report()`, which returns when the checkpoint is complete on this machine. SYNC:
+    `report()` returns when storage has confirmed all of it (where the local directory is the
+    storage: when it is forced to the disk). NO_UPLOAD: it stays on this machine, for a restore
+    here; the newest one that is in storage is kept beside it.
+    """
+
+    ASYNC = "ASYNC"
+    SYNC = "SYNC"
+    NO_UPLOAD = "NO_UPLOAD"
 
 
 def checkpoint_dirname(index: int) -> str:
@@ -17,6 +32,7 @@ class CheckpointRecord:
     `time_total_s` is the trial's training time up to it.
     `score` is the value of the configured attribute, None where it was missing or NaN.
     `committed` says that its manifest is written and, where storage is remote, confirmed.
+    `upload` is a CheckpointUploadMode.
     """
 
     index: int
@@ -27,6 +43,7 @@ class CheckpointRecord:
     time_total_s: float = 0.0
     score: float | None = None
     committed: bool = False
+    upload: str = CheckpointUploadMode.ASYNC.value
 
     @property
     def dirname(self) -> str:

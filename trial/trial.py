@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import Failure
 from holdfast.trial.evolving import evolver
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
@@ -115,6 +115,15 @@ class Trial:
     @property
     def newest_checkpoint(self) -> CheckpointRecord | None:
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def awaited_checkpoint(self) -> CheckpointRecord | None:
+        """The newest report's checkpoint, where that report waits for storage to have it."""
+        newest = self.newest_checkpoint
+        if newest is None or newest.upload != CheckpointUploadMode.SYNC or newest.committed:
+            return None
+        is_of_report = (newest.attempt, newest.iteration) == (self.attempt, self.iteration)
+        return newest if is_of_report else None
 
     @property
     def setbacks(self) -> int:

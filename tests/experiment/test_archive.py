@@ -221,3 +221,35 @@ async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
     assert (age.pending_bytes, age.oldest_s >= 100) == (1, True)
     here.archive.on_keeper(["trouble", "the disk is full"])
     assert here.archive.age(later) == StorageAge(trouble="the disk is full")
+
+
+async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None:
+    desk = Desk(is_remote=True)
+    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
+    record = CheckpointRecord(
+        index=3, iteration=1, attempt=1, files=1, size_bytes=1, upload="NO_UPLOAD"
+    )
+    desk.archive.commit(spec, record)
+    desk.archive.brief_again()
+    assert desk.keeper.sent == [["seal", "t0", 3, "d/checkpoint_000003"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (["committed", "t0", 0], "kept"),
+        (["uncommitted", "t0", 0, "no room"], "on this machine and not in storage: no room"),
+        (["lost", "t0", 0, "it is gone"], "it is gone"),
+    ],
+)
+async def test_who_waits_for_storage_hears_of_its_own_checkpoint_alone(
+    message: list[Any], told: str
+) -> None:
+    desk = Desk(is_remote=True)
+    heard: list[str] = []
+    for number in (0, 1):
+        desk.commit(number)
+        desk.archive.hold_until_kept(f"t{number}", 0, lambda: heard.append("kept"), heard.append)
+    desk.archive.on_keeper(message)
+    assert len(heard) == 1
+    assert told in heard[0]

@@ -1,5 +1,6 @@
 """Which checkpoints may go, and how they are ranked."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,3 +93,13 @@ def test_the_newest_and_the_best_always_stay(
     assert len(stay) <= keep + 1
     if scores:
         assert len(scores) - 1 in stay
+
+
+def test_beside_what_stays_on_this_machine_the_newest_in_storage_is_kept() -> None:
+    known = [
+        replace(checkpoint, upload=upload)
+        for checkpoint, upload in zip(
+            made(None, None, None, None), ("SYNC", "ASYNC", "NO_UPLOAD", "NO_UPLOAD"), strict=True
+        )
+    ]
+    assert indices(superseded(known, CheckpointConfig(num_to_keep=1))) == [0, 2]

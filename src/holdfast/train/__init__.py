@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         staging_directory as staging_directory,
     )
     from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
+    from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import (
         CheckpointConfig as CheckpointConfig,
     )
@@ -41,6 +42,7 @@ _HOMES = {
     "report": "holdfast.experiment.session",
     "staging_directory": "holdfast.experiment.session",
     "Checkpoint": "holdfast.syncer.checkpoint",
+    "CheckpointUploadMode": "holdfast.trial.checkpoint",
     "CheckpointConfig": "holdfast.trial.config",
     "FailureConfig": "holdfast.trial.config",
     "RunConfig": "holdfast.trial.config",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         with_resources as with_resources,
     )
     from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
+    from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import (
         CheckpointConfig as CheckpointConfig,
     )
@@ -134,6 +135,7 @@ _HOMES = {
     "with_parameters": "holdfast.experiment.wrap",
     "with_resources": "holdfast.experiment.wrap",
     "Checkpoint": "holdfast.syncer.checkpoint",
+    "CheckpointUploadMode": "holdfast.trial.checkpoint",
     "CheckpointConfig": "holdfast.trial.config",
     "FailureConfig": "holdfast.trial.config",
     "ResumeConfig": "holdfast.trial.config",
