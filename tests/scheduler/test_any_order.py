@@ -1,15 +1,19 @@
 """The machine under random but possible events: a shell of dice and no processes.
 
 After every event the invariants hold, the effects are such as a shell can perform, and the
-snapshot and the journal give the same machine again. At the end every run must finish.
+snapshot and the journal give the same machine again. At the end every run must finish. What fails
+is shrunk, and told as the list of its events.
+
+An event of a new kind needs a rule that lets it happen (`self.perform(self.run.handle(event))`),
+an effect a case in `perform_one`; what must hold then stands in `holdfast.testing.invariants`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import msgpack
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -59,6 +63,8 @@ REQUESTS: list[dict[str, float]] = [
     {"GPU": 1},
 ]
 KINDS = (StopTrial, PauseTrial, UnpauseTrial)
+# The best of them is 3; some are none.
+SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
 # What a report may order: kind of decision and number of the trial.
 ORDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=2)
 
@@ -86,6 +92,7 @@ class Worker:
     state: str = "starting"
     asked: bool = False
     told: bool = False
+    given: int | None = None  # the checkpoint that it begins with
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -97,6 +104,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.finished = 0
         self.skipped: set[str] = set()
         self.uncommitted: list[tuple[str, int]] = []
+        self.scores: dict[tuple[str, int], Any] = {}
+        self.kept: tuple[bytes, int] | None = None
+        self.story: list[str] = []
 
     @initialize(
         most=st.sampled_from([None, None, 1, 2]),
@@ -106,6 +116,8 @@ class AnyOrder(RuleBasedStateMachine):
         failures=st.sampled_from([0, 1, -1]),
         fail_fast=st.booleans(),
         keep=st.sampled_from([None, 1, 2]),
+        order=st.sampled_from(["max", "min"]),
+        budget_s=st.sampled_from([None, None, 30.0]),
     )
     def begin(
         self,
@@ -116,6 +128,8 @@ class AnyOrder(RuleBasedStateMachine):
         failures: int,
         fail_fast: bool,
         keep: int | None,
+        order: str,
+        budget_s: float | None,
     ) -> None:
         spec: dict[str, Any] = {} if not depends else {"resources": None}
         self.run = Rehearsal(
@@ -125,8 +139,12 @@ class AnyOrder(RuleBasedStateMachine):
             reuse_actors=reuse,
             has_stopper=has_stopper,
             failure=FailureConfig(max_failures=0 if fail_fast else failures, fail_fast=fail_fast),
-            checkpoint=CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute="score"),
+            checkpoint=CheckpointConfig(
+                num_to_keep=keep, checkpoint_score_attribute="score", checkpoint_score_order=order
+            ),
             stop={"training_iteration": 4},
+            time_budget_s=budget_s,
+            tell=self.story.append,
             **spec,
         )
         self.perform(self.run.began)
@@ -160,15 +178,17 @@ class AnyOrder(RuleBasedStateMachine):
             case Commit():
                 self.uncommitted.append((effect.trial_id, effect.checkpoint.index))
             case Discard():
-                trial = self.run.trial(effect.trial_id)
-                assert effect.checkpoint.index not in [c.index for c in trial.checkpoints]
+                self.discard(effect)
             case Suggest():
                 assert self.run.machine.asking
             case Warn():
-                raise AssertionError("there is nothing to warn of here")
+                assert "score" in effect.text
+                assert not all(type(score) is float for score in self.scores.values())
             case Finish():
                 assert not self.workers, "finished, with workers left"
                 self.finished += 1
+            case _:
+                assert_never(effect)
 
     def launch(self, effect: Launch) -> None:
         if effect.reuse is not None:
@@ -177,7 +197,27 @@ class AnyOrder(RuleBasedStateMachine):
         assert effect.trial_id not in self.workers, "a second worker for one trial"
         newest = self.run.trial(effect.trial_id).newest_checkpoint
         assert effect.checkpoint == newest
-        self.workers[effect.trial_id] = Worker(effect.trial_id, effect.attempt)
+        given = newest.index if newest else None
+        self.workers[effect.trial_id] = Worker(effect.trial_id, effect.attempt, given=given)
+
+    def discard(self, effect: Discard) -> None:
+        """What goes is named no more, nobody begins with it, and it is no better than what stays,
+        the newest apart."""
+        trial, index = self.run.trial(effect.trial_id), effect.checkpoint.index
+        assert index not in [known.index for known in trial.checkpoints]
+        worker = self.workers.get(effect.trial_id)
+        assert worker is None or worker.state != "starting" or worker.given != index
+        committed = [known.index for known in trial.checkpoints if known.committed]
+        assert index < committed[-1], "the newest goes"
+        worst = min((self.rank(effect.trial_id, at) for at in committed[:-1]), default=None)
+        assert worst is None or self.rank(effect.trial_id, index) <= worst
+
+    def rank(self, trial_id: str, index: int) -> float:
+        score = self.scores[trial_id, index]
+        is_min = self.run.machine.spec.checkpoint.checkpoint_score_order == "min"
+        if not isinstance(score, float) or score != score:
+            return float("-inf")
+        return max(-score if is_min else score, -1e9)  # infinitely bad is better than none
 
     # -- what may happen ------------------------------------------------------------------------
 
@@ -202,27 +242,35 @@ class AnyOrder(RuleBasedStateMachine):
             worker.state = "running"
             self.perform(self.run.start(worker.trial_id))
 
-    @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.integers(0, 3))
+    @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.sampled_from(SCORES))
     def worker_reports(
         self,
         data: st.DataObject,
         orders: list[tuple[int, int]],
         checkpoint: bool,
-        score: int,
+        score: Any,
     ) -> None:
         if worker := self.pick(data, "running"):
             worker.state = "reporting"
-            metrics = {"orders": [list(order) for order in orders], "score": score}
+            metrics: dict[str, Any] = {"orders": [list(order) for order in orders]}
+            metrics |= {} if score is None else {"score": score}
+            self.note_score(worker.trial_id, metrics)
             self.perform(
                 self.run.report(
                     worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
                 )
             )
 
+    def note_score(self, trial_id: str, row: dict[str, Any]) -> None:
+        """Of the checkpoint that would come now."""
+        index = self.run.trial(trial_id).next_checkpoint
+        self.scores[trial_id, index] = row.get("score")
+
     @rule(data=st.data())
     def worker_saves(self, data: st.DataObject) -> None:
         worker = self.pick(data, "running")
         if worker and worker.told:
+            self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
             self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
 
     @rule(data=st.data())
@@ -284,6 +332,16 @@ class AnyOrder(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
 
+    @precondition(lambda self: self.uncommitted)
+    @rule(data=st.data())
+    def keeper_finds_it_gone(self, data: st.DataObject) -> None:
+        at = data.draw(st.integers(0, len(self.uncommitted) - 1))
+        trial_id, index = self.uncommitted.pop(at)
+        worker = self.workers.get(trial_id)
+        if worker is None or worker.given != index:  # else the fetch for it finds it out
+            lost = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
+            self.perform(self.run.handle(lost))
+
     @rule(reason=st.sampled_from(["budget", "interrupt", "abort"]), chance=st.integers(0, 5))
     def end_is_ordered(self, reason: str, chance: int) -> None:
         if chance == 0 and not self.finished:
@@ -294,16 +352,22 @@ class AnyOrder(RuleBasedStateMachine):
         errored=st.sampled_from(["skip", "resume", "restart"]),
         unfinished=st.sampled_from(["resume", "resume", "skip", "restart"]),
         finished=st.sampled_from(["skip", "skip", "resume", "restart"]),
+        lost=st.integers(0, 2),
     )
     def controller_dies_and_is_restored(
-        self, chance: int, errored: str, unfinished: str, finished: str
+        self, chance: int, errored: str, unfinished: str, finished: str, lost: int
     ) -> None:
         if chance:
             return
         self.run.crash()
+        self.compare_with_snapshot()
         self.workers.clear()
         self.uncommitted.clear()
         self.finished = 0
+        for trial in list(self.run.machine.trials.values()):
+            for known in trial.checkpoints[len(trial.checkpoints) - lost :]:
+                gone = CheckpointLost(trial_id=trial.trial_id, index=known.index, reason="gone")
+                self.perform(self.run.handle(gone, after_s=0))
         if unfinished == "skip":
             self.skipped = set(self.run.machine.trials)
         effects = self.run.resume(errored=errored, unfinished=unfinished, finished=finished)
@@ -316,6 +380,21 @@ class AnyOrder(RuleBasedStateMachine):
         check(machine)
         assert msgpack.packb(snapshot(machine)) == written
         self.run.machine = machine
+
+    @rule()
+    def snapshot_is_written(self) -> None:
+        written = msgpack.packb(snapshot(self.run.machine))
+        self.kept = (written, len(self.run.events))
+
+    def compare_with_snapshot(self) -> None:
+        """The newest snapshot and what came after it are as good as the whole journal."""
+        if self.kept is None:
+            return
+        written, known = self.kept
+        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False), Obeying())
+        for event, now in self.run.events[known:]:
+            machine.handle(event, now=now)
+        assert msgpack.packb(snapshot(machine)) == msgpack.packb(snapshot(self.run.machine))
 
     # -- what must hold -------------------------------------------------------------------------
 
@@ -341,14 +420,20 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, the run can be brought to its end, and the journal tells it all."""
-        if not hasattr(self, "run"):
-            return
+        try:
+            if hasattr(self, "run"):
+                self.end_well()
+        finally:
+            note("\n".join(["What happened:", *self.story]))
+
+    def end_well(self) -> None:
         for _ in range(200):
             if self.run.machine.finished:
                 break
             self.bring_on()
         assert self.run.machine.finished, "the run does not come to its end"
         self.run.crash()
+        self.compare_with_snapshot()
 
     def bring_on(self) -> None:
         busy = [worker for worker in self.workers.values() if worker.state != "idle"]

@@ -14,6 +14,7 @@ from holdfast.testing.bench import Bench, results
 from holdfast.testing.mishaps import Mishap
 from holdfast.testing.script import UserScript, acknowledged
 
+_LONGEST_S = 150.0
 _FILES_OF_ROWS = 3  # result.json, progress.csv, the event files
 
 
@@ -46,8 +47,13 @@ class Aftermath:
 
     def ended(self, script: UserScript) -> int:
         """Wait for the end of a run, after which no process of it may be left; its exit code."""
-        code = script.ends()
-        self.checked["no process outlives its run"] += 1
+        self.checked["a run comes to its end, and no process outlives it"] += 1
+        try:
+            code = script.ends(_LONGEST_S)
+        except AssertionError as error:
+            self.wrong(str(error))
+            script.kill_all()
+            code = script.ends()
         self.problems += [f"outlived its run: {left.role}" for left in script.left()]
         script.finish_reading()
         self._said.append(script.stderr)

@@ -123,9 +123,10 @@ class BucketStage:
         with self._run(
             silence, moment=None if outage.is_silent else moment, is_impatient=True
         ) as run:
-            # At its end a run waits for storage so long: for one that comes back, long enough.
+            # At its begin and end a run waits for storage: for one that comes back, long enough.
             waits_s = 4 if outage.lasts_s is None else 120
             run.bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = str(waits_s)
+            run.bench.options["sync_timeout"] = waits_s
             after = Aftermath(run.bench)
             script = run.bench.start()
             if outage.lasts_s is not None:
@@ -218,8 +219,9 @@ class BucketStage:
         after.ended(older)
         after.checked["an older incarnation changes nothing of what a newer one wrote"] += 1
         after.problems += _changes(before, _content(run, trees))
-        # What the older one acknowledged and never published is on its machine alone.
-        after.holds([*trees, run.way.download(run.bench.storage)], notes=())
+        # What the older one acknowledged and never published is on its machine alone, and so are
+        # here the checkpoints of trials that had ended.
+        after.holds([run.way.download(run.bench.storage)], notes=())
 
     # -- the two runs -------------------------------------------------------------------------
 
