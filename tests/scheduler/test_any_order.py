@@ -62,6 +62,7 @@ REQUESTS: list[dict[str, float]] = [
     {"CPU": 0.5, "GPU": 1 / 3},
     {"GPU": 1},
 ]
+MOST = 8
 KINDS = (StopTrial, PauseTrial, UnpauseTrial)
 # The best of them is 3; some are none.
 SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
@@ -142,7 +143,7 @@ class AnyOrder(RuleBasedStateMachine):
             checkpoint=CheckpointConfig(
                 num_to_keep=keep, checkpoint_score_attribute="score", checkpoint_score_order=order
             ),
-            stop={"training_iteration": 4},
+            stop={"training_iteration": 6},
             time_budget_s=budget_s,
             tell=self.story.append,
             **spec,
@@ -221,11 +222,13 @@ class AnyOrder(RuleBasedStateMachine):
 
     # -- what may happen ------------------------------------------------------------------------
 
-    def pick(self, data: st.DataObject, *states: str) -> Worker | None:
-        there = [worker for worker in self.workers.values() if worker.state in states]
-        return data.draw(st.sampled_from(there)) if there else None
+    def those(self, *states: str) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.state in states]
 
-    @precondition(lambda self: self.run.machine.asking)
+    def pick(self, data: st.DataObject, *states: str) -> Worker:
+        return data.draw(st.sampled_from(self.those(*states)))
+
+    @precondition(lambda self: self.run.machine.asking and len(self.run.machine.trials) < MOST)
     @rule(resources=st.sampled_from(REQUESTS))
     def search_answers(self, resources: dict[str, float]) -> None:
         static = self.run.machine.spec.resources is not None
@@ -236,63 +239,98 @@ class AnyOrder(RuleBasedStateMachine):
     def search_ends(self) -> None:
         self.perform(self.run.handle(SearchEnded()))
 
+    @rule(data=st.data(), steps=st.integers(1, 10))
+    def life_goes_on(self, data: st.DataObject, steps: int) -> None:
+        """What happens mostly, so that the rest befalls runs that have come far."""
+        for _ in range(steps):
+            if self.uncommitted and data.draw(st.sampled_from([True, False])):
+                self.keeper_commits(data)
+            elif self.those("starting", "running", "reporting", "leaving"):
+                self.worker_goes_on(data)
+
+    def worker_goes_on(self, data: st.DataObject) -> None:
+        worker = self.pick(data, "starting", "running", "reporting", "leaving")
+        match worker.state:
+            case "starting":
+                self.starts(worker)
+            case "reporting":
+                self.is_answered(worker, "go on")
+            case "running" if not worker.told:
+                score: Any = data.draw(st.sampled_from(SCORES))
+                self.reports(worker, [], score, checkpoint=True)
+            case "running":
+                self.returns(worker)
+            case _:
+                self.leaves(worker)
+
+    @precondition(lambda self: self.those("starting"))
     @rule(data=st.data())
     def worker_is_up(self, data: st.DataObject) -> None:
-        if worker := self.pick(data, "starting"):
-            worker.state = "running"
-            self.perform(self.run.start(worker.trial_id))
+        self.starts(self.pick(data, "starting"))
 
+    def starts(self, worker: Worker) -> None:
+        worker.state = "running"
+        self.perform(self.run.start(worker.trial_id))
+
+    @precondition(lambda self: self.those("running"))
     @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.sampled_from(SCORES))
     def worker_reports(
-        self,
-        data: st.DataObject,
-        orders: list[tuple[int, int]],
-        checkpoint: bool,
-        score: Any,
+        self, data: st.DataObject, orders: list[tuple[int, int]], checkpoint: bool, score: Any
     ) -> None:
-        if worker := self.pick(data, "running"):
-            worker.state = "reporting"
-            metrics: dict[str, Any] = {"orders": [list(order) for order in orders]}
-            metrics |= {} if score is None else {"score": score}
+        self.reports(self.pick(data, "running"), orders, score, checkpoint=checkpoint)
+
+    def reports(
+        self, worker: Worker, orders: list[tuple[int, int]], score: Any, *, checkpoint: bool
+    ) -> None:
+        worker.state = "reporting"
+        metrics: dict[str, Any] = {"orders": [list(order) for order in orders]}
+        metrics |= {} if score is None else {"score": score}
+        if checkpoint:
             self.note_score(worker.trial_id, metrics)
-            self.perform(
-                self.run.report(
-                    worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
-                )
+        self.perform(
+            self.run.report(
+                worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
             )
+        )
 
     def note_score(self, trial_id: str, row: dict[str, Any]) -> None:
-        """Of the checkpoint that would come now."""
+        """Of the checkpoint that comes now."""
         index = self.run.trial(trial_id).next_checkpoint
         self.scores[trial_id, index] = row.get("score")
 
+    @precondition(lambda self: any(worker.told for worker in self.those("running")))
     @rule(data=st.data())
     def worker_saves(self, data: st.DataObject) -> None:
-        worker = self.pick(data, "running")
-        if worker and worker.told:
-            self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
-            self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
+        told = [worker for worker in self.those("running") if worker.told]
+        worker = data.draw(st.sampled_from(told))
+        self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
+        self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
 
+    @precondition(lambda self: self.those("running", "reporting"))
     @rule(data=st.data())
     def function_returns(self, data: st.DataObject) -> None:
         worker = self.pick(data, "running", "reporting")
-        if worker and (worker.state == "running" or worker.told):
-            worker.state = "idle" if self.run.machine.spec.reuse_actors else "leaving"
-            worker.asked = False
-            self.perform(self.run.returns(worker.trial_id, attempt=worker.attempt))
+        if worker.state == "running" or worker.told:
+            self.returns(worker)
 
+    def returns(self, worker: Worker) -> None:
+        worker.state = "idle" if self.run.machine.spec.reuse_actors else "leaving"
+        worker.asked = False
+        self.perform(self.run.returns(worker.trial_id, attempt=worker.attempt))
+
+    @precondition(lambda self: self.those("starting", "running"))
     @rule(data=st.data())
     def function_raises(self, data: st.DataObject) -> None:
         worker = self.pick(data, "starting", "running")
-        if worker:
-            worker.state = "leaving"
-            self.perform(self.run.fails(worker.trial_id, attempt=worker.attempt))
+        worker.state = "leaving"
+        self.perform(self.run.fails(worker.trial_id, attempt=worker.attempt))
 
+    @precondition(lambda self: self.those("starting"))
     @rule(data=st.data())
     def fetch_of_the_checkpoint_fails(self, data: st.DataObject) -> None:
         worker = self.pick(data, "starting")
-        newest = self.run.trial(worker.trial_id).newest_checkpoint if worker else None
-        if worker and newest:
+        newest = self.run.trial(worker.trial_id).newest_checkpoint
+        if newest:
             worker.state = "leaving"
             lost = CheckpointLost(trial_id=worker.trial_id, index=newest.index, reason="gone")
             self.perform(self.run.handle(lost))
@@ -300,34 +338,37 @@ class AnyOrder(RuleBasedStateMachine):
                 self.run.fails(worker.trial_id, kind="checkpoint", attempt=worker.attempt)
             )
 
+    @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def worker_exits(self, data: st.DataObject) -> None:
-        worker = self.pick(data, "starting", "running", "reporting", "leaving", "idle")
-        if worker:
-            del self.workers[worker.trial_id]
-            self.perform(self.run.exits(worker.trial_id, attempt=worker.attempt))
+        self.leaves(data.draw(st.sampled_from(list(self.workers.values()))))
 
-    @rule(data=st.data())
-    def worker_leaves(self, data: st.DataObject) -> None:
-        if worker := self.pick(data, "leaving"):
-            del self.workers[worker.trial_id]
-            self.perform(self.run.exits(worker.trial_id, attempt=worker.attempt))
+    def leaves(self, worker: Worker) -> None:
+        del self.workers[worker.trial_id]
+        self.perform(self.run.exits(worker.trial_id, attempt=worker.attempt))
 
+    @precondition(lambda self: any(worker.asked for worker in self.those("reporting")))
     @rule(data=st.data(), what=st.sampled_from(["go on", "go on", "stop", "all", "error"]))
     def stopper_answers(self, data: st.DataObject, what: str) -> None:
-        waiting = [w for w in self.workers.values() if w.asked and w.state == "reporting"]
-        if waiting:
-            worker = data.draw(st.sampled_from(waiting))
-            worker.asked = False
-            failed = failure("stopper") if what == "error" else None
-            self.perform(
-                self.run.answer(
-                    worker.trial_id, stop=what == "stop", stop_all=what == "all", failed=failed
-                )
+        waiting = [worker for worker in self.those("reporting") if worker.asked]
+        self.is_answered(data.draw(st.sampled_from(waiting)), what)
+
+    def is_answered(self, worker: Worker, what: str) -> None:
+        if not worker.asked:
+            return  # it was told to end, and hears of nothing else
+        worker.asked = False
+        failed = failure("stopper") if what == "error" else None
+        self.perform(
+            self.run.answer(
+                worker.trial_id, stop=what == "stop", stop_all=what == "all", failed=failed
             )
+        )
 
     @precondition(lambda self: self.uncommitted)
     @rule(data=st.data())
+    def some_checkpoint_is_committed(self, data: st.DataObject) -> None:
+        self.keeper_commits(data)
+
     def keeper_commits(self, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
@@ -342,13 +383,15 @@ class AnyOrder(RuleBasedStateMachine):
             lost = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
             self.perform(self.run.handle(lost))
 
-    @rule(reason=st.sampled_from(["budget", "interrupt", "abort"]), chance=st.integers(0, 5))
+    @rule(
+        reason=st.sampled_from(["budget", "interrupt", "abort"]), chance=st.sampled_from(range(6))
+    )
     def end_is_ordered(self, reason: str, chance: int) -> None:
         if chance == 0 and not self.finished:
             self.perform(self.run.handle(EndOrdered(reason=reason)))
 
     @rule(
-        chance=st.integers(0, 3),
+        chance=st.sampled_from(range(6)),
         errored=st.sampled_from(["skip", "resume", "restart"]),
         unfinished=st.sampled_from(["resume", "resume", "skip", "restart"]),
         finished=st.sampled_from(["skip", "skip", "resume", "restart"]),
@@ -453,8 +496,8 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=100,
-    stateful_step_count=50,
+    max_examples=250,
+    stateful_step_count=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -67,19 +67,21 @@ class Aftermath:
             return
         for found in results(script):
             self.checked["a trial comes to its end, with its checkpoint"] += 1
-            self.problems += self._unfinished(script, found, may_lose=may_lose)
+            self.problems += self._unfinished(found, may_lose=may_lose)
 
-    def _unfinished(
-        self, script: UserScript, found: Mapping[str, Any], *, may_lose: bool
-    ) -> Iterator[str]:
-        """`may_lose`: the power went, and a checkpoint that was not hashed with it; it is told."""
+    def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
+        """`may_lose`: the power went, or the machine, and a checkpoint with it; it is told."""
         epochs = self.bench.options["epochs"]
         if found["epoch"] != epochs or found["error"]:
             yield f"a trial has not come to its end: {found}"
         elif found["checkpoint"] != epochs and not (
-            may_lose and f"of trial {found['trial']} is lost" in script.stderr
+            may_lose and f"of trial {found['trial']} is lost" in self._all_said
         ):
             yield f"the newest checkpoint of a trial is not there: {found}"
+
+    @property
+    def _all_said(self) -> str:
+        return "\n".join(self._said)
 
     def holds(
         self,
@@ -122,7 +124,7 @@ class Aftermath:
             problems=tuple(self.problems),
             injected={fault.kind: int(bool(fell_on))} if injected is None else injected,
             checked=self.checked,
-            said="\n".join(self._said),
+            said=self._all_said,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ from holdfast.testing.stage import GOES_ON, Stage
 # The client's own deadlines, where nothing answers: else it would wait for a minute.
 _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"
 _MULTIPART_BYTES: Final = 17 << 20
+# What says what else is there: the rest may be late.
+_COUNTS: Final = re.compile(r"/(head\.json|\.epochs/.*|journal/.*|\.holdfast\.json)$")
 _TRIED_AGAIN: Final = "it is tried again"
 _NOT_THERE: Final = "but this is not in"
 
@@ -183,42 +186,48 @@ class BucketStage:
             older = run.bench.start()
             starting.set_result(older)
             _first_of(reached, older)
+            found: dict[str, Any] | None = None
             try:
-                trees = self._meanwhile(run, after, freeze) if frozen else []
+                if frozen:
+                    found = self._meanwhile(run, after, freeze)
             finally:
                 for process in frozen:
                     process.signal(signal.SIGCONT)
                     os.close(process.pidfd)
                 thawed.set()
-            self._thaw(run, after, freeze, older, trees)
+            self._thaw(run, after, older, found)
             return after.story(freeze, "; ".join(run.proxy.struck))
 
-    def _meanwhile(self, run: _Run, after: Aftermath, freeze: Freeze) -> list[Path]:
-        """The other incarnation, in the time when the first stands still."""
+    def _meanwhile(self, run: _Run, after: Aftermath, freeze: Freeze) -> dict[str, Any] | None:
+        """The other incarnation, in the time when the first stands still; what is there when it
+        has ended, and may be changed by nobody else, if it could go on."""
         if freeze.elsewhere:
             there = run.bench.use(run.way, machine="elsewhere")
-            after.finishes(run.bench.start(**GOES_ON))
-            return [there]
-        before = _content(run, [run.here])
+            # A checkpoint that had not travelled yet is on the first machine alone; it is told.
+            after.finishes(run.bench.start(**GOES_ON), may_lose=True)
+            return _content(run, there)
+        before = _content(run, run.here)
         refused = run.bench.start(**GOES_ON, storage=run.way.storage_path)
         after.checked["a second incarnation is refused here, and changes nothing"] += 1
         if not after.ended(refused) or "ExperimentInUse" not in refused.stderr:
             after.wrong("a second incarnation was let in")
-        after.problems += _changes(before, _content(run, [run.here]))
-        return []
+        after.problems += _changes(before, _content(run, run.here))
+        return None
 
     def _thaw(
-        self, run: _Run, after: Aftermath, freeze: Freeze, older: UserScript, trees: list[Path]
+        self, run: _Run, after: Aftermath, older: UserScript, found: dict[str, Any] | None
     ) -> None:
-        if not freeze.elsewhere or not trees:
+        if found is None:
             after.finishes(older)
             trees = [run.here, run.way.download(run.bench.storage)]
             after.holds(trees, run.bench.notes())
             return
-        before = _content(run, trees)
         after.ended(older)
-        after.checked["an older incarnation changes nothing of what a newer one wrote"] += 1
-        after.problems += _changes(before, _content(run, trees))
+        after.checked["an older incarnation changes nothing of what makes others count"] += 1
+        after.problems += _changes(found, _content(run, run.bench.folder / "elsewhere" / "run"))
+        # What it had sent before it was stopped may have come late: files of rows, and of
+        # checkpoints that nothing names. The next run mends that.
+        after.finishes(run.bench.start(**GOES_ON), may_lose=True)
         # What the older one acknowledged and never published is on its machine alone, and so are
         # here the checkpoints of trials that had ended.
         after.holds([run.way.download(run.bench.storage)], notes=())
@@ -303,13 +312,13 @@ def _stopped(script: UserScript) -> list[Process]:
     return list(stopped.values())
 
 
-def _content(run: _Run, trees: list[Path]) -> dict[str, Any]:
-    """What is in the bucket and in the trees, to be compared."""
-    found: dict[str, Any] = {f"bucket: {k}": fact for k, fact in run.way.listing().items()}
-    for tree in trees:
-        for path in tree.rglob("*"):
-            if path.is_file():
-                found[str(path.relative_to(run.bench.folder))] = path.read_bytes()
+def _content(run: _Run, tree: Path) -> dict[str, Any]:
+    """What counts in the bucket and all that is in the tree, to be compared."""
+    listed = run.way.listing()
+    found: dict[str, Any] = {f"bucket: {k}": listed[k] for k in listed if _COUNTS.search(k)}
+    for path in tree.rglob("*"):
+        if path.is_file():
+            found[str(path.relative_to(run.bench.folder))] = path.read_bytes()
     return found
 
 
