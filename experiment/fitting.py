@@ -19,7 +19,15 @@ from holdfast.experiment.job import Job
 from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.pickling import dumps
-from holdfast.experiment.place import Place, bring, check_free, check_storage, claim, find_place
+from holdfast.experiment.place import (
+    Place,
+    bring,
+    check_free,
+    check_local,
+    check_remote,
+    claim,
+    find_place,
+)
 from holdfast.experiment.placeholders import UsersValues
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
@@ -65,12 +73,13 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     place = find_place(
         run_config.storage_path, run_config.storage_filesystem, name, settings, os.environ
     )
-    check_storage(place)
+    check_local(place)
     try:
         lock = ExperimentLock(place.layout.lock)
     except Locked as error:
         raise ExperimentInUse(str(error), place.location.public, error.cause) from error
     try:
+        check_remote(place)
         claim(place)
         view = choose_view(run_config.verbose, sys.stderr, os.environ, in_notebook())
         plan = _plan(request, settings, machinery, place, lock, name, view)

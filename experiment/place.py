@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -66,8 +67,8 @@ def find_place(
     return Place(layout=Layout(work), location=location, remote=location)
 
 
-def check_storage(place: Place) -> None:
-    """Try to write where results will go, before trial 1.
+def check_local(place: Place) -> None:
+    """Try to write where the experiment works.
 
     Raises StorageError, saying what was tried and what answered.
     """
@@ -82,9 +83,23 @@ def check_storage(place: Place) -> None:
             error.strerror or str(error),
             "Choose another RunConfig(storage_path=...) or RAY_AIR_LOCAL_CACHE_DIR",
         ) from error
+
+
+def check_remote(place: Place) -> None:
+    """Try to write where results will be kept, before trial 1; with the lock held, so that what
+    runs of this tree left there when they died here is nobody's.
+
+    Raises StorageError, saying what was tried and what answered.
+    """
     if place.remote is not None:
-        where = place.remote.public
-        with_store(place.remote, lambda store: preflight(store, where))
+        where, owner = place.remote.public, _tree_name(place)
+        with_store(place.remote, lambda store: preflight(store, where, owner=owner))
+
+
+def _tree_name(place: Place) -> str:
+    """What no other machine's tree is called, and no other one of this machine."""
+    tree = f"{os.uname().nodename} {place.layout.root}"
+    return hashlib.sha256(tree.encode()).hexdigest()[:16]
 
 
 def claim(place: Place) -> None:

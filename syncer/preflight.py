@@ -22,14 +22,17 @@ _UNREACHABLE = (
 _UNUSABLE = "Choose a storage_path where this user may write, read, list and delete"
 
 
-async def preflight(store: Store, public_name: str, *, deadline_s: float = DEADLINE_S) -> None:
+async def preflight(
+    store: Store, public_name: str, *, deadline_s: float = DEADLINE_S, owner: str = ""
+) -> None:
     """Write, read, list and delete one small object of a unique name in a folder for such.
 
-    Those that runs which died here left an hour ago or more go along. Returns if all four work
+    Those that runs which died here left an hour ago or more go along; of the same `owner`, a name
+    that only one process may use at a time, all that were left. Returns if all four work
     within `deadline_s` in all. Raises StorageError whose `operation` says which one failed,
     `cause` what answered and `advice` what to do; `where` is `public_name`.
     """
-    trial = _Trial(store, f"{_FOLDER}/{unique()}")
+    trial = _Trial(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
     try:
         async with asyncio.timeout(deadline_s):
             await trial.run()
@@ -47,9 +50,11 @@ async def preflight(store: Store, public_name: str, *, deadline_s: float = DEADL
 class _Trial:
     """The four operations, and which of them was begun last."""
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, folder: str, *, is_alone: bool) -> None:
         self._store = store
-        self._key = key
+        self._folder = folder
+        self._key = f"{folder}/{unique()}"
+        self._is_alone = is_alone
         self.tried = "write to"
 
     async def run(self) -> None:
@@ -65,7 +70,7 @@ class _Trial:
             raise StorageUnavailable("list", self._key, "what was written is not in the listing")
         self.tried = "delete from"
         await self._store.delete([self._key])
-        if abandoned := _abandoned(listed, ours):
+        if abandoned := self._abandoned(listed, ours):
             with suppress(StorageError):  # they may be another user's, and are in nobody's way
                 await self._store.delete(abandoned)
 
@@ -77,10 +82,12 @@ class _Trial:
             async with asyncio.timeout(_CLEANUP_S):
                 await self._store.delete([self._key])
 
-
-def _abandoned(listed: Sequence[Entry], ours: Entry) -> list[str]:
-    """The keys of what processes that were killed here have left."""
-    if ours.modified is None:
-        return []
-    long_ago = ours.modified - _ABANDONED_S
-    return [entry.key for entry in listed if (entry.modified or long_ago) < long_ago]
+    def _abandoned(self, listed: Sequence[Entry], ours: Entry) -> list[str]:
+        """The keys of what processes that were killed here have left."""
+        others = [entry for entry in listed if entry.key != ours.key]
+        owned = [entry.key for entry in others if entry.key.startswith(f"{self._folder}/")]
+        if ours.modified is None:
+            return owned if self._is_alone else []
+        long_ago = ours.modified - _ABANDONED_S
+        old = [entry.key for entry in others if (entry.modified or long_ago) < long_ago]
+        return sorted({*old, *owned}) if self._is_alone else old

@@ -1,7 +1,8 @@
 """What is visible in storage: a consistent set, made so by one object that is written last.
 
-Object stores cannot append. Sealed journal segments go first, then small files, then the head,
-which names the segments; what no record up to there names any more goes after it.
+Object stores cannot append. Small files go first, then sealed journal segments, then the head,
+which names the segments; what no record up to there names any more goes after it. Where there is
+a journal and no head yet, a restore takes the journal: what it needs beside is there by then.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ class Publication:
 
         Raises StorageError.
         """
+        await self._upload_files()
         for number in range(begins, sealed + 1):
             if number not in self._segments:
                 await self._extend_by_segment(number)
         await self._patience.until_done(
             "confirm the journal", lambda: self._confirm_segments(begins, sealed)
         )
-        await self._upload_files()
         await self._patience.until_done("publish the head", lambda: self._put_head(begins, sealed))
 
     async def remove(self, folders: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.s3_options import endpoint_url, is_set
+from holdfast.syncer.s3_options import endpoint_url, is_set, seconds
 
 CONNECTIONS = 32
 _CONNECT_S = 5
@@ -62,8 +62,8 @@ def _config(options: Mapping[str, str]) -> Any:
     from botocore import UNSIGNED
 
     return AioConfig(
-        connect_timeout=_CONNECT_S,
-        read_timeout=_READ_S,
+        connect_timeout=seconds(options, "connect_timeout", _CONNECT_S),
+        read_timeout=seconds(options, "request_timeout", _READ_S),
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
         # Buckets as host names need DNS that a server of one's own rarely has.

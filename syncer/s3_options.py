@@ -10,7 +10,8 @@ from holdfast.syncer.errors import InvalidLocation, redact
 
 SECRETS = frozenset({"access_key", "secret_key", "session_token"})
 _FLAGS = frozenset({"allow_bucket_creation", "allow_bucket_deletion", "anonymous"})
-_OPTIONS = SECRETS | _FLAGS | {"endpoint_override", "region", "scheme"}
+_TIMEOUTS = frozenset({"connect_timeout", "request_timeout"})
+_OPTIONS = SECRETS | _FLAGS | _TIMEOUTS | {"endpoint_override", "region", "scheme"}
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -69,8 +70,18 @@ def _check(options: Mapping[str, str], shown: str) -> None:
     for name in options.keys() & _FLAGS:
         if options[name].lower() not in _TRUTH:
             raise InvalidLocation("resolve", shown, f"{name} must be true or false")
+    for name in options.keys() & _TIMEOUTS:
+        if not _is_duration(options[name]):
+            raise InvalidLocation("resolve", shown, f"{name} must be a number of seconds above 0")
     if options.get("scheme", "https") not in {"http", "https"}:
         raise InvalidLocation("resolve", shown, "scheme must be http or https")
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
 
 
 def public_query(options: Mapping[str, str]) -> str:
@@ -96,11 +107,17 @@ def endpoint_url(options: Mapping[str, str]) -> str | None:
     return endpoint if "://" in endpoint else f"{options.get('scheme', 'https')}://{endpoint}"
 
 
+def seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    """A timeout that is given, or the default."""
+    return float(options.get(name, default))
+
+
 def arrow_options(options: Mapping[str, str]) -> dict[str, Any]:
     """The same options as arguments of pyarrow.fs.S3FileSystem."""
     made: dict[str, Any] = {
         name: is_set(options, name) if name in _FLAGS else value for name, value in options.items()
     }
+    made |= {name: float(made[name]) for name in options.keys() & _TIMEOUTS}
     # An endpoint of one's own has no regions to look up, and asking AWS for one takes seconds.
     if "endpoint_override" in options:
         made.setdefault("region", "us-east-1")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.experiment.layout import Layout
-from holdfast.experiment.place import Place, check_storage
+from holdfast.experiment.place import Place, check_local, check_remote
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 
@@ -23,20 +24,44 @@ def place(tmp_path: Path) -> Place:
     )
 
 
-def test_two_threads_may_try_one_storage_at_once(place: Place) -> None:
-    def try_it(_: int) -> None:
+def test_two_trees_may_try_one_storage_at_once(place: Place, tmp_path: Path) -> None:
+    def try_it(name: str) -> None:
+        tree = replace(place, layout=Layout(tmp_path / name))
         for _ in range(150):
-            check_storage(place)
+            check_local(tree)
+            check_remote(tree)
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(try_it, range(2)))
+        list(threads.map(try_it, ["here", "elsewhere"]))
     assert os.listdir(place.layout.root) == []
     assert place.remote is not None
+    assert os.listdir(place.remote.path) == []
+
+
+def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Place) -> None:
+    assert place.remote is not None
+    probes: list[Path] = []
+
+    class Killed(BaseException):
+        """In the place of SIGKILL, between the write and the look."""
+
+    def die(path: Path) -> bytes:
+        probes.append(path)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", die)
+        with pytest.raises(Killed):
+            check_remote(place)
+    (probes[0].parent / ".tmp-0123456789abcdef").touch()
+    check_remote(replace(place, layout=Layout(place.layout.root.with_name("elsewhere"))))
+    assert probes[0].exists()
+    check_remote(place)
     assert os.listdir(place.remote.path) == []
 
 
 def test_a_local_tree_that_cannot_be_is_told(place: Place) -> None:
     place.layout.root.write_bytes(b"a file")
     with pytest.raises(StorageError, match="File exists") as caught:
-        check_storage(place)
+        check_local(place)
     assert caught.value.where == str(place.layout.root)

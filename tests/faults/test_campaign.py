@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import Stage, in_memory
-from holdfast.testing.mishaps import Crash, crashes, cuts, strikes
-from holdfast.testing.powercut import Recording
-from holdfast.testing.s3_server import S3Server
+from holdfast.testing.aftermath import Story
+from holdfast.testing.bucket_stage import BucketStage
+from holdfast.testing.campaign import bucket_stage
+from holdfast.testing.faults import ROLES
+from holdfast.testing.ills import Aim, Ill
+from holdfast.testing.mishaps import (
+    EVERYONE,
+    Expiry,
+    Freeze,
+    Kill,
+    Outage,
+    Remote,
+    Storm,
+    Strike,
+    crashes,
+    cuts,
+)
+from holdfast.testing.stage import Stage, in_memory
 
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS, STRIKES = 20, 10, 8
+CRASHES, CUTS = 18, 8
+AT_ONCE = 2
+
+IN_A_BUCKET: tuple[Remote, ...] = (
+    Strike(ill=Ill.FORBIDDEN, at=2, aim=Aim.PART),
+    Strike(ill=Ill.SLOW_DOWN, at=1, times=9, aim=Aim.COMPLETION),
+    Strike(ill=Ill.CORRUPTED, at=6),
+    Strike(ill=Ill.SILENCE_AFTER, at=40),
+    Strike(ill=Ill.PHANTOM, at=1, aim=Aim.MANIFEST),
+    Storm(seed=4, probability=0.1),
+    Expiry(at=50),
+    Outage(at=30, is_silent=False),
+    Outage(at=45, is_silent=False, lasts_s=None),
+    Kill(at=35, victims=("keeper",), is_performed=True),
+    Kill(at=60, victims=("script", "keeper"), is_performed=False),
+    Kill(at=42, victims=EVERYONE, is_performed=True),
+    Freeze(at=45, elsewhere=False),
+    Freeze(at=55, elsewhere=True),
+)
+
+
+def shown(story: Story) -> str:
+    return f"{story.fault} on {story.fell_on}:\n{story.said}"
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Much of a story is the start of Python on one CPU: others are played meanwhile."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    yield pool
+    pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="module")
@@ -28,48 +72,56 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def sample(stage: Stage) -> Iterator[Crash]:
+def crashed(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[Story]:
     """Crashes of every role, the same in each test session."""
     measured = {mirrored: stage.measure(mirrored=mirrored) for mirrored in (False, True)}
-    assert all(most[role] > 10 for most in measured.values() for role in ("script", "keeper"))
-    return crashes(measured, random.Random(1))
+    busy = set(ROLES) - {"warm"}
+    assert all(most[role] > 10 for most in measured.values() for role in busy)
+    return threads.map(stage.crash, islice(crashes(measured, random.Random(1)), CRASHES))
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
 def test_a_run_that_is_killed_at_any_operation_goes_on_and_nothing_is_lost(
-    stage: Stage, sample: Iterator[Crash], number: int
+    crashed: Iterator[Story], number: int
 ) -> None:
-    story = stage.crash(next(sample))
-    assert list(story.problems) == [], f"{story.fault} on {story.fell_on}:\n{story.said}"
+    story = next(crashed)
+    assert list(story.problems) == [], shown(story)
 
 
 @pytest.fixture(scope="module")
-def recording(stage: Stage) -> Iterator[Recording]:
-    with ExitStack() as stack:
-        yield stack.enter_context(stage.recorded())
+def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[Iterator[Story]]:
+    with stage.recorded() as recording:
+        fsyncs = len(recording.moments)
+        assert fsyncs > 20
+        chosen = islice(cuts(fsyncs, random.Random(2)), CUTS)
+        yield threads.map(lambda cut: stage.lose_power(recording, cut), chosen)
 
 
 @pytest.mark.parametrize("number", range(CUTS))
 def test_a_run_whose_machine_lost_its_power_goes_on_from_what_was_on_the_disk(
-    stage: Stage, recording: Recording, number: int
+    darkened: Iterator[Story], number: int
 ) -> None:
-    fsyncs = len(recording.moments)
-    assert fsyncs > 20
-    cut = next(islice(cuts(fsyncs, random.Random(2)), number, None))
-    story = stage.lose_power(recording, cut)
-    assert list(story.problems) == [], f"{cut}:\n{story.said}"
+    story = next(darkened)
+    assert list(story.problems) == [], shown(story)
 
 
 @pytest.fixture(scope="module")
-def requests(stage: Stage, moto: S3Server) -> int:
-    return stage.requests(moto)
+def buckets(stage: Stage) -> Iterator[BucketStage]:
+    with bucket_stage(stage) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def befallen(buckets: BucketStage, threads: ThreadPoolExecutor) -> Iterator[Story]:
+    return threads.map(buckets.play, IN_A_BUCKET)
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("number", range(STRIKES))
+@pytest.mark.parametrize("mishap", IN_A_BUCKET, ids=str)
 def test_a_run_whose_bucket_ails_loses_nothing_once_it_is_well_again(
-    stage: Stage, moto: S3Server, requests: int, number: int
+    befallen: Iterator[Story], mishap: Remote
 ) -> None:
-    strike = next(islice(strikes(requests, random.Random(3)), number, None))
-    story = stage.strike(moto, strike)
-    assert list(story.problems) == [], f"{strike} on {story.fell_on}:\n{story.said}"
+    story = next(befallen)
+    assert story.fault == mishap
+    assert story.fell_on
+    assert list(story.problems) == [], shown(story)

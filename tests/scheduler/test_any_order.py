@@ -1,15 +1,19 @@
 """The machine under random but possible events: a shell of dice and no processes.
 
 After every event the invariants hold, the effects are such as a shell can perform, and the
-snapshot and the journal give the same machine again. At the end every run must finish.
+snapshot and the journal give the same machine again. At the end every run must finish. What fails
+is shrunk, and told as the list of its events.
+
+An event of a new kind needs a rule that lets it happen (`self.perform(self.run.handle(event))`),
+an effect a case in `perform_one`; what must hold then stands in `holdfast.testing.invariants`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import msgpack
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -60,6 +64,7 @@ REQUESTS: list[dict[str, float]] = [
     {"CPU": 0.5, "GPU": 1 / 3},
     {"GPU": 1},
 ]
+MOST = 8
 KINDS = (StopTrial, PauseTrial, UnpauseTrial)
 # Failure settings beside max_failures, one set for each run.
 FAILURES: list[dict[str, Any]] = [
@@ -68,6 +73,8 @@ FAILURES: list[dict[str, Any]] = [
     {"retry_wait_s": 1.0, "max_lost_workers": 1, "max_preemptions": 1, "reset_on_progress": True},
     {"max_out_of_memory": 0, "max_errored_trials": 1},
 ]
+# The best of them is 3; some are none.
+SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
 # What a report may order: kind of decision and number of the trial.
 ORDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=2)
 
@@ -95,6 +102,7 @@ class Worker:
     state: str = "starting"
     asked: bool = False
     told: bool = False
+    given: int | None = None  # the checkpoint that it begins with
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -107,6 +115,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.skipped: set[str] = set()
         self.uncommitted: list[tuple[str, int]] = []
         self.waits: list[Wait] = []
+        self.scores: dict[tuple[str, int], Any] = {}
+        self.kept: tuple[bytes, int] | None = None
+        self.story: list[str] = []
 
     @initialize(
         most=st.sampled_from([None, None, 1, 2]),
@@ -117,6 +128,8 @@ class AnyOrder(RuleBasedStateMachine):
         fail_fast=st.booleans(),
         budgets=st.sampled_from(FAILURES),
         keep=st.sampled_from([None, 1, 2]),
+        order=st.sampled_from(["max", "min"]),
+        budget_s=st.sampled_from([None, None, 30.0]),
     )
     def begin(
         self,
@@ -128,6 +141,8 @@ class AnyOrder(RuleBasedStateMachine):
         fail_fast: bool,
         budgets: dict[str, Any],
         keep: int | None,
+        order: str,
+        budget_s: float | None,
     ) -> None:
         spec: dict[str, Any] = {} if not depends else {"resources": None}
         self.run = Rehearsal(
@@ -139,8 +154,12 @@ class AnyOrder(RuleBasedStateMachine):
             failure=FailureConfig(
                 max_failures=0 if fail_fast else failures, fail_fast=fail_fast, **budgets
             ),
-            checkpoint=CheckpointConfig(num_to_keep=keep, checkpoint_score_attribute="score"),
-            stop={"training_iteration": 4},
+            checkpoint=CheckpointConfig(
+                num_to_keep=keep, checkpoint_score_attribute="score", checkpoint_score_order=order
+            ),
+            stop={"training_iteration": 6},
+            time_budget_s=budget_s,
+            tell=self.story.append,
             **spec,
         )
         self.perform(self.run.began)
@@ -180,15 +199,17 @@ class AnyOrder(RuleBasedStateMachine):
             case Commit():
                 self.uncommitted.append((effect.trial_id, effect.checkpoint.index))
             case Discard():
-                trial = self.run.trial(effect.trial_id)
-                assert effect.checkpoint.index not in [c.index for c in trial.checkpoints]
+                self.discard(effect)
             case Suggest():
                 assert self.run.machine.asking
             case Warn():
-                raise AssertionError("there is nothing to warn of here")
+                assert "score" in effect.text
+                assert not all(type(score) is float for score in self.scores.values())
             case Finish():
                 assert not self.workers, "finished, with workers left"
                 self.finished += 1
+            case _:
+                assert_never(effect)
 
     def launch(self, effect: Launch) -> None:
         if effect.reuse is not None:
@@ -197,15 +218,37 @@ class AnyOrder(RuleBasedStateMachine):
         assert effect.trial_id not in self.workers, "a second worker for one trial"
         newest = self.run.trial(effect.trial_id).newest_checkpoint
         assert effect.checkpoint == newest
-        self.workers[effect.trial_id] = Worker(effect.trial_id, effect.attempt)
+        given = newest.index if newest else None
+        self.workers[effect.trial_id] = Worker(effect.trial_id, effect.attempt, given=given)
+
+    def discard(self, effect: Discard) -> None:
+        """What goes is named no more, nobody begins with it, and it is no better than what stays,
+        the newest apart."""
+        trial, index = self.run.trial(effect.trial_id), effect.checkpoint.index
+        assert index not in [known.index for known in trial.checkpoints]
+        worker = self.workers.get(effect.trial_id)
+        assert worker is None or worker.state != "starting" or worker.given != index
+        committed = [known.index for known in trial.checkpoints if known.committed]
+        assert index < committed[-1], "the newest goes"
+        worst = min((self.rank(effect.trial_id, at) for at in committed[:-1]), default=None)
+        assert worst is None or self.rank(effect.trial_id, index) <= worst
+
+    def rank(self, trial_id: str, index: int) -> float:
+        score = self.scores[trial_id, index]
+        is_min = self.run.machine.spec.checkpoint.checkpoint_score_order == "min"
+        if not isinstance(score, float) or score != score:
+            return float("-inf")
+        return max(-score if is_min else score, -1e9)  # infinitely bad is better than none
 
     # -- what may happen ------------------------------------------------------------------------
 
-    def pick(self, data: st.DataObject, *states: str) -> Worker | None:
-        there = [worker for worker in self.workers.values() if worker.state in states]
-        return data.draw(st.sampled_from(there)) if there else None
+    def those(self, *states: str) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.state in states]
 
-    @precondition(lambda self: self.run.machine.asking)
+    def pick(self, data: st.DataObject, *states: str) -> Worker:
+        return data.draw(st.sampled_from(self.those(*states)))
+
+    @precondition(lambda self: self.run.machine.asking and len(self.run.machine.trials) < MOST)
     @rule(resources=st.sampled_from(REQUESTS))
     def search_answers(self, resources: dict[str, float]) -> None:
         static = self.run.machine.spec.resources is not None
@@ -216,61 +259,107 @@ class AnyOrder(RuleBasedStateMachine):
     def search_ends(self) -> None:
         self.perform(self.run.handle(SearchEnded()))
 
+    @rule(data=st.data(), steps=st.integers(1, 10))
+    def life_goes_on(self, data: st.DataObject, steps: int) -> None:
+        """What happens mostly, so that the rest befalls runs that have come far."""
+        for _ in range(steps):
+            if self.uncommitted and data.draw(st.sampled_from([True, False])):
+                self.keeper_commits(data)
+            elif self.those("starting", "running", "reporting", "leaving"):
+                self.worker_goes_on(data)
+
+    def worker_goes_on(self, data: st.DataObject) -> None:
+        worker = self.pick(data, "starting", "running", "reporting", "leaving")
+        match worker.state:
+            case "starting":
+                self.starts(worker)
+            case "reporting":
+                self.is_answered(worker, "go on")
+            case "running" if not worker.told:
+                score: Any = data.draw(st.sampled_from(SCORES))
+                self.reports(worker, [], score, checkpoint=True)
+            case "running":
+                self.returns(worker)
+            case _:
+                self.leaves(worker)
+
+    @precondition(lambda self: self.those("starting"))
     @rule(data=st.data())
     def worker_is_up(self, data: st.DataObject) -> None:
-        if worker := self.pick(data, "starting"):
-            worker.state = "running"
-            self.perform(self.run.start(worker.trial_id))
+        self.starts(self.pick(data, "starting"))
 
-    @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.integers(0, 3))
+    def starts(self, worker: Worker) -> None:
+        worker.state = "running"
+        self.perform(self.run.start(worker.trial_id))
+
+    @precondition(lambda self: self.those("running"))
+    @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.sampled_from(SCORES))
     def worker_reports(
-        self,
-        data: st.DataObject,
-        orders: list[tuple[int, int]],
-        checkpoint: bool,
-        score: int,
+        self, data: st.DataObject, orders: list[tuple[int, int]], checkpoint: bool, score: Any
     ) -> None:
-        if worker := self.pick(data, "running"):
-            worker.state = "reporting"
-            metrics = {"orders": [list(order) for order in orders], "score": score}
-            self.perform(
-                self.run.report(
-                    worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
-                )
-            )
+        self.reports(self.pick(data, "running"), orders, score, checkpoint=checkpoint)
 
+    def reports(
+        self, worker: Worker, orders: list[tuple[int, int]], score: Any, *, checkpoint: bool
+    ) -> None:
+        worker.state = "reporting"
+        metrics: dict[str, Any] = {"orders": [list(order) for order in orders]}
+        metrics |= {} if score is None else {"score": score}
+        if checkpoint:
+            self.note_score(worker.trial_id, metrics)
+        self.perform(
+            self.run.report(
+                worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
+            )
+        )
+
+    def note_score(self, trial_id: str, row: dict[str, Any]) -> None:
+        """Of the checkpoint that comes now."""
+        index = self.run.trial(trial_id).next_checkpoint
+        self.scores[trial_id, index] = row.get("score")
+
+    @precondition(lambda self: any(worker.told for worker in self.those("running")))
     @rule(data=st.data())
     def worker_saves(self, data: st.DataObject) -> None:
-        worker = self.pick(data, "running")
-        if worker and worker.told:
-            self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
+        told = [worker for worker in self.those("running") if worker.told]
+        worker = data.draw(st.sampled_from(told))
+        self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
+        self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
 
+    @precondition(lambda self: self.those("running", "reporting"))
     @rule(data=st.data())
     def function_returns(self, data: st.DataObject) -> None:
         worker = self.pick(data, "running", "reporting")
-        if worker and (worker.state == "running" or worker.told):
-            worker.state = "idle" if self.run.machine.spec.reuse_actors else "leaving"
-            worker.asked = False
-            self.perform(self.run.returns(worker.trial_id, attempt=worker.attempt))
+        if worker.state == "running" or worker.told:
+            self.returns(worker)
 
+    def returns(self, worker: Worker) -> None:
+        worker.state = "idle" if self.run.machine.spec.reuse_actors else "leaving"
+        worker.asked = False
+        self.perform(self.run.returns(worker.trial_id, attempt=worker.attempt))
+
+    @precondition(lambda self: self.those("starting", "running"))
     @rule(data=st.data(), kind=st.sampled_from(["user", "user", "preempted"]))
     def function_raises(self, data: st.DataObject, kind: str) -> None:
         worker = self.pick(data, "starting", "running")
-        if worker:
-            worker.state = "leaving"
-            self.perform(self.run.fails(worker.trial_id, kind=kind, attempt=worker.attempt))
+        worker.state = "leaving"
+        self.perform(self.run.fails(worker.trial_id, kind=kind, attempt=worker.attempt))
 
     @precondition(lambda self: self.waits)
     @rule(data=st.data())
     def wait_ends(self, data: st.DataObject) -> None:
-        wait = self.waits.pop(data.draw(st.integers(0, len(self.waits) - 1)))
-        self.perform(self.run.handle(WaitEnded(trial_id=wait.trial_id, attempt=wait.attempt)))
+        self.waited(self.waits.pop(data.draw(st.integers(0, len(self.waits) - 1))))
 
+    def waited(self, wait: Wait) -> None:
+        ended = WaitEnded(trial_id=wait.trial_id, attempt=wait.attempt)
+        self.perform(self.run.handle(ended))
+
+    @precondition(lambda self: self.those("starting"))
     @rule(data=st.data())
     def fetch_of_the_checkpoint_fails(self, data: st.DataObject) -> None:
         worker = self.pick(data, "starting")
-        newest = self.run.trial(worker.trial_id).newest_checkpoint if worker else None
-        if worker and newest:
+        newest = self.run.trial(worker.trial_id).newest_checkpoint
+        if newest:
             worker.state = "leaving"
             lost = CheckpointLost(trial_id=worker.trial_id, index=newest.index, reason="gone")
             self.perform(self.run.handle(lost))
@@ -278,62 +367,81 @@ class AnyOrder(RuleBasedStateMachine):
                 self.run.fails(worker.trial_id, kind="checkpoint", attempt=worker.attempt)
             )
 
+    @precondition(lambda self: self.workers)
     @rule(data=st.data(), kind=st.sampled_from(["lost", "memory", "hang"]))
     def worker_exits(self, data: st.DataObject, kind: str) -> None:
-        worker = self.pick(data, "starting", "running", "reporting", "leaving", "idle")
-        if worker:
-            del self.workers[worker.trial_id]
-            self.perform(self.run.exits(worker.trial_id, kind=kind, attempt=worker.attempt))
+        self.leaves(data.draw(st.sampled_from(list(self.workers.values()))), kind)
 
-    @rule(data=st.data())
-    def worker_leaves(self, data: st.DataObject) -> None:
-        if worker := self.pick(data, "leaving"):
-            del self.workers[worker.trial_id]
-            self.perform(self.run.exits(worker.trial_id, attempt=worker.attempt))
+    def leaves(self, worker: Worker, kind: str = "lost") -> None:
+        del self.workers[worker.trial_id]
+        self.perform(self.run.exits(worker.trial_id, kind=kind, attempt=worker.attempt))
 
+    @precondition(lambda self: any(worker.asked for worker in self.those("reporting")))
     @rule(data=st.data(), what=st.sampled_from(["go on", "go on", "stop", "all", "error"]))
     def stopper_answers(self, data: st.DataObject, what: str) -> None:
-        waiting = [w for w in self.workers.values() if w.asked and w.state == "reporting"]
-        if waiting:
-            worker = data.draw(st.sampled_from(waiting))
-            worker.asked = False
-            failed = failure("stopper") if what == "error" else None
-            self.perform(
-                self.run.answer(
-                    worker.trial_id, stop=what == "stop", stop_all=what == "all", failed=failed
-                )
+        waiting = [worker for worker in self.those("reporting") if worker.asked]
+        self.is_answered(data.draw(st.sampled_from(waiting)), what)
+
+    def is_answered(self, worker: Worker, what: str) -> None:
+        if not worker.asked:
+            return  # it was told to end, and hears of nothing else
+        worker.asked = False
+        failed = failure("stopper") if what == "error" else None
+        self.perform(
+            self.run.answer(
+                worker.trial_id, stop=what == "stop", stop_all=what == "all", failed=failed
             )
+        )
 
     @precondition(lambda self: self.uncommitted)
     @rule(data=st.data())
+    def some_checkpoint_is_committed(self, data: st.DataObject) -> None:
+        self.keeper_commits(data)
+
     def keeper_commits(self, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
 
+    @precondition(lambda self: self.uncommitted)
+    @rule(data=st.data())
+    def keeper_finds_it_gone(self, data: st.DataObject) -> None:
+        at = data.draw(st.integers(0, len(self.uncommitted) - 1))
+        trial_id, index = self.uncommitted.pop(at)
+        worker = self.workers.get(trial_id)
+        if worker is None or worker.given != index:  # else the fetch for it finds it out
+            lost = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
+            self.perform(self.run.handle(lost))
+
     @rule(
         reason=st.sampled_from(["budget", "interrupt", "abort", "preempted"]),
-        chance=st.integers(0, 5),
+        chance=st.sampled_from(range(6)),
     )
     def end_is_ordered(self, reason: str, chance: int) -> None:
         if chance == 0 and not self.finished:
             self.perform(self.run.handle(EndOrdered(reason=reason)))
 
     @rule(
-        chance=st.integers(0, 3),
+        chance=st.sampled_from(range(6)),
         errored=st.sampled_from(["skip", "resume", "restart"]),
         unfinished=st.sampled_from(["resume", "resume", "skip", "restart"]),
         finished=st.sampled_from(["skip", "skip", "resume", "restart"]),
+        lost=st.integers(0, 2),
     )
     def controller_dies_and_is_restored(
-        self, chance: int, errored: str, unfinished: str, finished: str
+        self, chance: int, errored: str, unfinished: str, finished: str, lost: int
     ) -> None:
         if chance:
             return
         self.run.crash()
+        self.compare_with_snapshot()
         self.workers.clear()
         self.uncommitted.clear()
         self.waits.clear()
         self.finished = 0
+        for trial in list(self.run.machine.trials.values()):
+            for known in trial.checkpoints[len(trial.checkpoints) - lost :]:
+                gone = CheckpointLost(trial_id=trial.trial_id, index=known.index, reason="gone")
+                self.perform(self.run.handle(gone, after_s=0))
         if unfinished == "skip":
             self.skipped = set(self.run.machine.trials)
         effects = self.run.resume(errored=errored, unfinished=unfinished, finished=finished)
@@ -346,6 +454,21 @@ class AnyOrder(RuleBasedStateMachine):
         check(machine)
         assert msgpack.packb(snapshot(machine)) == written
         self.run.machine = machine
+
+    @rule()
+    def snapshot_is_written(self) -> None:
+        written = msgpack.packb(snapshot(self.run.machine))
+        self.kept = (written, len(self.run.events))
+
+    def compare_with_snapshot(self) -> None:
+        """The newest snapshot and what came after it are as good as the whole journal."""
+        if self.kept is None:
+            return
+        written, known = self.kept
+        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False), Obeying())
+        for event, now in self.run.events[known:]:
+            machine.handle(event, now=now)
+        assert msgpack.packb(snapshot(machine)) == msgpack.packb(snapshot(self.run.machine))
 
     # -- what must hold -------------------------------------------------------------------------
 
@@ -372,21 +495,25 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, the run can be brought to its end, and the journal tells it all."""
-        if not hasattr(self, "run"):
-            return
+        try:
+            if hasattr(self, "run"):
+                self.end_well()
+        finally:
+            note("\n".join(["What happened:", *self.story]))
+
+    def end_well(self) -> None:
         for _ in range(200):
             if self.run.machine.finished:
                 break
             self.bring_on()
         assert self.run.machine.finished, "the run does not come to its end"
         self.run.crash()
+        self.compare_with_snapshot()
 
     def bring_on(self) -> None:
         busy = [worker for worker in self.workers.values() if worker.state != "idle"]
         if not busy and self.waits:
-            wait = self.waits.pop()
-            waited = WaitEnded(trial_id=wait.trial_id, attempt=wait.attempt)
-            self.perform(self.run.handle(waited))
+            self.waited(self.waits.pop())
             return
         if not busy:
             self.perform(self.run.handle(SearchEnded()))
@@ -404,8 +531,8 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=100,
-    stateful_step_count=50,
+    max_examples=250,
+    stateful_step_count=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -71,6 +71,7 @@ def misses_a_paused_trial(machine: Machine) -> None:
 
 def runs_too_many(machine: Machine) -> None:
     machine.allotment.holds["t1"] = Allocation(amounts={})
+    change(machine, "t1", status=Status.RUNNING)
 
 
 def finishes_with_a_worker(machine: Machine) -> None:

@@ -104,6 +104,8 @@ def test_what_is_written_to_disk_has_no_secret_in_it() -> None:
         ("s3://bucket/x?access_key=AKIA123", "one is missing"),
         ("s3://bucket/x?scheme=ftp", "http or https"),
         ("s3://bucket/x?anonymous=perhaps", "true or false"),
+        ("s3://bucket/x?request_timeout=soon", "request_timeout must be a number of seconds"),
+        ("s3://bucket/x?connect_timeout=0", "connect_timeout must be a number of seconds"),
         ("s4://bucket/x", "neither pyarrow nor fsspec knows the protocol 's4'"),
         ("", "empty"),
         ("  ", "empty"),
@@ -169,6 +171,14 @@ def test_one_filesystem_is_made_and_shared_with_all_below() -> None:
     assert location.child("b/c").arrow() == (filesystem, "bucket/x/b/c")
     assert location.arrow()[0] is filesystem
     assert path == "bucket/x/a"
+
+
+def test_timeouts_are_part_of_the_place_and_reach_pyarrow_too() -> None:
+    uri = "s3://bucket/x?region=us-east-1&anonymous=true&request_timeout=2.5&connect_timeout=1"
+    location = resolve(uri)
+    assert location.public == uri
+    filesystem, _ = location.arrow()
+    assert filesystem.type_name == "s3"
 
 
 def test_a_child_stays_below() -> None:

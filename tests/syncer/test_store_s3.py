@@ -22,6 +22,8 @@ from holdfast.syncer.location import Location
 from holdfast.syncer.s3_client import Budget
 from holdfast.syncer.s3_multipart import Multipart
 from holdfast.syncer.store import Store, allowance_s
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -410,3 +412,23 @@ def test_parts_grow_so_that_ten_thousand_suffice() -> None:
 def test_a_transfer_is_allowed_time_by_its_size() -> None:
     assert allowance_s(0) == 60
     assert allowance_s(256 * MIB) == 60 + 1024
+
+
+@pytest.mark.server
+async def test_an_answer_that_does_not_come_in_time_is_asked_for_again(moto: S3Server) -> None:
+    def place(seconds: str) -> Location:
+        uri = f"s3://bucket/slow?endpoint_override={proxy.endpoint}&request_timeout={seconds}"
+        return Location.resolve(f"{uri}&access_key=a&secret_key=b", None, {})
+
+    plan = Some(ill=Ill.SILENCE_AFTER, at=1, times=4)
+    proxy = FaultProxy(moto.endpoint, plan)
+    store = place("0.3").open_store()
+    try:
+        with pytest.raises(StorageUnavailable, match=r"imed ?out|imeout"):
+            await store.put("object", b"whole")  # three times, and given up
+        assert (await store.put("object", b"whole")).size == 5
+        assert await store.read("object") == b"whole"
+        assert proxy.injected == {Ill.SILENCE_AFTER: 4}
+    finally:
+        await store.close()
+        proxy.close()

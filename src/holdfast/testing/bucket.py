@@ -20,16 +20,24 @@ T = TypeVar("T")
 
 class Bucket:
     """`storage_path` is what an experiment is given: it leads through the proxy, if there is one,
-    and holds no credentials, which are in `environ`."""
+    and holds no credentials, which are in `environ`. `options` are further ones of an S3 URI;
+    `public` begins every way to it."""
 
     def __init__(
-        self, server: S3Server, prefix: str, proxy: Proxy | FaultProxy | None = None
+        self,
+        server: S3Server,
+        prefix: str,
+        proxy: Proxy | FaultProxy | None = None,
+        *,
+        options: str = "",
     ) -> None:
         self.server = server
         self.proxy = proxy
         self.uri = server.uri(f"bucket/{prefix}")
         endpoint = server.endpoint if proxy is None else proxy.endpoint
-        self.storage_path = f"s3://bucket/{prefix}?endpoint_override={endpoint}"
+        self.public = f"s3://bucket/{prefix}"
+        more = f"&{options}" if options else ""
+        self.storage_path = f"{self.public}?endpoint_override={endpoint}{more}"
 
     @property
     def environ(self) -> dict[str, str]:
@@ -40,10 +48,11 @@ class Bucket:
         }
 
     def download(self, target: Path, name: str = "run", *, below: str = "") -> Path:
-        """The objects of the experiment `name` as files, which the checker can read."""
+        """The objects of the experiment `name` as files, which the checker can read; what was
+        left there half done, too."""
 
         async def fetch(store: Store) -> None:
-            for entry in await store.list(f"{name}{below}"):
+            for entry in await store.list(f"{name}{below}", leftovers=True):
                 path = target / entry.key
                 path.parent.mkdir(parents=True, exist_ok=True)
                 await store.get(entry.key, path)
@@ -61,6 +70,15 @@ class Bucket:
                 await store.put(f"{name}/{path.relative_to(source).as_posix()}", path)
 
         self._with_store(send)
+
+    def listing(self) -> dict[str, tuple[int, str | None]]:
+        """Size and ETag of every object."""
+
+        async def look(store: Store) -> dict[str, tuple[int, str | None]]:
+            entries = await store.list(leftovers=True)
+            return {entry.key: (entry.size, entry.etag) for entry in entries}
+
+        return self._with_store(look)
 
     def named(self, ending: str) -> set[str]:
         """The keys that end so."""

@@ -5,33 +5,19 @@ from __future__ import annotations
 import hashlib
 import http.client
 import http.server
+import re
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Final
 
+from holdfast.testing.ills import Ill, Plan, Request, Well
+
 _DELAY_S: Final = 0.5
-
-
-class Ill(StrEnum):
-    """What befalls a request."""
-
-    LATENCY = "it takes half a second longer"
-    RESET = "the connection breaks before it arrives"
-    ANSWER_LOST = "it is performed, and the connection breaks before the answer arrives"
-    ERROR = "500 InternalError"
-    SLOW_DOWN = "503 SlowDown"
-    FORBIDDEN = "403 AccessDenied"
-    EXPIRED = "400 ExpiredToken"
-    SKEWED = "403 RequestTimeTooSkewed"
-    TRUNCATED = "the answer breaks off in the middle"
-    CORRUPTED = "a bit of what is put is flipped on its way"
-    PHANTOM = "the answer is success, and nothing was put"
-
-
 _CODES: Final[Mapping[Ill, tuple[int, str]]] = {
     Ill.ERROR: (500, "InternalError"),
     Ill.SLOW_DOWN: (503, "SlowDown"),
@@ -39,49 +25,103 @@ _CODES: Final[Mapping[Ill, tuple[int, str]]] = {
     Ill.EXPIRED: (400, "ExpiredToken"),
     Ill.SKEWED: (403, "RequestTimeTooSkewed"),
 }
-_PUTS_ONLY: Final = frozenset({Ill.CORRUPTED, Ill.PHANTOM})
 _HOP_BY_HOP: Final = frozenset({"connection", "expect", "keep-alive", "transfer-encoding"})
+_ACCESS_KEY: Final = re.compile(r"Credential=([^/]+)/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """`act` is called when the `at`-th request has come: before it is passed on, or where it
+    `is_performed`, before the answer is. It says whether the request, or answer, goes its way
+    after that; else the connection breaks."""
+
+    at: int
+    is_performed: bool
+    act: Callable[[], bool]
 
 
 class FaultProxy:
-    """Listens on loopback and passes on what it hears, but for `times` requests from the `at`-th.
+    """Listens on loopback and passes on what it hears, as its plan lets it.
 
-    `log` has every request, `struck` those that were ill.
+    `log` has every request, `struck` those that were ill, `injected` how many of each ill.
     """
 
     def __init__(
-        self, endpoint: str, ill: Ill = Ill.LATENCY, *, at: int = 0, times: int = 1
+        self, endpoint: str, plan: Plan | None = None, *, moment: Moment | None = None
     ) -> None:
         self.target = endpoint.removeprefix("http://")
-        self.ill, self._at, self._times = ill, at, times
         self.log: list[str] = []
         self.struck: list[str] = []
+        self.injected: Counter[Ill] = Counter()
+        self._plan = plan or Well()
+        self._moment = moment
         self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._is_gone = False
+        self._server, self._thread = self._listen(0)
+        self.endpoint = f"http://127.0.0.1:{self._port}"
+
+    @property
+    def _port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def _listen(self, port: int) -> tuple[_Server, threading.Thread]:
         proxy = self
 
         class Handler(_Handler):
             owner = proxy
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
+        server = _Server(("127.0.0.1", port), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        return server, thread
 
-    def strikes(self, method: str, path: str) -> bool:
-        """Count a request; whether it is one of the ill ones."""
+    def heard(self, method: str, path: str, access_key: str) -> tuple[Ill | None, Moment | None]:
+        """Count a request; what befalls it, and what happens at its moment."""
         with self._lock:
             self.log.append(f"{method} {path}")
-            number = len(self.log)
-            is_meant = 0 < self._at <= number < self._at + self._times
-            if is_meant and (method == "PUT" or self.ill not in _PUTS_ONLY):
-                self.struck.append(f"{method} {path}")
-                return True
-            return False
+            request = Request(
+                number=len(self.log), method=method, path=path, access_key=access_key
+            )
+            moment = self._moment
+            if moment is not None and moment.at == request.number:
+                self.struck.append(str(request))
+                return None, moment
+            ill = self._plan.befalls(request)
+            if ill is not None:
+                self.struck.append(str(request))
+                self.injected[ill] += 1
+            return ill, None
 
-    def close(self) -> None:
+    def vanish(self) -> None:
+        """Refuse connections, and cut those that there are, until `come_back`."""
+        self._is_gone = True
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self._cut_all()
+
+    def come_back(self) -> None:
+        self._server, self._thread = self._listen(self._port)
+        self._is_gone = False
+
+    def close(self) -> None:
+        if not self._is_gone:
+            self.vanish()
+
+    def met(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.add(connection)
+
+    def left(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(connection)
+
+    def _cut_all(self) -> None:
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -97,21 +137,50 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def setup(self) -> None:
+        super().setup()
+        self.owner.met(self.connection)
+
+    def finish(self) -> None:
+        self.owner.left(self.connection)
+        super().finish()
+
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        ill = self.owner.ill if self.owner.strikes(self.command, self.path) else None
-        if ill is None:
+        key = _ACCESS_KEY.search(self.headers.get("Authorization", ""))
+        ill, moment = self.owner.heard(self.command, self.path, key[1] if key else "")
+        if moment is not None:
+            self._live(moment, body)
+        elif ill is None:
             self._pass_on(body)
         else:
             self._strike(ill, body)
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
 
+    def _live(self, moment: Moment, body: bytes) -> None:
+        if not moment.is_performed:
+            if moment.act():
+                self._pass_on(body)
+            else:
+                self._break_off()
+            return
+        answer, content = self._ask(body)
+        if moment.act():
+            self._answer(answer, content, sent=len(content))
+        else:
+            self._break_off()
+
     def _strike(self, ill: Ill, body: bytes) -> None:
         match ill:
             case Ill.LATENCY:
                 threading.Event().wait(_DELAY_S)
                 self._pass_on(body)
+            case Ill.SILENCE:
+                self._wait_for_the_end()
+            case Ill.SILENCE_AFTER:
+                self._ask(body)
+                self._wait_for_the_end()
             case Ill.RESET:
                 self._break_off()
             case Ill.ANSWER_LOST:
@@ -124,12 +193,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             case Ill.CORRUPTED:
                 self._pass_on(body[:-1] + bytes([body[-1] ^ 1]) if body else body)
             case Ill.PHANTOM:
-                self.send_response(200)
-                self.send_header("ETag", f'"{hashlib.md5(body).hexdigest()}"')
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self._pretend(body)
             case _:
                 self._refuse(*_CODES[ill])
+
+    def _wait_for_the_end(self) -> None:
+        """Until the client has enough of it, or the proxy is closed."""
+        while self.connection.recv(1 << 16):
+            continue
+        self.close_connection = True
 
     def _pass_on(self, body: bytes) -> None:
         answer, content = self._ask(body)
@@ -171,6 +243,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _pretend(self, body: bytes) -> None:
+        etag = f'"{hashlib.md5(body).hexdigest()}"'
+        told = (
+            f"<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>"
+        )
+        content = told.encode() if self.command == "POST" else b""
+        self.send_response(200)
+        self.send_header("ETag", etag)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
     def _break_off(self) -> None:
         """With a reset: what is still in the buffers does not arrive either."""

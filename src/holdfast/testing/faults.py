@@ -21,6 +21,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,10 +34,12 @@ _SLOT = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A death: of the process of this `role` at its operation number `at`, from 1; 0 for none.
+    """Deaths when the process of this `role` comes to its operation number `at`, from 1; 0 for
+    never.
 
-    Operations count below `roots`. `is_torn`: half of a write is performed. `takes_all`: the
-    script dies in the same moment. `folder` holds what is counted, and what was done.
+    Operations count below `roots`. `is_torn`: half of a write is performed. Every process of the
+    `victims`, which are roles, dies in that moment; where there are none, the one that came to
+    it. `folder` holds what is counted, and what was done.
     """
 
     folder: str
@@ -44,13 +47,14 @@ class Fault:
     role: str = "script"
     at: int = 0
     is_torn: bool = False
-    takes_all: bool = False
+    victims: Sequence[str] = ()
 
 
 def environ_for(fault: Fault) -> dict[str, str]:
     """What the processes need in their environment."""
     folder = Path(fault.folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pids").mkdir()
     (folder / "counts").write_bytes(bytes(_SLOT.size * len(ROLES)))
     return {VARIABLE: json.dumps(asdict(fault)), "PYTHONPATH": str(HOOK)}
 
@@ -95,8 +99,11 @@ class _Counter:
         fd = os.open(Path(fault.folder, "counts"), os.O_RDWR | os.O_CLOEXEC)
         self._counts = mmap.mmap(fd, _SLOT.size * len(ROLES))
         os.close(fd)
-        if self.role == "script":
-            Path(fault.folder, "script").write_text(str(os.getpid()))
+        self._register()
+
+    def _register(self) -> None:
+        path = Path(self.fault.folder, "pids", f"{self.role}-{os.getpid()}")
+        os.close(self._open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
     def install(self) -> None:
         os.register_at_fork(after_in_child=self._forked)
@@ -116,6 +123,7 @@ class _Counter:
         if self.role == "warm":
             self.role = "worker"
         self._count = itertools.count(1)
+        self._register()
 
     def concerns(self, path: Any, dir_fd: int | None = None) -> bool:
         if isinstance(path, int):
@@ -161,10 +169,29 @@ class _Counter:
         return True
 
     def _die(self) -> None:
-        folder = Path(self.fault.folder)
-        if self.fault.takes_all:
-            self._kill(int((folder / "script").read_text()), signal.SIGKILL)
-        self._kill(os.getpid(), signal.SIGKILL)
+        victims = self.fault.victims or (self.role,)
+        here = os.getpid()
+        pids = {here} if not self.fault.victims else self._pids_of(victims)
+        for pid in pids - {here}:
+            with suppress(ProcessLookupError):
+                self._kill(pid, signal.SIGKILL)
+        if here in pids:
+            self._kill(here, signal.SIGKILL)
+
+    def _pids_of(self, roles: Sequence[str]) -> set[int]:
+        """Those that live: a number may be another process's by now."""
+        found = set()
+        for name in os.listdir(Path(self.fault.folder, "pids")):
+            role, _, pid = name.partition("-")
+            if role in roles and self._is_ours(pid):
+                found.add(int(pid))
+        return found
+
+    def _is_ours(self, pid: str) -> bool:
+        try:
+            return self.fault.folder.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
 
     def _on_path(self, name: str, perform: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
         def performed(*args: Any, **kwargs: Any) -> Any:

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from holdfast.testing.fault_proxy import Ill
+from holdfast.testing.faults import ROLES
+from holdfast.testing.ills import Aim, Ill
+
+EVERYONE: Final = ROLES
+# What the rules of a store that decides itself cannot be tried with, and the other way round.
+NEEDS_MD5: Final = frozenset({Ill.CORRUPTED})
+SILENT: Final = frozenset({Ill.SILENCE, Ill.SILENCE_AFTER})
+
+
+def _named(roles: Sequence[str]) -> str:
+    if len(roles) == len(EVERYONE):
+        return "all at once"
+    return " and ".join(f"the {role}" for role in roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """Where a run is cut. `mirrored`: it works in one directory and is persisted to another."""
+    """When the process of this `role` comes to its operation number `at`, the `victims` die: none
+    means it. `mirrored`: the run works in one directory and is persisted to another."""
 
     role: str
     at: int
     is_torn: bool = False
-    takes_all: bool = False
+    victims: tuple[str, ...] = ()
     mirrored: bool = False
 
     @property
     def kind(self) -> str:
-        whom = "the script and " if self.takes_all else ""
-        return f"SIGKILL of {whom}the {self.role}{' within a write' if self.is_torn else ''}"
+        return f"SIGKILL of {_named(self.victims or (self.role,))}{self._within}"
+
+    @property
+    def _within(self) -> str:
+        return " within a write" if self.is_torn else ""
 
     def __str__(self) -> str:
         where = "mirrored" if self.mirrored else "local"
-        return f"{self.kind} at its operation {self.at} ({where})"
+        return f"{self.kind}, at operation {self.at} of the {self.role} ({where})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +64,112 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """So many requests to the bucket, from the `at`-th, are ill."""
+    """So many requests to the bucket, from the `at`-th that is meant, are ill."""
 
     ill: Ill
     at: int
     times: int = 1
+    aim: Aim = Aim.ANY
 
     @property
     def kind(self) -> str:
-        return f"S3: {self.ill}"
+        return f"S3: {self.ill}" + ("" if self.aim is Aim.ANY else f" ({self.aim})")
 
     def __str__(self) -> str:
-        return f"{self.kind}, {self.times} times from request {self.at}"
+        return f"{self.kind}, {self.times} times from number {self.at}"
 
 
-Mishap = Crash | Cut | Strike
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """Each request to the bucket is ill with a probability, in one way or another."""
+
+    seed: int
+    probability: float
+
+    @property
+    def kind(self) -> str:
+        return "S3: many ills at random in one run"
+
+    def __str__(self) -> str:
+        return f"{self.kind}, with probability {self.probability} (seed {self.seed})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """The credentials are refused from the `at`-th request on; those of the next run are good."""
+
+    at: int
+
+    @property
+    def kind(self) -> str:
+        return "S3: the credentials expire in the middle of the run"
+
+    def __str__(self) -> str:
+        return f"{self.kind}, at request {self.at}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """The server goes at the `at`-th request: it refuses connections, or `is_silent`.
+
+    It comes back after `lasts_s` seconds; 0 means as soon as the run has told of it, and None
+    never: the next run has another way to it.
+    """
+
+    at: int
+    is_silent: bool
+    lasts_s: float | None = 0
+
+    @property
+    def kind(self) -> str:
+        how = "answers nothing any more" if self.is_silent else "is gone"
+        back = "" if self.lasts_s is None else ", and comes back"
+        return f"S3: the server {how}{back}"
+
+    def __str__(self) -> str:
+        after = f" after {self.lasts_s:g} s" if self.lasts_s else ""
+        return f"{self.kind}{after}, at request {self.at}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """The victims die when the `at`-th request has come to the bucket: before it `is_performed`,
+    or after that and before the answer."""
+
+    at: int
+    victims: tuple[str, ...]
+    is_performed: bool
+
+    @property
+    def kind(self) -> str:
+        return f"S3: SIGKILL of {_named(self.victims)} at a request"
+
+    def __str__(self) -> str:
+        when = "performed" if self.is_performed else "not performed"
+        return f"{self.kind}: number {self.at}, {when}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """All processes are stopped at the `at`-th request, and go on when another incarnation has
+    ended: one `elsewhere`, or one here."""
+
+    at: int
+    elsewhere: bool
+    is_performed: bool = True
+
+    @property
+    def kind(self) -> str:
+        where = "on another machine" if self.elsewhere else "here"
+        return f"S3: a run is frozen while another incarnation tries to go on {where}"
+
+    def __str__(self) -> str:
+        when = "performed" if self.is_performed else "not performed"
+        return f"{self.kind}, at request {self.at}, {when}"
+
+
+Remote = Strike | Storm | Expiry | Outage | Kill | Freeze
+Mishap = Crash | Cut | Remote
 
 
 def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
@@ -70,19 +178,26 @@ def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -
     Roles come equally often, however many operations they have.
     """
     by_role = [
-        [
-            Crash(role=role, at=at, is_torn=is_torn, takes_all=takes_all, mirrored=mirrored)
-            for at in range(1, most + 1)
-            for is_torn in (False, True)
-            for takes_all in ((False,) if role == "script" else (False, True))
-        ]
+        (mirrored, role, most)
         for mirrored, roles in measured.items()
         for role, most in roles.items()
         if most
     ]
     while True:
-        for role in chance.sample(by_role, len(by_role)):
-            yield chance.choice(role)
+        for mirrored, role, most in chance.sample(by_role, len(by_role)):
+            is_torn, victims = chance.choice(_ways(role, chance))
+            at = chance.randint(1, most)
+            yield Crash(role=role, at=at, is_torn=is_torn, victims=victims, mirrored=mirrored)
+
+
+def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]]:
+    """Itself, within a write too; with the script; all; and another one at that moment."""
+    other = chance.choice([known for known in ROLES if known != role])
+    ways: list[tuple[bool, tuple[str, ...]]] = [(False, ()), (True, ()), (False, EVERYONE)]
+    ways.append((False, (other,)))
+    if role != "script":
+        ways += [(False, ("script", role)), (True, ("script", role))]
+    return ways
 
 
 def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
@@ -93,13 +208,44 @@ def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
             yield Cut(after=after, luck=chance.randrange(1 << 30))
 
 
-def strikes(requests: int, chance: random.Random) -> Iterator[Strike]:
-    """Without end: each kind in turn, once or several times, at any request.
+# What is tried with checkpoints that travel in parts: the n-th part, or completion.
+MULTIPART: Final = tuple(
+    Strike(ill=ill, at=1, times=times, aim=aim)
+    for aim in (Aim.PART, Aim.COMPLETION)
+    for ill, times in (
+        (Ill.FORBIDDEN, 1),
+        (Ill.SLOW_DOWN, 1),
+        (Ill.SLOW_DOWN, 9),
+        (Ill.ANSWER_LOST, 1),
+        (Ill.RESET, 9),
+        (Ill.PHANTOM, 1),
+    )
+)
 
-    A flipped bit is left out: it is the server that has to notice it, and moto does not.
-    """
-    ills = [ill for ill in Ill if ill is not Ill.CORRUPTED]
+
+def strikes(requests: int, chance: random.Random, *, outage_s: float = 0) -> Iterator[Remote]:
+    """Without end: each kind of thing in turn, at any request. `outage_s`: how long a server is
+    gone that comes back, 0 for as long as it takes the run to notice."""
     while True:
-        for ill in chance.sample(ills, len(ills)):
-            times = chance.choice((1, 1, 5))
-            yield Strike(ill=ill, at=chance.randint(1, requests), times=times)
+        yield from _single(requests, chance)
+        yield from chance.sample(MULTIPART, 2)
+        at = [chance.randint(1, requests) for _ in range(12)]
+        yield Storm(seed=chance.randrange(1 << 30), probability=chance.choice((0.02, 0.1, 0.3)))
+        yield Expiry(at=at[0])
+        for is_silent in (False, True):
+            yield Outage(at=at.pop(), is_silent=is_silent, lasts_s=outage_s)
+            yield Outage(at=at.pop(), is_silent=is_silent, lasts_s=None)
+        for victims in (*((role,) for role in ROLES), ("script", "keeper"), EVERYONE):
+            performed = chance.random() < 0.5
+            yield Kill(at=chance.randint(1, requests), victims=victims, is_performed=performed)
+        yield Freeze(at=at.pop(), elsewhere=False)
+        yield Freeze(at=at.pop(), elsewhere=True)
+
+
+def _single(requests: int, chance: random.Random) -> Iterator[Strike]:
+    """Each ill, once or several times, at any request; and again at one that counts most."""
+    for ill in chance.sample(list(Ill), len(Ill)):
+        times = chance.choice((1, 1, 5))
+        yield Strike(ill=ill, at=chance.randint(1, requests), times=times)
+        aim = chance.choice((Aim.CLAIM, Aim.SEGMENT, Aim.HEAD, Aim.MANIFEST))
+        yield Strike(ill=ill, at=1 if aim is Aim.CLAIM else chance.randint(1, 4), aim=aim)

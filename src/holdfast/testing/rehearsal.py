@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import msgpack
@@ -37,6 +38,7 @@ class Rehearsal:
 
     Trials are called `t0`, `t1`, ... What a worker says is of its current attempt unless
     `attempt` names another. Each event goes through the codec on its way, as in the journal.
+    `tell` hears of each in a line, before the machine does.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class Rehearsal:
         *,
         capacity: Mapping[str, float] | None = None,
         policy: TrialScheduler | None = None,
+        tell: Callable[[str], object] = lambda line: None,
         **spec: Any,
     ) -> None:
         """`spec` are fields of ExperimentSpec. `began` are the first effects."""
         self.policy = policy
+        self._tell = tell
         self.machine = Machine(policy)
         self.now = BEGINS_AT
         self.events: list[tuple[Event, float]] = []
@@ -57,6 +61,7 @@ class Rehearsal:
 
     def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
         self.now += after_s
+        self._tell(f"{len(self.events):4} {in_short(event)}")
         event = through_journal(event, self.now)
         self.events.append((event, self.now))
         effects = self.machine.handle(event, now=self.now)
@@ -181,7 +186,8 @@ class Rehearsal:
     def crash(self) -> None:
         """All is gone but the journal: it is folded into a new machine, which must be the same."""
         folded = self.folded()
-        assert snapshot(folded) == snapshot(self.machine)
+        # As bytes, since NaN is not equal to itself.
+        assert msgpack.packb(snapshot(folded)) == msgpack.packb(snapshot(self.machine))
         self.machine = folded
 
     def folded(self) -> Machine:
@@ -212,9 +218,41 @@ def through_journal(event: Event, now: float) -> Event:
     return read
 
 
-def experiment_spec(**fields: Any) -> ExperimentSpec:
+_DULL = frozenset({"timestamp", "time_this_iter_s", "time_total_s", "pid", "hostname", "node_ip"})
+
+
+def in_short(event: Event) -> str:
+    """An event as a line of a story: what is particular to it."""
+    told = []
+    for part in fields(event):
+        value = getattr(event, part.name)
+        if part.name in _DULL or value == part.default:
+            continue
+        told.append(f"{part.name}={_value_in_short(value)}")
+    return f"{type(event).__name__}({', '.join(told)})"
+
+
+def _value_in_short(value: Any) -> str:
+    match value:
+        case TrialSpec():
+            return f"{value.trial_id} {value.resources.required_resources}"
+        case CheckpointRecord():
+            return f"number {value.index} of iteration {value.iteration}"
+        case ExperimentSpec():
+            plain = experiment_spec()
+            changed = [p.name for p in fields(value) if _differs(value, plain, p.name)]
+            return " ".join(f"{name}={getattr(value, name)}" for name in changed)
+        case _:
+            return f"{value!r:.100}"
+
+
+def _differs(one: object, other: object, name: str) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))
+
+
+def experiment_spec(**given: Any) -> ExperimentSpec:
     known = {"experiment_id": "e", "run": "d2a66", "trainable": "train", "seed": 0}
-    return ExperimentSpec(**{**known, "resources": ONE_CPU, **fields})
+    return ExperimentSpec(**{**known, "resources": ONE_CPU, **given})
 
 
 def trial_spec(index: int, resources: PlacementGroupFactory = ONE_CPU) -> TrialSpec:

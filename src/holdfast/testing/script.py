@@ -177,6 +177,14 @@ class UserScript:
                 return line
         raise AssertionError(self._story(f"no line with {text!r} in {within_s} s"))
 
+    def said_or_ended(self, text: str, within_s: float = LONGEST_S) -> bool:
+        """Wait until it has written `text` to stderr, or ended; whether it has written it."""
+        with self._written:
+            self._written.wait_for(
+                lambda: text in self.stderr or self.process.returncode is not None, within_s
+            )
+            return text in self.stderr
+
     def ends(self, within_s: float = LONGEST_S) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         try:
@@ -290,6 +298,8 @@ class UserScript:
     def _wait(self) -> None:
         self.process.wait()
         self._marks.put(_END)
+        with self._written:
+            self._written.notify_all()
 
     def _story(self, problem: str) -> str:
         return (
@@ -337,6 +347,9 @@ def acknowledged(notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 @contextmanager
 def _signals_as_in_a_terminal() -> Iterator[None]:
     """An ignored signal stays so in what is started: SIGHUP under nohup, SIGINT behind an &."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nobody else may change them
+        return
     ignored = [n for n in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_IGN]
     for signum in ignored:
         signal.signal(signum, signal.SIG_DFL)

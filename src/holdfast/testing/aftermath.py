@@ -1,0 +1,148 @@
+"""What is left of a run that something befell, held against what must be true of it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.testing import checker
+from holdfast.testing.bench import Bench, results
+from holdfast.testing.mishaps import Mishap
+from holdfast.testing.script import UserScript, acknowledged
+
+_LONGEST_S = 150.0
+_FILES_OF_ROWS = 3  # result.json, progress.csv, the event files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What came of a fault: what it fell on ("" where it never came), and what is wrong then.
+
+    `injected` counts the faults by kind, `checked` what was looked at by what must be true of it.
+    """
+
+    fault: Mishap
+    fell_on: str
+    problems: Sequence[str]
+    injected: Mapping[str, int]
+    checked: Mapping[str, int]
+    said: str = field(default="", repr=False)
+
+
+class Aftermath:
+    """Gathers what is wrong, and counts what was looked at."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.problems: list[str] = []
+        self.checked: Counter[str] = Counter()
+        self._said: list[str] = []
+
+    def wrong(self, problem: str) -> None:
+        self.problems.append(problem)
+
+    def ended(self, script: UserScript) -> int:
+        """Wait for the end of a run, after which no process of it may be left; its exit code."""
+        self.checked["a run comes to its end, and no process outlives it"] += 1
+        try:
+            code = script.ends(_LONGEST_S)
+        except AssertionError as error:
+            self.wrong(str(error))
+            script.kill_all()
+            code = script.ends()
+        self.problems += [f"outlived its run: {left.role}" for left in script.left()]
+        script.finish_reading()
+        self._said.append(script.stderr)
+        return code
+
+    def finishes(self, script: UserScript, *, may_lose: bool = False) -> None:
+        """The run that goes on must end well, with all trials at their end."""
+        code = self.ended(script)
+        if code:
+            self.wrong(f"going on ended with {code}")
+            return
+        for found in results(script):
+            self.checked["a trial comes to its end, with its checkpoint"] += 1
+            self.problems += self._unfinished(found, may_lose=may_lose)
+
+    def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
+        """`may_lose`: the power went, or the machine, and a checkpoint with it; it is told."""
+        epochs = self.bench.options["epochs"]
+        if found["epoch"] != epochs or found["error"]:
+            yield f"a trial has not come to its end: {found}"
+        elif found["checkpoint"] != epochs and not (
+            may_lose and f"of trial {found['trial']} is lost" in self._all_said
+        ):
+            yield f"the newest checkpoint of a trial is not there: {found}"
+
+    @property
+    def _all_said(self) -> str:
+        return "\n".join(self._said)
+
+    def holds(
+        self,
+        trees: Iterable[Path],
+        notes: Sequence[Mapping[str, Any]],
+        *,
+        ended: bool = True,
+        when: str = "",
+    ) -> None:
+        """Each tree must be that of a whole experiment; `notes` tell what was acknowledged."""
+        for tree in trees:
+            name = f"{when}{tree.relative_to(self.bench.folder)}"
+            try:
+                found = checker.check(tree, notes=notes, tensorboard=ended, ended=ended)
+                self._count(tree, notes, ended=ended)
+            except (ValueError, OSError) as error:
+                found = [str(error)]
+            if ended:
+                found += [f"left behind: {path.relative_to(tree)}" for path in orphans(tree)]
+            self.problems += [f"{name}: {problem}" for problem in found]
+
+    def _count(self, tree: Path, notes: Sequence[Mapping[str, Any]], *, ended: bool) -> None:
+        self.checked["an acknowledged row is in the journal"] += len(acknowledged(notes))
+        self.checked["an epoch is not run again that was acknowledged with its checkpoint"] += sum(
+            fact.get("what") == "ran" for fact in notes
+        )
+        for trial in checker.fold(tree).trials.values():
+            self.checked["a checkpoint that is named is whole"] += len(trial.checkpoints)
+            if ended:
+                shown = len(trial.rows) * _FILES_OF_ROWS
+                self.checked["an iteration is shown once by each file"] += shown
+        self.checked["nothing is left behind in a tree"] += ended
+
+    def story(
+        self, fault: Mishap, fell_on: str, injected: Mapping[str, int] | None = None
+    ) -> Story:
+        return Story(
+            fault=fault,
+            fell_on=fell_on,
+            problems=tuple(self.problems),
+            injected={fault.kind: int(bool(fell_on))} if injected is None else injected,
+            checked=self.checked,
+            said=self._all_said,
+        )
+
+
+def rows(root: Path) -> set[tuple[str, int, int]]:
+    """Every row of the journal; none where it has no beginning yet."""
+    try:
+        trials = checker.fold(root).trials
+    except ValueError:
+        return set()
+    return {(name, *row) for name, trial in trials.items() for row in trial.all_rows}
+
+
+def orphans(root: Path) -> Iterator[Path]:
+    """Half written files, half removed directories, probes of the storage, and what was staged by
+    nobody who lives."""
+    for folder, names, files in os.walk(root):
+        for name in (*names, *files):
+            if name.startswith((".tmp-", ".removed-", ".writable-", ".holdfast-preflight")):
+                yield Path(folder, name)
+        if Path(folder).name == ".staging" and (names or files):
+            yield Path(folder)

@@ -1,0 +1,157 @@
+"""What befalls requests to a server, and plans of which requests it befalls."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+
+class Ill(StrEnum):
+    """What befalls a request."""
+
+    LATENCY = "it takes half a second longer"
+    SILENCE = "it is accepted and never answered"
+    SILENCE_AFTER = "it is performed and never answered"
+    RESET = "the connection breaks before it arrives"
+    ANSWER_LOST = "it is performed, and the connection breaks before the answer arrives"
+    ERROR = "500 InternalError"
+    SLOW_DOWN = "503 SlowDown"
+    FORBIDDEN = "403 AccessDenied"
+    EXPIRED = "400 ExpiredToken"
+    SKEWED = "403 RequestTimeTooSkewed"
+    TRUNCATED = "the answer breaks off in the middle"
+    CORRUPTED = "a bit of what is put is flipped on its way"
+    PHANTOM = "the answer is success, and nothing was put"
+
+
+UPLOADS_ONLY: Final = frozenset({Ill.CORRUPTED, Ill.PHANTOM})
+
+
+class Aim(StrEnum):
+    """Which requests a plan means."""
+
+    ANY = "any request"
+    PUT = "a put"
+    CLAIM = "the put of the claim"
+    SEGMENT = "the put of a journal segment"
+    HEAD = "the put of the head"
+    MANIFEST = "the put of a manifest"
+    PART = "a part of a multipart upload"
+    COMPLETION = "the completion of a multipart upload"
+
+    def means(self, request: Request) -> bool:
+        method, path = request.method, request.path
+        place = path.partition("?")[0]
+        match self:
+            case Aim.ANY:
+                return True
+            case Aim.PART:
+                return method == "PUT" and "partNumber=" in path
+            case Aim.COMPLETION:
+                return method == "POST" and "uploadId=" in path
+            case Aim.PUT:
+                return method == "PUT"
+            case Aim.CLAIM:
+                return method == "PUT" and "/.epochs/" in place
+            case Aim.SEGMENT:
+                return method == "PUT" and "/journal/" in place
+            case Aim.HEAD:
+                return method == "PUT" and place.endswith("/head.json")
+            case Aim.MANIFEST:
+                return method == "PUT" and place.endswith("/.holdfast.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The `number`-th that the proxy has heard, from 1, signed with this access key."""
+
+    number: int
+    method: str
+    path: str
+    access_key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def may_be(self, ill: Ill) -> bool:
+        """Some ills are those of uploads."""
+        is_upload = self.method == "PUT" or Aim.COMPLETION.means(self)
+        return is_upload or ill not in UPLOADS_ONLY
+
+
+class Plan(Protocol):
+    def befalls(self, request: Request) -> Ill | None:
+        """What happens to this request; None if it is well. Asked once for each, in order."""
+        ...
+
+
+class Well:
+    """Nothing happens."""
+
+    def befalls(self, request: Request) -> Ill | None:
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Some:
+    """So many of those that are meant, from the `at`-th, are ill."""
+
+    ill: Ill
+    at: int
+    times: int = 1
+    aim: Aim = Aim.ANY
+    _met: int = 0
+
+    def befalls(self, request: Request) -> Ill | None:
+        if not self.aim.means(request) or not request.may_be(self.ill):
+            return None
+        self._met += 1
+        return self.ill if self.at <= self._met < self.at + self.times else None
+
+
+@dataclass(slots=True, kw_only=True)
+class AtRandom:
+    """Each request is ill with this probability, each in a way of its own."""
+
+    ills: Sequence[Ill]
+    probability: float
+    seed: int
+
+    def befalls(self, request: Request) -> Ill | None:
+        chance = random.Random(f"{self.seed} {request.number}")
+        if chance.random() >= self.probability:
+            return None
+        ill = chance.choice(self.ills)
+        return ill if request.may_be(ill) else None
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyExpires:
+    """From the `at`-th request on, the key that signed it is refused; another one is not."""
+
+    at: int
+    _expired: str | None = None
+
+    def befalls(self, request: Request) -> Ill | None:
+        if request.number == self.at:
+            self._expired = request.access_key
+        return Ill.EXPIRED if request.access_key == self._expired else None
+
+
+@dataclass(slots=True, kw_only=True)
+class GoesSilent:
+    """From the `at`-th request on none is answered, until `is_over` is set."""
+
+    at: int
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def befalls(self, request: Request) -> Ill | None:
+        if request.number < self.at or self.is_over.is_set():
+            return None
+        self.has_begun.set()
+        return Ill.SILENCE

@@ -1,0 +1,110 @@
+"""Runs the same small experiment again and again on a disk, and lets it be killed or go dark."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.testing import faults, powercut
+from holdfast.testing.aftermath import Aftermath, Story, rows
+from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.mishaps import Crash, Cut
+
+EPOCHS = 3
+GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
+
+
+class Stage:
+    """Each run has a new folder. Several may be played at once, in threads."""
+
+    def __init__(self, folder: Path, script: Path) -> None:
+        self.folder = folder
+        self._script = script
+        self._runs = itertools.count(1)
+
+    def measure(self, *, mirrored: bool) -> dict[str, int]:
+        """How many operations each role comes to in a run that nobody disturbs."""
+        with self.bench(mirrored=mirrored) as bench:
+            fault = faults.Fault(folder=str(bench.folder / "counting"), roots=_roots(bench))
+            bench.environ |= faults.environ_for(fault)
+            bench.start().succeeds()
+            return faults.counts(Path(fault.folder))
+
+    def crash(self, crash: Crash) -> Story:
+        """Cut a run there, go on with it, and hold what is left against what must be true."""
+        with self.bench(mirrored=crash.mirrored) as bench:
+            fault = faults.Fault(
+                folder=str(bench.folder / "counting"),
+                roots=_roots(bench),
+                role=crash.role,
+                at=crash.at,
+                is_torn=crash.is_torn,
+                victims=crash.victims,
+            )
+            bench.environ |= faults.environ_for(fault)
+            after = Aftermath(bench)
+            after.ended(bench.start())
+            del bench.environ[faults.VARIABLE]
+            after.finishes(bench.start(**GOES_ON))
+            after.holds(_trees(bench), bench.notes())
+            return after.story(crash, faults.fired(Path(fault.folder)))
+
+    @contextmanager
+    def recorded(self) -> Iterator[powercut.Recording]:
+        """A run of which everything that it forces to the disk is written down."""
+        with self.bench() as bench:
+            bench.storage.mkdir()
+            bench.environ |= powercut.environ_for(bench.folder / "recorded", bench.storage)
+            script = bench.start().succeeds()
+            assert script.left() == []
+            yield powercut.Recording(bench.folder / "recorded", bench.storage)
+
+    def lose_power(self, recording: powercut.Recording, cut: Cut) -> Story:
+        """Go on with what the cut leaves, on a machine that has been started since."""
+        with self.bench() as bench:
+            chance = None if cut.luck is None else random.Random(f"{cut.after} {cut.luck}")
+            recording.after(cut.after, bench.storage, chance)
+            durable = rows(bench.root)
+            bench.environ |= powercut.rebooted("another boot of this machine")
+            after = Aftermath(bench)
+            after.finishes(bench.start(**GOES_ON), may_lose=True)
+            after.holds(_trees(bench), notes=())
+            after.checked["a row that was on the disk is in the journal"] += len(durable)
+            for row in sorted(durable - rows(bench.root)):
+                after.wrong(f"was on the disk and is lost: {row}")
+            return after.story(cut, str(cut))
+
+    @contextmanager
+    def bench(self, *, mirrored: bool = False) -> Iterator[Bench]:
+        """Where one run is played, and gone on with."""
+        folder = self.folder / f"run-{next(self._runs)}"
+        folder.mkdir(parents=True)
+        with workbench(folder, self._script) as bench:
+            bench.options |= {"epochs": EPOCHS, "num_to_keep": 1, "artifacts": True}
+            if mirrored:
+                bench.options["sync_artifacts"] = True
+                bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(folder / "here")
+            yield bench
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def in_memory(script: Path) -> Iterator[Stage]:
+    """A stage where a new file never has the inode number of one that is gone."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-") as folder:
+        yield Stage(Path(folder), script)
+
+
+def _roots(bench: Bench) -> list[str]:
+    return [str(bench.storage), str(bench.folder / "here")]
+
+
+def _trees(bench: Bench) -> list[Path]:
+    """Where the experiment lies: in the storage, and in the directory that it works in."""
+    here = bench.folder / "here" / "run"
+    return [bench.root, here] if "RAY_AIR_LOCAL_CACHE_DIR" in bench.environ else [bench.root]

@@ -1,0 +1,107 @@
+"""Whatever an event holds, it is the same when it is read back from the journal.
+
+The kinds and their fields are taken from the definitions: a new one is tried without a word here.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.scheduler.codec import decode, encode
+from holdfast.scheduler.events import Event
+from holdfast.testing.rehearsal import through_journal
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import TrialSpec
+from holdfast.trial.values import Opaque, Ref
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats()
+SCALARS = st.none() | st.booleans() | NUMBERS | TEXT | st.binary(max_size=20)
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["CPU", "GPU", "licence"]), st.floats(0.5, 8), min_size=1
+)
+BUNDLES = st.builds(
+    PlacementGroupFactory,
+    st.lists(AMOUNTS, min_size=1, max_size=3),
+    st.sampled_from(["PACK", "SPREAD"]),
+)
+CONFIG_VALUES = st.recursive(
+    SCALARS
+    | st.builds(Opaque, pickled=st.binary(max_size=9), summary=TEXT)
+    | st.builds(Ref, path=st.tuples(TEXT), index=st.none() | st.integers(0, 9), summary=TEXT),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(TEXT, inner, max_size=3)
+        | st.dictionaries(st.integers(-9, 9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+# Values that are checked when they are made, and such as a type does not tell.
+KNOWN: dict[Any, st.SearchStrategy[Any]] = {
+    PlacementGroupFactory: BUNDLES,
+    FailureConfig: st.builds(FailureConfig, max_failures=st.integers(-1, 9)),
+    CheckpointConfig: st.builds(
+        CheckpointConfig,
+        num_to_keep=st.none() | st.integers(1, 9),
+        checkpoint_score_attribute=st.none() | TEXT,
+        checkpoint_score_order=st.sampled_from(["min", "max"]),
+    ),
+    str: TEXT,
+    int: st.integers(0, 2**40),
+    float: st.floats(),
+    bool: st.booleans(),
+    Any: PLAIN,
+    types.NoneType: st.none(),
+}
+
+
+def any_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of this type of a field."""
+    if kind in KNOWN:
+        return KNOWN[kind]
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return st.one_of([any_of(part) for part in parts])
+    if origin is Mapping:
+        return st.dictionaries(any_of(parts[0]), any_of(parts[1]), max_size=3)
+    if origin is tuple:
+        return st.lists(any_of(parts[0]), max_size=3).map(tuple)
+    if origin is Sequence:
+        return st.lists(any_of(parts[0]), max_size=3).map(tuple)
+    assert is_dataclass(kind), f"how is a {kind} made?"
+    return any_event(kind)  # type: ignore[arg-type]  # mypy: an instance might be meant
+
+
+def any_event(kind: type) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(kind)
+    given_for = {part.name: any_of(hints[part.name]) for part in fields(kind)}
+    if kind is TrialSpec:
+        given_for["config"] = st.dictionaries(TEXT, CONFIG_VALUES, max_size=3)
+    return st.builds(kind, **given_for)
+
+
+@settings(
+    max_examples=250,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(event=st.one_of([any_event(kind) for kind in get_args(Event)]), now=st.floats(0, 1e10))
+def test_any_event_survives_the_journal(event: Event, now: float) -> None:
+    read = through_journal(event, now)
+    again, then = decode(msgpack.unpackb(msgpack.packb(encode(read, now)), strict_map_key=False))
+    assert repr((again, then)) == repr((event, now))
