@@ -70,8 +70,11 @@ def misses_a_paused_trial(machine: Machine) -> None:
 
 
 def runs_too_many(machine: Machine) -> None:
-    machine.allotment.holds["t1"] = Allocation(amounts={})
-    change(machine, "t1", status=Status.RUNNING)
+    machine.allotment.holds["t1"] = Allocation(amounts={"CPU": 1})
+    machine.allotment.capacity = Capacity({"CPU": 2})
+    machine.allotment.capacity.hold(Allocation(amounts={"CPU": 2}))
+    machine.allotment.queue.clear()
+    change(machine, "t1", status=Status.STARTING, attempt=1)
 
 
 def finishes_with_a_worker(machine: Machine) -> None:

@@ -528,3 +528,20 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
         memory = MemoryStore()
         await run(FaultyStore(memory, at=at, fault=Fault.PRETEND))
         assert memory.objects == cast(MemoryStore, smooth.inner).objects, smooth.log[at - 1]
+
+
+async def test_what_a_restore_needs_beside_the_journal_is_in_storage_before_it(
+    kept: Kept,
+) -> None:
+    """With a journal and no head yet, a restore takes the journal."""
+    (kept.root / "tuner.pkl").write_bytes(b"a trainable")
+    store = FaultyStore(kept.memory)
+    keeper = Keeper(
+        replace(kept.orders(store), is_record=lambda key: key == "tuner.pkl"), lambda told: None
+    )
+    await keeper.open()
+    await keeper.publish(kept.seal(), 0)
+    await keeper.close()
+    put = [key for operation, key in store.log if operation == "put"]
+    assert put.index("tuner.pkl") < put.index("journal/000000.log") < put.index("head.json")
+    kept.journal.close()
