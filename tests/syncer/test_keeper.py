@@ -36,6 +36,7 @@ class Place:
     """Stands for a `Location` whose store is at hand."""
 
     public = "memory"
+    local_path = None
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -278,8 +279,12 @@ async def test_a_removal_that_failed_is_told_but_is_not_missing_in_storage(
     keeping(kept.memory)
     (kept.root / "no folder").write_bytes(b"")
     kept.desk.order("discard", "t1", ["no folder/checkpoint_000000"])
-    assert (await kept.desk.answer("failed"))[1] == "remove no folder/checkpoint_000000"
+    stuck = str(kept.root / "no folder" / "checkpoint_000000")
+    _, where, why = await kept.desk.answer("stuck")
+    assert where == stuck
+    assert why.startswith("Not a directory")
     kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("left") == ["left", [f"{stuck}: {why}"]]
     assert await kept.desk.answer("closed") == ["closed", []]
 
 
@@ -293,9 +298,9 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     sealed = kept.seal()
     kept.desk.order("publish", sealed, 0)
     assert await kept.desk.answer("published") == ["published", sealed]
-    assert kept.objects_of(FOLDER) == []
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
+    assert kept.objects_of(FOLDER) == []
     assert not (kept.root / FOLDER).exists()
 
 
@@ -321,6 +326,8 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
 
     kept.desk.order("publish", kept.seal(), 0)
     await kept.desk.answer("published")
+    kept.desk.order("close", 30.0)
+    await kept.desk.answer("closed")
     assert kept.objects_of(FOLDER) == []
 
 
@@ -338,9 +345,9 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     assert kept.objects_of(FOLDER) != []
     kept.desk.order("publish", 0, 0)
     await kept.desk.answer("published")
-    assert kept.objects_of(FOLDER) == []
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
+    assert kept.objects_of(FOLDER) == []
 
 
 async def test_a_publication_that_failed_is_told_at_the_end_also_where_it_was_ordered_twice(
@@ -403,7 +410,8 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     await keeper.open()
     await keeper.commit("t1", 0, FOLDER)
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
-    await keeper.publish(kept.seal(), 0, [FOLDER])
+    await keeper.publish(kept.seal(), 0)
+    await keeper.remove([FOLDER])
     assert tree(there) == [
         ".epochs",
         ".epochs/000001",
@@ -490,7 +498,7 @@ async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_p
     keeper = Keeper(kept.orders(LocalStore(storage)), lambda message: None)
     await keeper.open()
     assert not half.exists()
-    await keeper.publish(kept.seal(), 0, ["trial/checkpoint_000001"])
+    await keeper.remove(["trial/checkpoint_000001"])
     assert not emptied.exists()
     assert (storage / MARKER).exists()
 
