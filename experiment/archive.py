@@ -27,6 +27,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 BACKLOG = 64
 # How long after a checkpoint was committed the records that name it are published, at most.
 _SOON_S = 10.0
+_SHOWN_LEFT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +216,12 @@ class Archive:
             case ["failed", str(what), str(text)]:
                 self._trouble = text
                 self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
+            case ["stuck", str(where), str(why)]:
+                self._tell(
+                    f"{where} is superseded and cannot be removed: {why}. It is tried again"
+                )
+            case ["left", list(lines)]:
+                self._tell(_left(lines))
             case ["fetched", str(ticket), str(error)]:
                 _, answer = self._fetches.pop(ticket, ("", None))
                 if answer is not None and not answer.done():  # else the attempt was halted
@@ -301,3 +308,13 @@ class Archive:
         failed = self._closed.result() if self._closed.done() else ["the keeper process died"]
         await self._keeper.close()
         return failed
+
+
+def _left(lines: list[str]) -> str:
+    """What the user is told of superseded checkpoints that are still there at the end."""
+    listed = "\n  ".join(lines[:_SHOWN_LEFT])
+    more = f"\n  and {len(lines) - _SHOWN_LEFT} more" if len(lines) > _SHOWN_LEFT else ""
+    return (
+        f"superseded checkpoints that could not be removed, and go when the experiment is "
+        f"restored:\n  {listed}{more}"
+    )

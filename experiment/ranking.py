@@ -59,7 +59,8 @@ def check_mode(mode: str) -> str:
 def numeric(row: Mapping[str, Any], metric: str) -> float | None:
     """The value of `metric` (`a/b` for a nested one) as a number; None where there is none."""
     value = lookup(row, metric)
-    return float(value) if isinstance(value, (int, float)) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else None
 
 
 def is_better(value: float, than: float, mode: str) -> bool:
@@ -70,11 +71,11 @@ def is_better(value: float, than: float, mode: str) -> bool:
 
 
 def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> int | None:
-    """Where the best `metric` stands, among equals the first; NaN is never best."""
+    """Where the best `metric` stands, among equals the first; what is not finite is never best."""
     best, at = math.nan, None
     for index, row in enumerate(rows):
         value = numeric(row, metric)
-        if value is not None and is_better(value, best, mode):
+        if value is not None and math.isfinite(value) and is_better(value, best, mode):
             best, at = value, index
     return at
 

@@ -236,8 +236,9 @@ class Result:
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The checkpoint that was reported with the best `metric` (`a/b` for a nested one).
 
-        `mode` is "max" or "min". Among equals the oldest; NaN is never best. Raises
-        NoBestResult if there is none, naming the metrics that checkpoints were reported with.
+        `mode` is "max" or "min". Among equals the oldest; NaN, an infinite value and what is no
+        number are never best. Raises NoBestResult if there is none, naming the metrics that
+        checkpoints were reported with.
         """
         rows = [row for _, row in self.best_checkpoints]
         at = index_of_best(rows, metric, check_mode(mode))
@@ -251,7 +252,9 @@ class Result:
         names = reported_names(rows)
         if any(numeric(row, metric) is not None for row in rows):
             return NoBestResult(
-                f"{metric!r} is NaN in the reports of all {len(rows)} checkpoints", metric, names
+                f"{metric!r} is NaN or infinite in the reports of all {len(rows)} checkpoints",
+                metric,
+                names,
             )
         return NoBestResult(
             f"no checkpoint of {self.path} was reported with a number {metric!r}. "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
@@ -11,9 +12,12 @@ from holdfast.trial.stopper import lookup
 
 
 def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
-    """The value that ranks a checkpoint; None where it is missing, NaN or no number."""
+    """The value that ranks a checkpoint; None where it is missing, not finite or no number.
+
+    An infinite value has overflown or diverged: as the best one it would never be beaten again.
+    """
     value = lookup(row, attribute) if attribute else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
 
@@ -32,11 +36,18 @@ def ranked(
 
 
 def superseded(
-    checkpoints: Sequence[CheckpointRecord], config: CheckpointConfig
+    checkpoints: Sequence[CheckpointRecord],
+    config: CheckpointConfig,
+    *,
+    needed: Collection[int] = (),
 ) -> list[CheckpointRecord]:
     """What may go: neither the newest committed one, nor a better one, nor one under way.
 
-    Without a score attribute every score is None and age alone decides.
+    `checkpoints` are in the order of their reports. What the running attempt began from is the
+    newest until that attempt has a committed one of its own, so it stays as long. Nor goes one of
+    the indices that are `needed` by others, as by a trial that is to begin from it; they do not
+    count among those to keep. Without a score attribute every score is None and age alone
+    decides.
     """
     if config.num_to_keep is None:
         return []
@@ -44,7 +55,7 @@ def superseded(
     if len(committed) <= config.num_to_keep:
         return []
     kept = {checkpoint.index for checkpoint in ranked(committed, config)[: config.num_to_keep]}
-    kept.add(committed[-1].index)
+    kept |= {committed[-1].index, *needed}
     # What stays on this machine is of no use to another one, which begins from the one before.
     uploaded = [known for known in committed if known.upload != CheckpointUploadMode.NO_UPLOAD]
     if uploaded:

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.syncer.durable import TEMPORARY, remove_tree, unique, write_atomic
-from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, from_os_error
+from holdfast.syncer.errors import (
+    CheckpointGone,
+    ManifestMismatch,
+    NotStored,
+    StorageError,
+    from_os_error,
+)
 from holdfast.syncer.location import Location
+from holdfast.syncer.reading import reading
 from holdfast.syncer.tree import METADATA_NAME, check_directory, walk
 
 if TYPE_CHECKING:
@@ -34,6 +41,9 @@ class Checkpoint:
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
         """Refer to a local directory; nothing is copied.
 
+        `tune.report` copies it into the trial's directory, and it may be deleted then. One that
+        `tune.staging_directory()` has given, on the trial's own disk, is renamed instead: such a
+        checkpoint costs no copy at all, however large it is, and the directory is no longer yours.
         Raises DirectoryMissing (a FileNotFoundError) if it does not exist.
         """
         checkpoint = cls(path)
@@ -65,16 +75,18 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The files as a local directory, to read in.
+        """The files as a local directory, to read in, for as long as the `with` block lasts.
 
-        A local checkpoint is its own directory. A remote one is downloaded and verified, once per
+        A local checkpoint is its own directory, and is kept from being removed by a run on this
+        machine that supersedes it meanwhile. A remote one is downloaded and verified, once per
         machine for all processes that ask meanwhile; the last to leave removes the copy.
-        Raises DirectoryMissing, ManifestMismatch or another StorageError.
+        Raises CheckpointGone (a FileNotFoundError) where a run has removed it, ManifestMismatch or
+        another StorageError.
         """
         local = self._location.local_path
         if local is not None:
-            check_directory(local, "open")
-            yield local
+            with reading(local, "open"):
+                yield local
             return
         from holdfast.syncer.shared_copy import shared_copy
 
@@ -85,7 +97,7 @@ class Checkpoint:
         """Write a copy to a local directory (a new temporary one if none is named).
 
         A directory that exists keeps its other files. Our manifest is not part of the copy.
-        Returns the path. Raises DirectoryMissing, ManifestMismatch or another StorageError.
+        Returns the path. Raises CheckpointGone, ManifestMismatch or another StorageError.
         """
         if path is None:
             import tempfile
@@ -109,6 +121,8 @@ class Checkpoint:
         """What `set_metadata` stored; an empty dict if nothing was. Raises StorageError."""
         try:
             data = self._read_metadata()
+        except CheckpointGone:
+            raise
         except NotStored:
             return {}
         try:
@@ -140,14 +154,12 @@ class Checkpoint:
         if local is not None:
             from holdfast.syncer.staging import copy_tree
 
-            copy_tree(local, target)
+            with reading(local, "copy"):
+                copy_tree(local, target)
             return
-        from holdfast.syncer.download import fetch, look, with_store
+        from holdfast.syncer.download import bring
 
-        async def download(store: Any) -> None:
-            await fetch(store, await look(store), target)
-
-        with_store(self._location, download)
+        bring(self._location, target)
 
     def _read_metadata(self) -> bytes:
         local = self._location.local_path
@@ -155,11 +167,11 @@ class Checkpoint:
             from holdfast.syncer.download import with_store
 
             return with_store(self._location, lambda store: store.read(METADATA_NAME))
-        check_directory(local, "read the metadata of")
-        try:
-            return Path(local, METADATA_NAME).read_bytes()
-        except OSError as error:
-            raise from_os_error(error, "read the metadata of", local) from error
+        with reading(local, "read the metadata of"):
+            try:
+                return Path(local, METADATA_NAME).read_bytes()
+            except OSError as error:
+                raise from_os_error(error, "read the metadata of", local) from error
 
     def _write_metadata(self, data: bytes) -> None:
         local = self._location.local_path

@@ -1,4 +1,8 @@
-"""Bringing a remote folder to this machine, verified."""
+"""Bringing a remote folder to this machine, verified.
+
+A run may remove it meanwhile, or put another content there: the reader gets the one or the other,
+whole, or an error that says so.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,37 @@ import hashlib
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.syncer import manifest as manifests
+from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,
+    NotStored,
     StorageError,
+    StorageUnavailable,
     UnusableFile,
     from_os_error,
 )
 from holdfast.syncer.location import Location
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.reading import CLAIMS, INCOMPLETE, missing
 from holdfast.syncer.store import Entry, Store, check_key, for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 
 R = TypeVar("R")
 
 _AT_ONCE = 16
+_TRIES = 3
+_REMOVED = "it was removed meanwhile"
+
+
+class Changed(StorageUnavailable):
+    """The content of a folder is another one than when the download began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +76,72 @@ def with_store(location: Location, perform: Callable[[Store], Coroutine[Any, Any
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(session())
+    return _in_a_thread(session)
+
+
+def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def noted() -> R:
+        begun.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await session()
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(session())).result()
+        running = thread.submit(lambda: asyncio.run(noted()))
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            # A cell of a notebook is interrupted, and would else wait for the whole download.
+            for loop, task in begun:
+                if task is not None and not running.done():
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
+
+
+def on_what_is_there(location: Location, perform: Callable[[Remote], R]) -> R:
+    """Look at a folder and perform; again if its content has changed meanwhile.
+
+    Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another StorageError.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(Changed):
+            return perform(_look_at(location))
+    return perform(_look_at(location))
+
+
+def bring(location: Location, target: Path) -> None:
+    """Download a folder into the new directory `target` and verify. Raises as above; what is in
+    `target` then is the caller's to remove."""
+
+    def download(remote: Remote) -> None:
+        remove_tree(target)
+        with_store(location, lambda store: fetch(store, remote, target))
+
+    on_what_is_there(location, download)
+
+
+def _look_at(location: Location) -> Remote:
+    """Without its manifest a checkpoint of ours is not whole yet, or no more; one of others never
+    had any."""
+    try:
+        remote = with_store(location, look)
+    except DirectoryMissing as error:
+        if _is_in_experiment(location):
+            raise missing(location.public, "open", error.cause) from error
+        raise
+    if remote.manifest is None and _is_in_experiment(location):
+        raise missing(location.public, "open", INCOMPLETE)
+    return remote
+
+
+def _is_in_experiment(location: Location) -> bool:
+    experiment = location.above(2)
+    if experiment is None:
+        return False
+    try:
+        return bool(with_store(experiment, lambda store: store.list(CLAIMS)))
+    except StorageError:
+        return False  # who may look at nothing but the folder is believed that it is whole
 
 
 async def look(store: Store) -> Remote:
@@ -87,8 +166,19 @@ async def look(store: Store) -> Remote:
 async def fetch(store: Store, remote: Remote, target: Path) -> None:
     """Download into the new directory `target` and verify; our manifest is not kept.
 
-    Raises StorageError; what is in `target` then is the caller's to remove.
+    Raises CheckpointGone or Changed where it is not there any more, or another StorageError; what
+    is in `target` then is the caller's to remove.
     """
+    try:
+        await _download(store, remote, target)
+    except (NotStored, ManifestMismatch):
+        await _check_same(store, remote)
+        raise
+    if remote.manifest is None:  # no checksum would tell
+        await _check_same(store, remote)
+
+
+async def _download(store: Store, remote: Remote, target: Path) -> None:
     import anyio.to_thread
 
     wanted = [entry.key for entry in remote.entries if entry.key != MANIFEST_NAME]
@@ -98,6 +188,17 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
     if remote.manifest is not None:
         whole = remote.manifest
         await anyio.to_thread.run_sync(lambda: manifests.check(target, whole, deep=True))
+
+
+async def _check_same(store: Store, remote: Remote) -> None:
+    try:
+        now = await look(store)
+    except DirectoryMissing as error:
+        raise missing(store.where, "download", _REMOVED) from error
+    if now.manifest is None and remote.manifest is not None:
+        raise missing(store.where, "download", _REMOVED)
+    if now.identity != remote.identity:
+        raise Changed("download", store.where, "it was written anew meanwhile, again and again")
 
 
 def _check_remote_key(key: str, where: str) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
+# Each is lost to another process that deletes the same tree, and has got further then.
+_ATTEMPTS = 100
 _LEFTOVER = re.compile(r"\.(tmp|removed)-[0-9a-f]{16}")
 
 
@@ -88,13 +90,20 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     It is renamed to a hidden name first, so that no reader meets a half deleted checkpoint. What
     a crash leaves under the hidden name `sweep` removes. Of a symlink only the link goes.
     """
+    aside = put_aside(path)
+    if aside is not None:
+        delete_tree(aside)
+
+
+def put_aside(path: str | os.PathLike[str]) -> Path | None:
+    """Rename a directory to a hidden name beside it, and return that; None if it is not there."""
     target = Path(path)
     aside = target.parent / f"{REMOVED}{unique()}"
     try:
         os.rename(target, aside)
     except FileNotFoundError:
-        return
-    _delete(aside)
+        return None
+    return aside
 
 
 def is_leftover(name: str) -> bool:
@@ -106,7 +115,7 @@ def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
     """Remove what interrupted writes and removals left in a folder.
 
     Only what has not changed since `before` (seconds since 1970, by the file system's clock):
-    what others write at this moment would go too.
+    what others write at this moment would go too. What cannot be removed is left to the next.
     """
     try:
         with os.scandir(folder) as entries:
@@ -114,20 +123,30 @@ def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
     except FileNotFoundError:
         return
     for entry in left:
-        with suppress(FileNotFoundError):  # its owner was faster
+        with suppress(OSError):  # its owner was faster, or it is not ours to remove
             if entry.stat(follow_symlinks=False).st_ctime < before:
-                _delete(Path(entry.path))
+                delete_tree(Path(entry.path))
 
 
-def _delete(path: Path) -> None:
+def delete_tree(path: Path) -> None:
+    """Delete a directory that nobody looks for; another may be at it, too. Raises OSError."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     try:
-        shutil.rmtree(path)
+        _rmtree(path)
     except PermissionError:
         _open_up(path)
-        shutil.rmtree(path)
+        _rmtree(path)
+
+
+def _rmtree(path: Path) -> None:
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):  # whoever deletes it, too, was faster with a part of it
+            shutil.rmtree(path)
+        if not os.path.lexists(path):
+            return
+    shutil.rmtree(path)
 
 
 def _open_up(path: Path) -> None:

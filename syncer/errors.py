@@ -90,6 +90,10 @@ class DirectoryMissing(StorageError, FileNotFoundError):
         self.errno, self.strerror, self.filename = errno.ENOENT, cause, where
 
 
+class CheckpointGone(NotStored, DirectoryMissing):
+    """A checkpoint that is there no more, is just being removed, or is not whole yet."""
+
+
 class UnusableFile(StorageError, ValueError):
     """A file that cannot be part of a checkpoint: `where` names it, `cause` says why."""
 

@@ -25,6 +25,7 @@ from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.patience import Patience
 from holdfast.syncer.publication import Publication
+from holdfast.syncer.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
 
@@ -44,6 +45,8 @@ class Keeper:
         self._patience = Patience(
             timeout_s=orders.timeout_s, where=where, tell=lambda text: tell(["trouble", text])
         )
+        self._has_told_refusal = False
+        self._here = LocalRemovals(orders.root, self._tell_refusal)
         self._storage: OwnedStore | None = None
         if orders.storage is not None:
             self._storage = OwnedStore(
@@ -54,6 +57,13 @@ class Keeper:
                 parallel=orders.parallel,
             )
             self._publication = Publication(orders, self._storage, self._patience)
+            there = orders.storage.local_path
+            self._there = StoredRemovals(
+                self._storage,
+                None if there is None else Path(there),
+                timeout_s=orders.timeout_s,
+                refused=self._tell_refusal,
+            )
         self._doomed: list[str] = []
 
     @property
@@ -137,13 +147,32 @@ class Keeper:
         doomed, self._doomed = tuple(self._doomed), []
         return doomed
 
-    async def discard(self, folders: list[str]) -> None:
-        """Remove superseded checkpoints; one that is gone already is fine."""
-        await asyncio.to_thread(self._remove_local, folders)
+    async def discard(self, folders: Sequence[str] = ()) -> None:
+        """Remove superseded checkpoints here; one that is gone already is fine, and one that is
+        being read is removed later."""
+        await self._here.remove(folders)
 
-    def _remove_local(self, folders: list[str]) -> None:
-        for folder in folders:
-            remove_tree(self._orders.root / folder)
+    async def remove(self, folders: Sequence[str]) -> None:
+        """Remove from storage what no head there names any more. Raises Usurped."""
+        if self._storage is not None:
+            await self._there.remove(folders)
+
+    async def tidy(self) -> None:
+        """Try for the last time to remove what could not be removed."""
+        await self._here.remove(at_last=True)
+        if self._storage is not None:
+            await self._there.remove(at_last=True)
+
+    @property
+    def left(self) -> list[str]:
+        """A line for each superseded checkpoint that is still there, with the reason."""
+        there = () if self._storage is None else self._there.left
+        return [*self._here.left, *there]
+
+    def _tell_refusal(self, where: str, why: str) -> None:
+        if not self._has_told_refusal:
+            self._has_told_refusal = True
+            self._tell(["stuck", where, why])
 
     async def fetch(self, folder: str) -> None:
         """Bring a checkpoint from storage to the local tree, whole.
@@ -168,20 +197,22 @@ class Keeper:
         finally:
             await asyncio.to_thread(remove_tree, partial)
 
-    async def publish(self, sealed: int, begins: int, doomed: Sequence[str] = ()) -> None:
+    async def publish(self, sealed: int, begins: int) -> None:
         """Make everything up to journal segment `sealed` visible in storage.
 
-        `begins` is the segment in which this experiment begins; the records up to `sealed` name
-        the `doomed` folders no more. Raises StorageError.
+        `begins` is the segment in which this experiment begins. Raises StorageError.
         """
         if self._storage is not None:
             await self._publication.extend(sealed, begins)
-            await self._publication.remove(doomed)
             self._tell(["published", sealed])
 
     async def close(self) -> None:
+        """Readers of remote checkpoints that were killed have left copies here, which go too."""
+        from holdfast.syncer.shared_copy import remove_unread
+
         if self._storage is not None:
             await self._storage.close()
+        await asyncio.to_thread(remove_unread)
 
 
 async def _upload(storage: OwnedStore, directory: Path, folder: str, written: Manifest) -> None:

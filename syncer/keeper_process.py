@@ -7,8 +7,8 @@ told:     ["open", pickled Orders]  ["commit", trial, index, folder]
 answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]  ["published", sealed]
           ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
-          ["failed", what, text]
-          ["closed", [text, ...]]
+          ["failed", what, text]  ["stuck", where, why]
+          ["left", [text, ...]]  ["closed", [text, ...]]
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ import asyncio
 import pickle
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
+
+# How long the end waits for removals alone.
+_TIDY_S = 20.0
 
 
 class Wire(Protocol):
@@ -42,6 +47,7 @@ class KeeperProcess:
         self._orders = orders
         self._keeper: Keeper | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
+        # With what is missing where it is not done in the end: "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
         self._asked: list[tuple[int, int, tuple[str, ...]]] = []
         # By lane and what was to be done there, until that is done after all.
@@ -61,10 +67,11 @@ class KeeperProcess:
             self._order(message)
 
     def _read(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any]) -> None:
-        message: list[Any] | None = []
-        while message is not None:
+        while True:
             message = self._wire.receive()
             loop.call_soon_threadsafe(inbox.put_nowait, message)
+            if message is None or message[0] == "close":
+                return  # nothing comes after it, and the loop ends
 
     def _order(self, message: list[Any]) -> None:
         """One lane for each trial keeps the order of its commits; lanes run side by side."""
@@ -85,7 +92,8 @@ class KeeperProcess:
                 # Before the lane is free: a publication that was ordered later counts on it.
                 keeper.doom(folders)
                 what = f"remove {folders[0]}"
-                self._in_lane(trial_id, what, lambda: self._discard(trial_id, what, folders))
+                discard = partial(self._discard, trial_id, what, folders)
+                self._in_lane(trial_id, what, discard, is_needed=False)
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["publish", int(sealed), int(begins)]:
@@ -118,11 +126,18 @@ class KeeperProcess:
         sealed, begins, _ = max(self._asked)
         doomed = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
+        keeper = self._opened()
         try:
-            await self._opened().publish(sealed, begins, doomed)
+            await keeper.publish(sealed, begins)
         except BaseException:
-            self._opened().doom(doomed)
+            keeper.doom(doomed)
             raise
+        # In a lane of its own: no later publication waits for what cannot be removed.
+        self._in_lane("remove", "remove", lambda: self._remove(doomed), is_needed=False)
+
+    async def _remove(self, doomed: list[str]) -> None:
+        await self._opened().discard()  # what was left of those here
+        await self._opened().remove(doomed)
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
         for folder in folders:  # what is superseded is not missing in storage
@@ -150,6 +165,8 @@ class KeeperProcess:
         what: str,
         work: Callable[[], Awaitable[None]],
         on_failure: Callable[[str], list[Any]] | None = None,
+        *,
+        is_needed: bool = True,
     ) -> None:
         tell = on_failure or (lambda text: ["failed", what, text])
         before = self._lanes.get(lane) or self._lanes.get("open")
@@ -157,7 +174,7 @@ class KeeperProcess:
             self._after(before, (lane, what), work, tell)
         )
         self._lanes[lane] = task
-        self._under_way[task] = what
+        self._under_way[task] = what if is_needed else ""
         task.add_done_callback(lambda done: self._leave_lane(lane, done))
 
     def _leave_lane(self, lane: str, done: asyncio.Task[None]) -> None:
@@ -187,20 +204,31 @@ class KeeperProcess:
 
     async def _close(self, deadline_s: float) -> None:
         """Finish what is under way; at the deadline, say what is not done."""
-        late: list[str] = []
-        while self._lanes:
-            begun = asyncio.get_running_loop().time()
-            _, running = await asyncio.wait(list(self._lanes.values()), timeout=deadline_s)
-            deadline_s -= asyncio.get_running_loop().time() - begun
-            if running:
-                late = self._late()
-                break
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_s
+        await self._settle(end, lambda: any(self._under_way.values()))
+        late = self._late() if any(self._under_way.values()) else []
+        tidy_by = min(end, loop.time() + _TIDY_S)
+        await self._settle(tidy_by, lambda: bool(self._under_way))
+        if self._keeper is not None and not self._under_way:
+            with suppress(TimeoutError, StorageError):  # told by what is left
+                async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
+                    await self._keeper.tidy()
+        if self._keeper is not None and (left := self._keeper.left):
+            self._wire.send(["left", left])
         # Told before anything else is closed, which might take its time as well.
         self._wire.send(["closed", [*self._failed.values(), *late]])
         for task in list(self._under_way):
             task.cancel()
         if self._keeper is not None:
             await self._keeper.close()
+
+    async def _settle(self, until: float, is_busy: Callable[[], bool]) -> None:
+        """Wait while it is busy, or until then."""
+        loop = asyncio.get_running_loop()
+        while is_busy() and (left_s := until - loop.time()) > 0:
+            tasks = list(self._under_way)
+            await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _late(self) -> list[str]:
         """What is not done, with the reason where there is one."""
@@ -209,7 +237,7 @@ class KeeperProcess:
         waiting = [
             f"{what}: not done yet"
             for what in dict.fromkeys(self._under_way.values())
-            if not any(what in known for known in reasons)
+            if what and not any(what in known for known in reasons)
         ]
         return told + waiting
 

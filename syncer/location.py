@@ -107,6 +107,16 @@ class Location:
 
         return replace(self, below=joined(self.below, check_key(name)))
 
+    def above(self, levels: int) -> Location | None:
+        """The folder so many levels above this one, None where there are not so many."""
+        head, *rest = self.path.rstrip("/").rsplit("/", levels)
+        if len(rest) < levels:
+            return None
+        base = replace(self.base, path=head, made={})
+        if self.kind == "uri":
+            base = replace(base, kind="given", filesystem=self.arrow()[0])
+        return replace(self, base=base, below="")
+
     def without_credentials(self) -> Location:
         """The same place as it may be written to disk: secrets and given filesystem left out."""
         if self.kind == "given":

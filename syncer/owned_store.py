@@ -12,9 +12,9 @@ from pathlib import Path
 
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
+from holdfast.syncer.reading import CLAIMS as _EPOCHS
 from holdfast.syncer.store import Entry, Store
 
-_EPOCHS = ".epochs"
 _FIRST = f"{_EPOCHS}/{1:06d}"
 _LOOK_S = 1.0
 

@@ -1,8 +1,9 @@
 """What is visible in storage: a consistent set, made so by one object that is written last.
 
 Object stores cannot append. Small files go first, then sealed journal segments, then the head,
-which names the segments; what no record up to there names any more goes after it. Where there is
-a journal and no head yet, a restore takes the journal: what it needs beside is there by then.
+which names the segments. Where there is a journal and no head yet, a restore takes the journal:
+what it needs beside is there by then. What no record up to the head names any more may go after
+it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.syncer.errors import AlreadyStored, NotStored
@@ -19,7 +19,6 @@ from holdfast.syncer.journal import segment_name
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import Patience
-from holdfast.syncer.tree import MANIFEST_NAME
 
 
 class Publication:
@@ -76,14 +75,6 @@ class Publication:
             "confirm the journal", lambda: self._confirm_segments(begins, sealed)
         )
         await self._patience.until_done("publish the head", lambda: self._put_head(begins, sealed))
-
-    async def remove(self, folders: Sequence[str]) -> None:
-        """Remove checkpoints that what is published does not name. Raises StorageError."""
-        for above in sorted({folder.rpartition("/")[0] for folder in folders}):
-            gone = {folder for folder in folders if folder.startswith(f"{above}/")}
-            await self._patience.until_done(
-                f"remove from {above}", partial(self._remove, above, gone)
-            )
 
     async def _extend_by_segment(self, number: int) -> None:
         name = segment_name(number)
@@ -150,20 +141,3 @@ class Publication:
             "segments": [self._segments[n] for n in range(begins, sealed + 1)],
         }
         await self._storage.put_for_sure(self._orders.head, json.dumps(head, indent=1).encode())
-
-    async def _remove(self, above: str, folders: set[str]) -> None:
-        """The manifests go first, so that no reader takes the rest for checkpoints.
-
-        One listing serves all folders of a trial: a restore asks for every one that ever was.
-        """
-        found = [
-            entry
-            for entry in await self._storage.list(above, leftovers=True)
-            if f"{above}/{entry.key.removeprefix(f'{above}/').partition('/')[0]}" in folders
-        ]
-        markers = [entry.key for entry in found if entry.name == MANIFEST_NAME]
-        if self._storage.has_folders:
-            # One that was interrupted may have left nothing but the folder.
-            markers = [f"{folder}/{MANIFEST_NAME}" for folder in folders]
-        await self._storage.delete(markers)
-        await self._storage.delete([entry.key for entry in found if entry.key not in markers])

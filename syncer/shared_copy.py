@@ -1,9 +1,10 @@
 """One local copy of a remote checkpoint per machine, however many processes read it.
 
-Copies lie in a folder of the user's own below the temporary directory, named by the identity of
-their content: `<id>/` holds the files, `<id>.gate` is locked by the one who downloads, enters or
-leaves, and `<id>.readers` is locked, shared, by all who read. The locks are the kernel's (flock):
-a killed reader holds nothing, and whoever comes next removes what nobody reads any more.
+Copies lie in a folder of the user's own below the temporary directory (processes whose TMPDIR is
+another have other ones), named by the identity of their content: `<id>/` holds the files,
+`<id>.gate` is locked by the one who downloads, enters or leaves, and `<id>.readers` is locked,
+shared, by all who read. The locks are the kernel's (flock): a killed reader holds nothing, and
+whoever comes or leaves next removes what nobody reads any more.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.syncer.download import fetch, look, with_store
+from holdfast.syncer.download import Remote, fetch, on_what_is_there, with_store
 from holdfast.syncer.durable import remove_tree, sweep
-from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused, from_os_error
 from holdfast.syncer.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
@@ -30,11 +31,59 @@ def shared_copy(location: Location) -> Iterator[Path]:
     """A directory to read the remote folder in; do not write there.
 
     Downloads it unless another process of this user did, or waits for the one that does. The last
-    one to leave removes it. Raises DirectoryMissing, ManifestMismatch or another StorageError.
+    one to leave removes it. Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another
+    StorageError.
     """
     cache = cache_folder()
     _remove_unread(cache)
-    remote = with_store(location, look)
+    copy, lock = on_what_is_there(location, lambda remote: _enter(cache, location, remote))
+    reader = os.getpid()
+    try:
+        yield copy
+    finally:
+        # In a child that was forked meanwhile and leaves the block, too, it is its parent's.
+        if os.getpid() == reader:
+            _leave(copy, lock)
+        else:
+            os.close(lock)
+
+
+def cache_folder() -> Path:
+    """The user's folder of copies, made if need be. Raises StorageRefused if it is another's."""
+    folder = _cache_folder()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise from_os_error(error, "download to", str(folder)) from error
+    if not _is_our_own(folder):
+        raise StorageRefused(
+            "download to",
+            str(folder),
+            "this folder belongs to another user or others may write to it",
+            "Remove it, or set TMPDIR to a directory of your own",
+        )
+    return folder
+
+
+def remove_unread() -> None:
+    """Remove the copies whose readers were killed, in this process's temporary directory."""
+    with suppress(FileNotFoundError):
+        if _is_our_own(_cache_folder()):
+            _remove_unread(_cache_folder())
+
+
+def _cache_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+
+
+def _is_our_own(folder: Path) -> bool:
+    facts = os.lstat(folder)
+    is_safe = facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+    return stat.S_ISDIR(facts.st_mode) and is_safe
+
+
+def _enter(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
+    """The copy, and a descriptor that holds it. Downloads it if it is not there."""
     copy, partial = cache / remote.identity, cache / f"{remote.identity}.partial"
     with _gate(copy):
         if not copy.is_dir():
@@ -45,31 +94,17 @@ def shared_copy(location: Location) -> Iterator[Path]:
             except BaseException:
                 _remove_if_unread(copy)
                 raise
-        reader = os.open(f"{copy}.readers", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(reader, fcntl.LOCK_SH)
-    try:
-        yield copy
-    finally:
-        # Unlocked, not only closed: a child that was forked meanwhile has the descriptor too.
-        fcntl.flock(reader, fcntl.LOCK_UN)
-        os.close(reader)
-        with _gate(copy):
-            _remove_if_unread(copy)
+        lock = _lock_file(copy, "readers")
+        _lock(lock, fcntl.LOCK_SH)
+    return copy, lock
 
 
-def cache_folder() -> Path:
-    """The user's folder of copies, made if need be. Raises StorageRefused if it is another's."""
-    folder = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    facts = os.lstat(folder)
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise StorageRefused(
-            "download to",
-            str(folder),
-            "this folder belongs to another user or others may write to it",
-            "Remove it, or set TMPDIR to a directory of your own",
-        )
-    return folder
+def _leave(copy: Path, lock: int) -> None:
+    # Unlocked, not only closed: a child that was forked meanwhile has the descriptor too.
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
+    with suppress(OSError), _gate(copy):  # what cannot be removed now is in nobody's way
+        _remove_if_unread(copy)
 
 
 @contextmanager
@@ -80,20 +115,41 @@ def _gate(copy: Path, *, wait: bool = True) -> Iterator[None]:
     """
     flags = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
-        gate = os.open(f"{copy}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        gate = _lock_file(copy, "gate")
         try:
-            fcntl.flock(gate, flags)
+            _lock(gate, flags)
             # The one before may have removed the file while we waited: then its lock is nobody's.
             if os.fstat(gate).st_nlink:
                 yield
                 return
         finally:
+            # As above: a child that another thread has forked would hold it for all its life.
+            with suppress(OSError):
+                fcntl.flock(gate, fcntl.LOCK_UN)
             os.close(gate)
+
+
+def _lock_file(copy: Path, kind: str) -> int:
+    return os.open(f"{copy}.{kind}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _lock(descriptor: int, flags: int) -> None:
+    try:
+        fcntl.flock(descriptor, flags)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise StorageRefused(
+            "lock in",
+            str(_cache_folder()),
+            error.strerror or str(error),
+            "This file system has no locks: set TMPDIR to a directory on a local disk",
+        ) from error
 
 
 def _remove_if_unread(copy: Path) -> None:
     """With the gate held: remove the copy and its lock files unless someone reads it."""
-    readers = os.open(f"{copy}.readers", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    readers = _lock_file(copy, "readers")
     try:
         fcntl.flock(readers, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove_tree(copy)
@@ -107,11 +163,8 @@ def _remove_if_unread(copy: Path) -> None:
 
 
 def _remove_unread(cache: Path) -> None:
-    """Remove the copies whose readers were killed."""
     for copy in {cache / match[1] for match in map(_COPY.fullmatch, os.listdir(cache)) if match}:
-        try:
-            with _gate(copy, wait=False):
-                _remove_if_unread(copy)
-        except BlockingIOError:
-            continue
+        # Held by whoever downloads, enters or leaves; or not to be removed by us.
+        with suppress(OSError), _gate(copy, wait=False):
+            _remove_if_unread(copy)
     sweep(cache)

@@ -42,7 +42,8 @@ def absent_from_first_report(
 
 
 def unscored(name: str, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """Why a checkpoint has no score, where that may be a mistake; "" where it has one, or NaN.
+    """Why a checkpoint has no score, where that may be a mistake; "" where it has one, or one
+    that is not finite.
 
     A value that is None is missing now, and has the right name.
     """

@@ -30,7 +30,7 @@ class CheckpointRecord:
 
     `index` names its folder and grows by one with each checkpoint of the trial, over all attempts.
     `time_total_s` is the trial's training time up to it.
-    `score` is the value of the configured attribute, None where it was missing or NaN.
+    `score` is the value of the configured attribute, None where it was missing or not finite.
     `committed` says that its manifest is written and, where storage is remote, confirmed.
     `upload` is a CheckpointUploadMode.
     """

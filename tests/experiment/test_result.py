@@ -51,11 +51,12 @@ def result_of(run: RecordedExperiment, trial_id: str) -> Result:
     return Result.of_trial(run.trial(trial_id), run.location, run.layout)
 
 
-def epochs(run: RecordedExperiment, *losses: float, checkpoint: str = "committed") -> str:
+def epochs(run: RecordedExperiment, *losses: Any, checkpoint: str = "committed") -> str:
     """A finished trial that reported these losses, each with a checkpoint."""
     trial_id = run.begin({"lr": 0.1, "net": {"width": 8}}, "0_lr=0.1")
     for loss in losses:
-        run.report(trial_id, {"loss": loss, "eval": {"acc": 1 - loss}}, checkpoint=checkpoint)
+        acc = 1 - loss if isinstance(loss, float) else None
+        run.report(trial_id, {"loss": loss, "eval": {"acc": acc}}, checkpoint=checkpoint)
     run.finish(trial_id)
     run.write_files()
     return trial_id
@@ -166,10 +167,11 @@ def test_the_newest_checkpoint_is_the_checkpoint(run: RecordedExperiment) -> Non
 
 
 @pytest.mark.parametrize(("mode", "number"), [("min", 1), ("max", 2)])
-def test_the_best_checkpoint_is_never_one_with_nan(
-    run: RecordedExperiment, mode: str, number: int
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, "0.2", True, None])
+def test_the_best_checkpoint_is_never_one_without_a_finite_number(
+    run: RecordedExperiment, mode: str, number: int, bad: Any
 ) -> None:
-    result = result_of(run, epochs(run, math.nan, 0.1, 0.3))
+    result = result_of(run, epochs(run, bad, 0.1, 0.3))
     best = result.get_best_checkpoint("loss", mode)
     assert best is not None
     assert Path(best.path).name == f"checkpoint_00000{number}"
@@ -191,9 +193,10 @@ def test_a_metric_that_no_checkpoint_has_is_told_with_those_there_are(
     assert "loss" in caught.value.reported
 
 
-def test_checkpoints_that_are_all_nan_have_no_best(run: RecordedExperiment) -> None:
-    with pytest.raises(NoBestResult, match="'loss' is NaN in the reports of all 2 checkpoints"):
-        result_of(run, epochs(run, math.nan, math.nan)).get_best_checkpoint("loss", "min")
+def test_checkpoints_without_a_finite_number_have_no_best(run: RecordedExperiment) -> None:
+    problem = "'loss' is NaN or infinite in the reports of all 2 checkpoints"
+    with pytest.raises(NoBestResult, match=problem):
+        result_of(run, epochs(run, math.nan, math.inf)).get_best_checkpoint("loss", "max")
 
 
 def test_a_best_checkpoint_of_a_trial_without_any_is_refused(run: RecordedExperiment) -> None:

@@ -120,9 +120,11 @@ def test_each_scope_counts_what_it_says(
         ("avg", [0.0, NAN]),
         ("avg", [0.0, INF, -INF]),
         ("last-5-avg", [NAN, 0.0]),
+        ("last", [True, True]),
+        ("all", [True, False]),
     ],
 )
-def test_nan_and_infinite_values_never_win(
+def test_nan_infinite_values_and_truths_never_win(
     run: RecordedExperiment, mode: str, scope: str, bad: list[float]
 ) -> None:
     curve(run, bad)

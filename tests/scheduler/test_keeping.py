@@ -1,9 +1,13 @@
 """Checkpoints: committed, ranked, superseded, lost."""
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import Commit, Discard, Launch, Reply
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.testing.rehearsal import Rehearsal
@@ -70,7 +74,9 @@ def test_what_goes_is_discarded_when_the_newer_one_is_committed_not_before() -> 
         ("min", [1, float("nan"), 2], [0, 2]),
         ("max", [1, None, 0], [0, 2]),
         ("max", [-1, "good", True], [0, 2]),
-        ("max", [1, float("inf"), 0], [1, 2]),
+        ("max", [1, float("inf"), 0], [0, 2]),
+        ("min", [1, float("-inf"), 2], [0, 2]),
+        ("max", [float("inf"), float("-inf"), float("nan"), None, 0, -1], [4, 5]),
         ("max", [2, 2, 0], [1, 2]),
     ],
 )
@@ -161,3 +167,56 @@ def test_checkpoints_are_numbered_over_all_attempts() -> None:
         (0, 1, 1),
         (1, 2, 2),
     ]
+
+
+def test_scores_and_their_order_outlive_a_restore() -> None:
+    run = running(num_to_keep=2, checkpoint_score_attribute="score")
+    keep_all(run, [3, float("inf"), 9, 1])
+    assert kept(run) == [0, 2, 3]
+    plain = json.loads(json.dumps(snapshot(run.machine)))
+    again = from_snapshot(plain)
+    assert again.trials["t0"].checkpoints == run.trial("t0").checkpoints
+    assert again.spec.checkpoint == run.machine.spec.checkpoint
+    run.crash()
+    run.resume()
+    run.start("t0")
+    run.report("t0", {"score": 2}, checkpoint=True)
+    (discard,) = run.commit("t0", 4)
+    assert isinstance(discard, Discard)
+    assert discard.checkpoint.index == 3
+    assert kept(run) == [0, 2, 4]
+
+
+@given(st.lists(st.sampled_from(["report", "commit", "fail", "crash"]), min_size=8, max_size=30))
+def test_what_an_attempt_began_from_stays_until_it_has_one_of_its_own(steps: list[str]) -> None:
+    """Whatever the scores are, and whatever is still on its way from attempts before."""
+    run = Rehearsal(
+        capacity={"CPU": 1},
+        checkpoint=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score"),
+        failure=FailureConfig(max_failures=-1),
+    )
+    run.suggest()
+    run.start("t0")
+    began_from, reported = None, 0
+    for step in steps:
+        trial = run.trial("t0")
+        if step == "report":
+            run.report("t0", {"score": -reported}, checkpoint=True)
+            reported += 1
+        elif step == "commit":
+            waiting = [c.index for c in trial.checkpoints if not c.committed]
+            if waiting:
+                run.commit("t0", waiting[-1 if reported % 2 else 0])
+        else:
+            if step == "fail":
+                run.fails("t0")
+                run.exits("t0")
+            else:
+                run.crash()
+                run.resume()
+            began_from = run.trial("t0").newest_checkpoint
+            run.start("t0")
+        trial = run.trial("t0")
+        has_its_own = any(c.committed and c.attempt == trial.attempt for c in trial.checkpoints)
+        known = [checkpoint.index for checkpoint in trial.checkpoints]
+        assert has_its_own or began_from is None or began_from.index in known

@@ -44,7 +44,9 @@ def indices(checkpoints: list[CheckpointRecord]) -> list[int]:
         ({"score": 0.5}, 0.5),
         ({"eval": {"score": 2}}, None),
         ({"score": float("nan")}, None),
-        ({"score": float("-inf")}, float("-inf")),
+        ({"score": float("inf")}, None),
+        ({"score": float("-inf")}, None),
+        ({"score": -(2**63)}, -float(2**63)),
         ({"score": True}, None),
         ({"score": "1"}, None),
         ({"score": None}, None),
@@ -76,21 +78,34 @@ def test_an_uncommitted_one_is_neither_counted_nor_removed() -> None:
     assert superseded(made(1, 2, 3, committed=False), by_score(1)) == []
 
 
+def test_what_others_need_stays_and_takes_no_place_of_those_to_keep() -> None:
+    checkpoints = made(5, 1, 2, 3)
+    assert indices(superseded(checkpoints, by_score(1))) == [1, 2]
+    assert indices(superseded(checkpoints, by_score(1), needed={1})) == [2]
+    assert indices(superseded(checkpoints, by_score(2), needed=[0, 1])) == [2]
+
+
+def test_one_that_others_need_and_that_is_gone_changes_nothing() -> None:
+    assert indices(superseded(made(5, 1, 2), by_score(1), needed={7})) == [1]
+
+
 @given(
-    st.lists(st.none() | st.floats(allow_nan=False), max_size=8),
+    st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=8),
     st.integers(1, 4),
     st.sampled_from(["max", "min"]),
+    st.sets(st.integers(0, 7), max_size=3),
 )
-def test_the_newest_and_the_best_always_stay(
-    scores: list[float | None], keep: int, order: str
+def test_the_newest_the_best_and_the_needed_always_stay(
+    scores: list[float | None], keep: int, order: str, needed: set[int]
 ) -> None:
     checkpoints = made(*scores)
     config = by_score(keep, order)
-    gone = indices(superseded(checkpoints, config))
+    gone = indices(superseded(checkpoints, config, needed=needed))
     stay = [index for index in range(len(scores)) if index not in gone]
     best = indices(ranked(checkpoints, config)[:keep])
     assert set(best) <= set(stay)
-    assert len(stay) <= keep + 1
+    assert not needed & set(gone)
+    assert len(stay) <= keep + 1 + len(needed)
     if scores:
         assert len(scores) - 1 in stay
 

@@ -7,14 +7,15 @@ import json
 import os
 import pickle
 import queue
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from holdfast.syncer import manifest, patience
+from holdfast.syncer import keeper_process, manifest, patience
+from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal import Journal, segment_name
 from holdfast.syncer.keeper import Keeper
@@ -36,6 +37,7 @@ class Place:
     """Stands for a `Location` whose store is at hand."""
 
     public = "memory"
+    local_path = None
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,12 +46,36 @@ class Place:
         return self._store
 
 
+class Forbidding(MemoryStore):
+    """A bucket whose policy allows no deletions."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        super().__init__(memory.objects)
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            raise StorageRefused("delete", key, "AccessDenied")
+
+
+class StallingDeletions(MemoryStore):
+    """A server that answers everything else."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        super().__init__(memory.objects)
+        self.stalled = asyncio.Event()
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        self.stalled.set()
+        await asyncio.Event().wait()
+
+
 class Desk:
     """The controller's side: orders go out, and answers are waited for."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
         self._answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+        self.heard: list[list[Any]] = []
 
     def order(self, *message: Any) -> None:
         self._orders.put(list(message))
@@ -58,6 +84,7 @@ class Desk:
         self._orders.put(None)
 
     def send(self, message: list[Any]) -> None:
+        self.heard.append(message)
         self._answers.put_nowait(message)
 
     def receive(self, timeout_s: float | None = None) -> list[Any] | None:
@@ -278,9 +305,102 @@ async def test_a_removal_that_failed_is_told_but_is_not_missing_in_storage(
     keeping(kept.memory)
     (kept.root / "no folder").write_bytes(b"")
     kept.desk.order("discard", "t1", ["no folder/checkpoint_000000"])
-    assert (await kept.desk.answer("failed"))[1] == "remove no folder/checkpoint_000000"
+    stuck = str(kept.root / "no folder" / "checkpoint_000000")
+    _, where, why = await kept.desk.answer("stuck")
+    assert where == stuck
+    assert why.startswith("Not a directory")
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("left") == ["left", [f"{stuck}: {why}"]]
+    assert await kept.desk.answer("closed") == ["closed", []]
+
+
+async def test_what_is_being_read_at_the_end_is_listed_and_then_left(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    keeping(kept.memory)
+    with Checkpoint(kept.root / FOLDER).as_directory():
+        kept.desk.order("discard", "t1", [FOLDER])
+        kept.desk.order("close", 30.0)
+        place = kept.root / FOLDER
+        assert await kept.desk.answer("left") == ["left", [f"{place}: it is being read"]]
+        assert await kept.desk.answer("closed") == ["closed", []]
+        assert (kept.root / FOLDER / "model").exists()
+
+
+async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    keeping(kept.memory)
+    with Checkpoint(kept.root / FOLDER).as_directory():
+        kept.desk.order("discard", "t1", [FOLDER])
+        kept.desk.order("commit", "t1", 1, "trial")  # after it, in the same lane
+        await kept.desk.answer("committed")
+        assert (kept.root / FOLDER).exists()
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
+    assert not (kept.root / FOLDER).exists()
+
+
+async def test_a_bucket_that_forbids_deletions_is_told_once_and_no_error_of_the_run(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    forbidding = Forbidding(kept.memory)
+    keeping(forbidding)
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    await kept.desk.answer("committed")
+    kept.desk.order("discard", "t1", [FOLDER])
+    for _ in range(2):
+        sealed = kept.seal()
+        kept.desk.order("publish", sealed, 0)
+        assert await kept.desk.answer("published") == ["published", sealed]
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
+    ((_, where, why),) = [message for message in kept.desk.heard if message[0] == "stuck"]
+    assert where == f"memory/{FOLDER}"
+    assert "AccessDenied" in why
+    ((_, lines),) = [message for message in kept.desk.heard if message[0] == "left"]
+    assert lines == [f"{where}: {why}"]
+
+
+async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_lists_it(
+    kept: Kept, keeping: Callable[[Store], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is published is: a hung deletion is no error of the run."""
+    monkeypatch.setattr(keeper_process, "_TIDY_S", 0.2)
+    store = StallingDeletions(kept.memory)
+    keeping(store)
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    await kept.desk.answer("committed")
+    kept.desk.order("discard", "t1", [FOLDER])
+    kept.desk.order("publish", kept.seal(), 0)
+    await kept.desk.answer("published")
+    await store.stalled.wait()
+    # Nor does a later publication wait for it.
+    sealed = kept.seal()
+    kept.desk.order("publish", sealed, 0)
+    assert await kept.desk.answer("published") == ["published", sealed]
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("left") == ["left", [f"memory/{FOLDER}: not done yet"]]
+    assert await kept.desk.answer("closed") == ["closed", []]
+
+
+async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_discarded(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    """As when the keeper before had committed it, and died before it could say so."""
+    store = FaultyStore(kept.memory)
+    keeping(store)
+    await kept.desk.answer("opened")
+    store.disturb(at=store.operations + 3, fault=Fault.STALL)
+    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("discard", "t1", [FOLDER])
+    await store.stalled.wait()
+    assert (kept.root / FOLDER / "model").exists()
+    store.release()
+    assert await kept.desk.answer("committed") == ["committed", "t1", 0]
+    kept.desk.order("close", 30.0)
+    assert await kept.desk.answer("closed") == ["closed", []]
+    assert not (kept.root / FOLDER).exists()
 
 
 async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
@@ -293,9 +413,9 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     sealed = kept.seal()
     kept.desk.order("publish", sealed, 0)
     assert await kept.desk.answer("published") == ["published", sealed]
-    assert kept.objects_of(FOLDER) == []
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
+    assert kept.objects_of(FOLDER) == []
     assert not (kept.root / FOLDER).exists()
 
 
@@ -321,6 +441,8 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
 
     kept.desk.order("publish", kept.seal(), 0)
     await kept.desk.answer("published")
+    kept.desk.order("close", 30.0)
+    await kept.desk.answer("closed")
     assert kept.objects_of(FOLDER) == []
 
 
@@ -338,9 +460,9 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     assert kept.objects_of(FOLDER) != []
     kept.desk.order("publish", 0, 0)
     await kept.desk.answer("published")
-    assert kept.objects_of(FOLDER) == []
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
+    assert kept.objects_of(FOLDER) == []
 
 
 async def test_a_publication_that_failed_is_told_at_the_end_also_where_it_was_ordered_twice(
@@ -403,7 +525,8 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     await keeper.open()
     await keeper.commit("t1", 0, FOLDER)
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
-    await keeper.publish(kept.seal(), 0, [FOLDER])
+    await keeper.publish(kept.seal(), 0)
+    await keeper.remove([FOLDER])
     assert tree(there) == [
         ".epochs",
         ".epochs/000001",
@@ -490,7 +613,7 @@ async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_p
     keeper = Keeper(kept.orders(LocalStore(storage)), lambda message: None)
     await keeper.open()
     assert not half.exists()
-    await keeper.publish(kept.seal(), 0, ["trial/checkpoint_000001"])
+    await keeper.remove(["trial/checkpoint_000001"])
     assert not emptied.exists()
     assert (storage / MARKER).exists()
 

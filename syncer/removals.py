@@ -1,0 +1,186 @@
+"""Superseded checkpoints on their way out.
+
+What cannot go yet, because somebody reads it or the system refuses, is tried again each time that
+there is something to remove, and at the end; what is still there then is listed. The next run
+removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from holdfast.syncer.durable import delete_tree, is_leftover
+from holdfast.syncer.errors import StorageError, innermost
+from holdfast.syncer.owned_store import OwnedStore, Usurped
+from holdfast.syncer.patience import Patience
+from holdfast.syncer.reading import BeingRead, retire, unread
+from holdfast.syncer.tree import MANIFEST_NAME
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """A folder that is still there: where it lies by now, why, when it is to be tried again."""
+
+    place: Path
+    why: str
+    pause_s: float = 0.0
+    not_before: float = 0.0
+
+
+class LocalRemovals:
+    """Removes folders below `root`; `refused` is told of the first that the system refuses."""
+
+    def __init__(self, root: Path, refused: Callable[[str, str], None]) -> None:
+        self._root = root
+        self._refused = refused
+        self._left: dict[str, _Left] = {}
+
+    @property
+    def left(self) -> Iterator[str]:
+        """A line for each folder that is still there, with the reason."""
+        return (f"{left.place}: {left.why}" for left in self._left.values())
+
+    async def remove(self, folders: Sequence[str] = (), *, at_last: bool = False) -> None:
+        """Remove these, and what is left of earlier ones; what a refusal befell, after a pause
+        unless it is the last time. One that is not there is fine."""
+        for folder in folders:
+            self._left.setdefault(folder, _Left(place=self._root / folder, why="not done yet"))
+        now = time.monotonic()
+        due = {f: left for f, left in self._left.items() if at_last or left.not_before <= now}
+        # Meanwhile others that come by leave them alone.
+        self._left |= {f: replace(left, not_before=math.inf) for f, left in due.items()}
+        tried = await asyncio.to_thread(lambda: {f: _attempt(left) for f, left in due.items()})
+        for folder, still in tried.items():
+            self._left.pop(folder, None)
+            if still is not None:
+                self._left[folder] = still
+                if still.pause_s:
+                    self._refused(str(still.place), still.why)
+
+
+def _attempt(left: _Left) -> _Left | None:
+    """None if it is gone now."""
+    place = left.place
+    try:
+        if not is_leftover(place.name):
+            aside = retire(place)
+            if aside is None:
+                return None
+            place = aside
+        delete_tree(place)
+    except BeingRead as error:
+        return _Left(place=place, why=error.cause)
+    except OSError as error:
+        pause_s = min(2 * left.pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        not_before = time.monotonic() + pause_s
+        return _Left(place=place, why=why, pause_s=pause_s, not_before=not_before)
+    return None
+
+
+class StoredRemovals:
+    """Removes folders from storage that no record there names any more.
+
+    `here` is the storage as a directory of this machine, None where it is elsewhere.
+    """
+
+    def __init__(
+        self,
+        storage: OwnedStore,
+        here: Path | None,
+        *,
+        timeout_s: float,
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._storage = storage
+        self._here = here
+        self._refused = refused
+        self._patience = Patience(
+            timeout_s=timeout_s,
+            where=storage.where,
+            tell=lambda text: refused(storage.where, text),
+        )
+        self._left: dict[str, str] = {}
+
+    @property
+    def left(self) -> Iterator[str]:
+        """A line for each folder that is still there, with the reason."""
+        trying = self._patience.unfinished
+        for folder, why in self._left.items():
+            yield f"{self._storage.where}/{folder}: {trying.get(_task(folder), why)}"
+
+    async def remove(self, folders: Sequence[str] = (), *, at_last: bool = False) -> None:
+        """Remove these, and what is left of earlier ones; at last without patience.
+
+        Raises Usurped; of all else that goes wrong `left` tells.
+        """
+        for folder in folders:
+            self._left.setdefault(folder, "not done yet")
+        for above in sorted({_above(folder) for folder in self._left}):
+            gone = {folder for folder in self._left if _above(folder) == above}
+            attempt = partial(self._remove, above, gone)
+            try:
+                if at_last:
+                    await attempt()
+                else:
+                    await self._patience.until_done(_task(min(gone)), attempt)
+            except (StorageError, BaseExceptionGroup) as group:
+                error = innermost(group)
+                if isinstance(error, Usurped):
+                    raise
+                self._left |= dict.fromkeys(gone, str(error))
+                self._refused(f"{self._storage.where}/{min(gone)}", str(error))
+
+    async def _remove(self, above: str, folders: set[str]) -> None:
+        """The manifests go first, so that no reader takes the rest for checkpoints.
+
+        One listing serves all folders of a trial: a restore asks for every one that ever was.
+        """
+        with self._unread(folders) as free:
+            found = [
+                entry
+                for entry in await self._storage.list(above, leftovers=True)
+                if f"{above}/{entry.key.removeprefix(f'{above}/').partition('/')[0]}" in free
+            ]
+            markers = [entry.key for entry in found if entry.name == MANIFEST_NAME]
+            if self._storage.has_folders:
+                # One that was interrupted may have left nothing but the folder.
+                markers = [f"{folder}/{MANIFEST_NAME}" for folder in free]
+            await self._storage.delete(markers)
+            await self._storage.delete([entry.key for entry in found if entry.key not in markers])
+        for folder in free:
+            self._left.pop(folder, None)
+
+    @contextmanager
+    def _unread(self, folders: set[str]) -> Iterator[set[str]]:
+        """Hold those that nobody reads here; of the others it is noted."""
+        if self._here is None:
+            yield folders
+            return
+        free = set()
+        with ExitStack() as held:
+            for folder in folders:
+                try:
+                    held.enter_context(unread(self._here / folder))
+                    free.add(folder)
+                except BeingRead as error:
+                    self._left[folder] = error.cause
+            yield free
+
+
+def _above(folder: str) -> str:
+    return folder.rpartition("/")[0]
+
+
+def _task(folder: str) -> str:
+    return f"remove from {_above(folder)}"
