@@ -96,7 +96,7 @@ class TrialHost:
             if isinstance(error, SystemExit) and not error.code:
                 # sys.exit() says that all is well, here as in any script.
                 channel.send(["returned", attempt])
-                return None, True
+                return None, not session.is_preempted
             # Told to the controller, which decides whether there is another attempt.
             failure = describe(error, "user")
             _print_failure(session, failure)
@@ -104,7 +104,8 @@ class TrialHost:
             return None, False
         else:
             channel.send([session.ending, attempt])
-        return kept, session.ending != "preempted"
+        # One that is to be taken away is given no other trial.
+        return kept, not session.is_preempted
 
 
 class Unfit(Exception):

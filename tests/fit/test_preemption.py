@@ -120,6 +120,24 @@ def test_a_trial_that_ends_in_its_grace_has_ended(fit: Any) -> None:
     assert (result.error, result.metrics["attempt"]) == (None, 1)
 
 
+def test_a_process_that_is_to_be_taken_away_hosts_no_other_trial(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["n"] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            time.sleep(0.5)
+        tune.report({"attempt": tune.get_context().get_attempt(), "pid_now": os.getpid()})
+
+    first, second = fit(
+        train,
+        {"n": tune.grid_search([0, 1])},
+        tune.TuneConfig(max_concurrent_trials=1, reuse_actors=True),
+        failure_config=tune.FailureConfig(preemption_grace_s=0.2),
+    )
+    assert (first.metrics["attempt"], second.metrics["attempt"]) == (1, 1)
+    assert first.metrics["pid_now"] != second.metrics["pid_now"]
+
+
 def test_preemptions_have_a_limit_if_asked(fit: Any) -> None:
     failures = tune.FailureConfig(
         max_failures=5, max_preemptions=1, preemption_grace_s=0, retry_wait_s=0.01
