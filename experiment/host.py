@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from numbers import Number
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,9 @@ from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import guard, threads
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.durable import delete_tree
+from holdfast.syncer.reading import BeingRead, retire
+from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure
 
@@ -274,9 +278,21 @@ def prepare_directory(session: Session) -> None:
     directory = session.trial_dir
     shutil.rmtree(directory / STAGING, ignore_errors=True)
     for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
-        number = found.name.removeprefix(CHECKPOINT_PREFIX)
-        if number.isdigit() and int(number) >= session.assignment.next_checkpoint:
-            shutil.rmtree(found)
+        number = checkpoint_number(found.name)
+        if number is not None and number >= session.assignment.next_checkpoint:
+            _clear_away(found, number, session)
+
+
+def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
+    try:
+        aside = retire(unrecorded)
+    except BeingRead:
+        # Another content under this name would mix with what its reader has read.
+        session.pass_over(number)
+    else:
+        if aside is not None:
+            with suppress(OSError):  # the name is free, and the next run sweeps
+                delete_tree(aside)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from holdfast.experiment.snapshots import (
     load_newest_snapshot,
     write_snapshot,
 )
+from holdfast.experiment.sweeping import sweep_unnamed
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import (
     CheckpointLost,
@@ -183,6 +184,8 @@ class Scribe:
         else:
             self._fold = self._go_on(taken, beginning, stop)
         self._beginning = beginning
+        with suppress(OSError):  # it is in nobody's way
+            sweep_unnamed(self._layout, self._fold.machine.trials.values())
 
     def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Go on from a snapshot of this start of the operating system.

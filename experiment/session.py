@@ -75,6 +75,7 @@ class Session:
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._next_checkpoint = assignment.next_checkpoint
+        self._newest = assignment.checkpoint
         self._clock = _Clock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
         self.folder = f"{job.experiment_dir}/{assignment.dirname}"
@@ -201,6 +202,7 @@ class Session:
                 staging_root=self.trial_dir / STAGING,
             )
         self._next_checkpoint += 1
+        self._newest = checkpoint_dirname(index)
         return CheckpointRecord(
             index=index,
             iteration=iteration,
@@ -227,11 +229,11 @@ class Session:
 
     def checkpoint(self) -> Checkpoint | None:
         """What this attempt resumes from, or since then the newest that it reported."""
-        newest = self._next_checkpoint - 1
-        if newest >= self.assignment.next_checkpoint:
-            return Checkpoint(str(self.trial_dir / checkpoint_dirname(newest)))
-        start = self.assignment.checkpoint
-        return None if start is None else Checkpoint(str(self.trial_dir / start))
+        return None if self._newest is None else Checkpoint(str(self.trial_dir / self._newest))
+
+    def pass_over(self, index: int) -> None:
+        """Give no checkpoint this name, nor one of those before it."""
+        self._next_checkpoint = max(self._next_checkpoint, index + 1)
 
     def _send(self, message: Message) -> None:
         """In the trial's thread an order to stop waits: half a message would make nonsense of all
@@ -322,6 +324,10 @@ def report(
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint to resume from, or the newest reported since; None where there is none.
 
+    Under `num_to_keep` the one that the trial resumed from stays until a later one is committed,
+    soon after its report. What reads from it for longer, as mapped weights do, does so within
+    `with checkpoint.as_directory()`: what is open there is not removed.
+
     Raises NotInTrial outside of a trial.
     """
     return current("tune.get_checkpoint()").checkpoint()
@@ -331,6 +337,8 @@ def staging_directory() -> str:
     """A new directory for a checkpoint that `report` will rename instead of copying.
 
     Write the files there and give `Checkpoint.from_directory(path)` to `report`; afterwards the
-    directory is the checkpoint and no longer yours. Raises NotInTrial outside of a trial.
+    directory is the checkpoint and no longer yours. It is on the trial's own disk, beside its
+    checkpoints; one that was never reported is cleared away before the trial runs again.
+    Raises NotInTrial outside of a trial.
     """
     return str(current("tune.staging_directory()").staging_directory())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
-from holdfast.syncer.durable import remove_tree, sweep
+from holdfast.syncer.durable import delete_tree, put_aside, remove_tree, sweep
+from holdfast.syncer.reading import BeingRead, unread
+from holdfast.trial.checkpoint import checkpoint_number
+from holdfast.trial.trial import Trial
 
 
 def sweep_tree(layout: Layout) -> None:
@@ -36,3 +40,27 @@ def _folders(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     yield from found
+
+
+def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
+    """Remove the checkpoints of final trials that no record ever named: their workers died before
+    the report was acknowledged. Those of the others go when they run again. Raises OSError."""
+    before = os.stat(layout.lock).st_mtime
+    for trial in trials:
+        folder = layout.trial(trial.spec)
+        if not trial.status.is_final or not folder.is_dir():
+            continue
+        for found in _folders(folder):
+            number = checkpoint_number(found.name)
+            if number is not None and number >= trial.next_checkpoint:
+                _remove_unless_read(found, before)
+
+
+def _remove_unless_read(directory: Path, before: float) -> None:
+    with suppress(BeingRead, FileNotFoundError):  # the next run does it, or somebody has done it
+        with unread(directory):
+            if directory.stat().st_ctime >= before:
+                return
+            aside = put_aside(directory)
+        if aside is not None:
+            delete_tree(aside)

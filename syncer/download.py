@@ -21,7 +21,6 @@ from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,
-    NotStored,
     StorageError,
     StorageUnavailable,
     UnusableFile,
@@ -38,9 +37,10 @@ R = TypeVar("R")
 _AT_ONCE = 16
 _TRIES = 3
 _REMOVED = "it was removed meanwhile"
+_WRITTEN = "it was written anew meanwhile, again and again"
 
 
-class Changed(StorageUnavailable):
+class Changed(StorageError):
     """The content of a folder is another one than when the download began."""
 
 
@@ -81,20 +81,24 @@ def with_store(location: Location, perform: Callable[[Store], Coroutine[Any, Any
 
 def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
     begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    interrupted = False
 
     async def noted() -> R:
         begun.append((asyncio.get_running_loop(), asyncio.current_task()))
+        if interrupted:
+            raise asyncio.CancelledError
         return await session()
 
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(lambda: asyncio.run(noted()))
         try:
-            return running.result()
+            return thread.submit(lambda: asyncio.run(noted())).result()
         except KeyboardInterrupt:
             # A cell of a notebook is interrupted, and would else wait for the whole download.
+            interrupted = True
             for loop, task in begun:
-                if task is not None and not running.done():
-                    loop.call_soon_threadsafe(task.cancel)
+                if task is not None:
+                    with suppress(RuntimeError):  # it has ended already
+                        loop.call_soon_threadsafe(task.cancel)
             raise
 
 
@@ -171,8 +175,9 @@ async def fetch(store: Store, remote: Remote, target: Path) -> None:
     """
     try:
         await _download(store, remote, target)
-    except (NotStored, ManifestMismatch):
-        await _check_same(store, remote)
+    except StorageError:
+        with suppress(StorageUnavailable):  # then the first error tells enough
+            await _check_same(store, remote)
         raise
     if remote.manifest is None:  # no checksum would tell
         await _check_same(store, remote)
@@ -195,10 +200,12 @@ async def _check_same(store: Store, remote: Remote) -> None:
         now = await look(store)
     except DirectoryMissing as error:
         raise missing(store.where, "download", _REMOVED) from error
+    except ManifestMismatch as error:  # it was none when the download began
+        raise Changed("download", store.where, _WRITTEN) from error
     if now.manifest is None and remote.manifest is not None:
         raise missing(store.where, "download", _REMOVED)
     if now.identity != remote.identity:
-        raise Changed("download", store.where, "it was written anew meanwhile, again and again")
+        raise Changed("download", store.where, _WRITTEN)
 
 
 def _check_remote_key(key: str, where: str) -> None:

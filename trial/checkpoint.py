@@ -19,9 +19,18 @@ class CheckpointUploadMode(StrEnum):
     SYNC = "SYNC"
     NO_UPLOAD = "NO_UPLOAD"
 
+_PREFIX = "checkpoint_"
+
 
 def checkpoint_dirname(index: int) -> str:
-    return f"checkpoint_{index:06d}"
+    return f"{_PREFIX}{index:06d}"
+
+
+def checkpoint_number(dirname: str) -> int | None:
+    """The index of the checkpoint in a folder of this name, None if it is not one's."""
+    number = dirname.removeprefix(_PREFIX)
+    is_one = number != dirname and number.isascii() and number.isdecimal()
+    return int(number) if is_one else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment import session as sessions
+from holdfast.experiment.host import prepare_directory
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.session import NotInTrial, Session, TrialStopped
+from holdfast.syncer.checkpoint import Checkpoint
 
 NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
 
@@ -72,6 +74,39 @@ def test_an_order_to_stop_between_two_messages_unwinds_at_once(session: Session)
     with pytest.raises(TrialStopped):
         session.stop()
     assert session.stopping
+
+
+def unrecorded(session: Session) -> Path:
+    """What the attempt before had staged when it died."""
+    made = session.trial_dir / "checkpoint_000000"
+    made.mkdir(parents=True)
+    (made / "model").write_text("of attempt 1")
+    return made
+
+
+def report_a_checkpoint(session: Session, folder: Path) -> int:
+    (folder / "new").mkdir()
+    (folder / "new" / "model").write_text("of attempt 2")
+    return session.stage(Checkpoint.from_directory(folder / "new"), 1).index
+
+
+def test_what_an_attempt_that_died_left_unrecorded_goes(session: Session, tmp_path: Path) -> None:
+    found = unrecorded(session)
+    prepare_directory(session)
+    assert os.listdir(session.trial_dir) == []
+    assert session.checkpoint() is None
+    assert report_a_checkpoint(session, tmp_path) == 0
+    assert session.checkpoint() == Checkpoint(found)
+
+
+def test_while_it_is_read_its_name_is_given_to_no_other(session: Session, tmp_path: Path) -> None:
+    found = unrecorded(session)
+    with Checkpoint(found).as_directory():
+        prepare_directory(session)
+        assert session.checkpoint() is None
+        assert report_a_checkpoint(session, tmp_path) == 1
+        assert (found / "model").read_text() == "of attempt 1"
+    assert session.checkpoint() == Checkpoint(session.trial_dir / "checkpoint_000001")
 
 
 # -- outside of a trial --------------------------------------------------------------------------

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.layout import Layout
-from holdfast.experiment.sweeping import sweep_tree
+from holdfast.experiment.sweeping import sweep_tree, sweep_unnamed
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.checkpoint import checkpoint_number
 
 TEMPORARY, REMOVED = ".tmp-0123456789abcdef", ".removed-0123456789abcdef"
 FOLDERS = ("", "journal", "trial", "trial/checkpoint_000001")
@@ -67,3 +70,54 @@ def test_users_files_stay_whatever_their_names(tree: Layout) -> None:
     take_over(tree, in_s=10)
     sweep_tree(tree)
     assert all(path.exists() for path in kept)
+
+
+def unnamed(run: RecordedExperiment, trial_id: str) -> Path:
+    """What its worker has staged, and died before the report was acknowledged."""
+    made = run.folder(trial_id) / f"checkpoint_{run.trial(trial_id).next_checkpoint:06d}"
+    made.mkdir(parents=True)
+    (made / "weights").touch()
+    return made
+
+
+def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp")
+    ended, alive = run.begin(), run.begin()
+    for trial_id in (ended, alive):
+        run.report(trial_id, {"loss": 1}, checkpoint="committed")
+    gone, kept = unnamed(run, ended), unnamed(run, alive)
+    run.fail(ended)
+    users = run.folder(ended) / "checkpoint_mine"
+    users.mkdir()
+    trials = run.machine.trials.values()
+    take_over(run.layout, in_s=-10)
+    sweep_unnamed(run.layout, trials)
+    assert gone.exists()  # it is of this incarnation
+    take_over(run.layout, in_s=10)
+    with Checkpoint(gone).as_directory():
+        sweep_unnamed(run.layout, trials)
+        assert (gone / "weights").exists()
+    run.write_files()  # the scribe does it first of all
+    assert not gone.exists()
+    assert kept.exists()
+    assert users.exists()
+    assert {path.name for path in run.folder(ended).glob("*checkpoint*")} == {
+        "checkpoint_000000",
+        "checkpoint_mine",
+    }
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("checkpoint_000012", 12),
+        ("checkpoint_1000000", 1000000),
+        ("checkpoint_", None),
+        ("checkpoint_x", None),
+        ("checkpoint_\u0663", None),
+        ("000012", None),
+    ],
+)
+def test_only_a_checkpoints_folder_has_its_number(name: str, number: int | None) -> None:
+    assert checkpoint_number(name) == number
