@@ -15,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.testing.ills import Ill, Plan, Request, Well
+from holdfast.testing.ills import Aim, Ill, Plan, Request, Some, Well
+
+__all__ = ["FaultProxy", "Ill", "Moment"]
 
 _DELAY_S: Final = 0.5
 _CODES: Final[Mapping[Ill, tuple[int, str]]] = {
@@ -43,7 +45,8 @@ class Moment:
 class FaultProxy:
     """Listens on loopback and passes on what it hears, as its plan lets it.
 
-    `log` has every request, `struck` those that were ill, `injected` how many of each ill.
+    `log` has every request, `struck` those that were ill, `injected` how many of each ill;
+    `received` counts the bytes of bodies.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class FaultProxy:
         self.log: list[str] = []
         self.struck: list[str] = []
         self.injected: Counter[Ill] = Counter()
+        self.received = 0
         self._plan = plan or Well()
         self._moment = moment
         self._lock = threading.Lock()
@@ -76,12 +80,34 @@ class FaultProxy:
         thread.start()
         return server, thread
 
-    def heard(self, method: str, path: str, access_key: str) -> tuple[Ill | None, Moment | None]:
-        """Count a request; what befalls it, and what happens at its moment."""
+    def strike(self, plan: Plan) -> None:
+        """Have another plan from now on."""
+        self._plan = plan
+
+    def strike_copies(self, ill: Ill) -> None:
+        """From now on, this befalls every copy of an object."""
+        self.strike(Some(ill=ill, at=1, times=1 << 30, aim=Aim.COPY))
+
+    def strike_completions(self, ill: Ill, *, times: int) -> None:
+        """This befalls the next completions of uploads in parts."""
+        self.strike(Some(ill=ill, at=1, times=times, aim=Aim.COMPLETION))
+
+    def heard(
+        self, method: str, path: str, headers: Mapping[str, str], size: int
+    ) -> tuple[Ill | None, Moment | None]:
+        """Count a request with a body of this size; what befalls it, and what happens at its
+        moment."""
+        given = {name.lower(): value for name, value in headers.items()}
+        key = _ACCESS_KEY.search(given.get("authorization", ""))
         with self._lock:
             self.log.append(f"{method} {path}")
+            self.received += size
             request = Request(
-                number=len(self.log), method=method, path=path, access_key=access_key
+                number=len(self.log),
+                method=method,
+                path=path,
+                access_key=key[1] if key else "",
+                is_copy="x-amz-copy-source" in given,
             )
             moment = self._moment
             if moment is not None and moment.at == request.number:
@@ -147,8 +173,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        key = _ACCESS_KEY.search(self.headers.get("Authorization", ""))
-        ill, moment = self.owner.heard(self.command, self.path, key[1] if key else "")
+        ill, moment = self.owner.heard(self.command, self.path, dict(self.headers), len(body))
         if moment is not None:
             self._live(moment, body)
         elif ill is None:

@@ -40,6 +40,7 @@ class Aim(StrEnum):
     SEGMENT = "the put of a journal segment"
     HEAD = "the put of the head"
     MANIFEST = "the put of a manifest"
+    COPY = "a copy of an object"
     PART = "a part of a multipart upload"
     COMPLETION = "the completion of a multipart upload"
 
@@ -49,6 +50,8 @@ class Aim(StrEnum):
         match self:
             case Aim.ANY:
                 return True
+            case Aim.COPY:
+                return request.is_copy
             case Aim.PART:
                 return method == "PUT" and "partNumber=" in path
             case Aim.COMPLETION:
@@ -67,12 +70,14 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The `number`-th that the proxy has heard, from 1, signed with this access key."""
+    """The `number`-th that the proxy has heard, from 1, signed with this access key. `is_copy`:
+    the server is to take the bytes from an object that it has."""
 
     number: int
     method: str
     path: str
     access_key: str = ""
+    is_copy: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
