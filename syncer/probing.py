@@ -99,6 +99,7 @@ class _Probe:
         self._raced = f"{self._folder}/raced"
         self._large = f"{self._folder}/large"
         self._digest = ""
+        self._has_large = False
         self._written: dict[str, int] = {}
 
     async def run(self) -> list[Step]:
@@ -195,13 +196,15 @@ class _Probe:
         if found is None or found.size != self._large_bytes:
             has = "nothing" if found is None else f"{found.size} bytes"
             raise _Bad("put", self._large, f"the storage has confirmed it and has {has}")
+        self._has_large = True
         return _Seen(told=f"{self._large_bytes >> 20} MiB", size_bytes=self._large_bytes)
 
     async def _overwrite(self) -> _Seen:
         key = next(iter(self._small))
         for _ in range(3):
-            self._small[key] = os.urandom(_SMALL_BYTES)
-            await self._put(key, self._small[key])
+            newer = os.urandom(_SMALL_BYTES)
+            await self._put(key, newer)
+            self._small[key] = newer
             if await self._store.read(key) != self._small[key]:
                 raise _Bad("read", key, "after an object was replaced the old one was read")
         return _Seen(told="what was written last is read")
@@ -214,14 +217,13 @@ class _Probe:
         return _Seen(told=f"{len(listed)} objects, all there at once")
 
     def _confirmed(self) -> list[str]:
-        large = [self._large] if self._digest and self._large in self._written else []
-        return [*self._small, *large]
+        return [*self._small, *([self._large] if self._has_large else [])]
 
     async def _read(self) -> _Seen:
         for key, data in self._small.items():
             if await self._store.read(key) != data:
                 raise _Bad("read", key, "other bytes came back than were written")
-        if await self._store.head(self._large) is None:
+        if not self._has_large:
             return _Seen(told="small objects")
         with tempfile.TemporaryDirectory(prefix="holdfast-preflight-") as folder:
             size = await self._store.get(self._large, Path(folder) / "large")

@@ -87,7 +87,7 @@ def _collect_there(
 ) -> list[Garbage]:
     if case.remote is None:
         return []
-    stored = storage.gather(case.remote, policy=policy)
+    stored = storage.gather(case.remote, case.layout, policy=policy)
     found = persisted.garbage(stored, here)
     if removes and found and stored.published is not None and stored.published.story is not None:
         spec = stored.published.story.machine.spec

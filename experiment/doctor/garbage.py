@@ -37,13 +37,12 @@ def here(tree: Tree) -> list[Garbage]:
     layout = tree.layout
     stories = _stories(tree)
     folders = {dirname for story in stories for dirname in story.dirnames}
-    found = [_leftover(layout, where) for where in _leftovers(layout, folders)]
-    if tree.is_damaged:
-        return found
-    for story in stories:
-        candidates = kept.checkpoint_folders(layout, story)
-        found += [_unnamed(layout, where) for where in kept.unnamed(story, candidates)]
-    return found
+    unnamed: list[str] = []
+    for story in stories if not tree.is_damaged else ():
+        unnamed += kept.unnamed(story, kept.checkpoint_folders(layout, story))
+    left = [where for where in _leftovers(layout, folders) if _above(where) not in unnamed]
+    found = [_leftover(layout, where) for where in left]
+    return found + [_unnamed(layout, where) for where in unnamed]
 
 
 def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
@@ -127,6 +126,10 @@ def _unnamed(layout: Layout, where: str) -> Garbage:
         why="a checkpoint that no record names: superseded, dropped, or never reported",
         size_bytes=_size(layout.root / where),
     )
+
+
+def _above(where: str) -> str:
+    return where.rpartition("/")[0]
 
 
 def _size(path: Path) -> int:

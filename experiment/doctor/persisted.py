@@ -102,7 +102,7 @@ def _judge_segments(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
             "ran the experiment has one, if its directory is still there",
             remedy=Remedy.SYNC if whole else Remedy.NONE,
         )
-    if stored.published is None or stored.bad_segments:
+    if stored.published is None:
         return
     for found in stored.published.findings:
         is_journals = found.kind.startswith("journal-")
@@ -239,7 +239,7 @@ def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
     published = stored.published
     if published is None or published.story is None or published.is_damaged:
         return found
-    if stored.bad_segments or stored.head_fault or (tree is not None and tree.is_damaged):
+    if stored.head_fault or (tree is not None and tree.is_damaged):
         return found
     stories.append(published.story)
     unnamed = [set(kept.unnamed(story, sorted(stored.checkpoints))) for story in stories]

@@ -80,7 +80,9 @@ def _mend(
     if before.story is None:
         return  # without a beginning nothing says what anything means: it stays as it is
     # Asked before anything is changed: it may not answer.
-    stored = None if case.remote is None else storage.gather(case.remote, policy=policy)
+    stored = (
+        None if case.remote is None else storage.gather(case.remote, case.layout, policy=policy)
+    )
     yield from seal(layout.journal, before.chapters)
     found = tree.examine(
         layout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import zlib
@@ -15,7 +16,7 @@ from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree
 from holdfast.experiment.layout import HEAD, JOURNAL, TUNER, Layout
-from holdfast.experiment.published import read_head
+from holdfast.experiment.published import has_all, read_head
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer import download
@@ -23,10 +24,11 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import ManifestMismatch, NotStored
 from holdfast.syncer.location import Location
 from holdfast.syncer.manifest import Manifest
-from holdfast.syncer.store import Entry, Store, check_key, for_each
+from holdfast.syncer.store import Entry, Store, for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 
 _AT_ONCE = 16
+_SEGMENT = re.compile(r"\d+\.log")
 
 
 @dataclass(slots=True)
@@ -68,21 +70,34 @@ class Stored:
         return self.broken.get(folder, "")
 
 
-def gather(remote: Location, *, policy: TrialScheduler | None = None) -> Stored:
+def gather(
+    remote: Location, here: Layout | None = None, *, policy: TrialScheduler | None = None
+) -> Stored:
     """List what is there, and read the journal, tuner.pkl and every manifest.
 
+    What `here` has of the journal stands in for what is damaged there.
     Raises StorageError where the storage does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         copy = Layout(Path(folder))
         copy.journal.mkdir()
         stored = with_store(remote, lambda store: _look(store, copy))
+        if here is not None:
+            for name in stored.bad_segments:
+                _stand_in(here, copy, stored.segments[name])
         stored.published = read_tree(copy, policy=policy)
         # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
         # restore from storage reads none.
         if TUNER in stored.entries:
             stored.tuner_fault = TunerFile(copy.tuner).fault.replace(f"{copy.root}/", "")
     return stored
+
+
+def _stand_in(here: Layout, copy: Layout, segment: Mapping[str, Any]) -> None:
+    """The same segment from this machine, where it is what the head says."""
+    if has_all(here, {"segments": [segment]}):
+        data = (here.journal / segment["name"]).read_bytes()[: segment["size"]]
+        (copy.journal / segment["name"]).write_bytes(data)
 
 
 async def _look(store: Store, copy: Layout) -> Stored:
@@ -106,7 +121,9 @@ async def _read_head(store: Store, stored: Stored) -> None:
         try:
             head = json.loads(await store.read(HEAD))
             for part in head["segments"]:
-                _ = check_key(part["name"]), int(part["size"]), int(part["crc32"])
+                if not _SEGMENT.fullmatch(part["name"]):
+                    raise ValueError(f"{part['name']!r} is no segment")
+                _ = int(part["size"]), int(part["crc32"])
             stored.head = head
         except (ValueError, KeyError, TypeError) as error:
             stored.head_fault = f"it cannot be read ({error!r})"
@@ -116,10 +133,11 @@ async def _read_head(store: Store, stored: Stored) -> None:
 
 def _of_listing(stored: Stored) -> Mapping[str, Any]:
     """What a restore goes by where the head is damaged: all segments that are there."""
-    logs = [
-        key for key in stored.entries if key.startswith(f"{JOURNAL}/") and key.endswith(".log")
+    parts = [
+        {"name": entry.name, "size": entry.size}
+        for key, entry in stored.entries.items()
+        if key == f"{JOURNAL}/{entry.name}" and _SEGMENT.fullmatch(entry.name)
     ]
-    parts = [{"name": key.rpartition("/")[2], "size": stored.entries[key].size} for key in logs]
     return {"epoch": "", "segments": parts}
 
 
@@ -134,7 +152,7 @@ async def _fetch_segment(store: Store, stored: Stored, name: str, copy: Layout) 
         stored.bad_segments[name] = f"it has {len(data)} bytes, the head says {part['size']}"
     elif zlib.crc32(data) != part.get("crc32", zlib.crc32(data)):
         stored.bad_segments[name] = "its CRC-32 is not what the head says: its bytes changed"
-    (copy.journal / check_key(name)).write_bytes(data)
+    (copy.journal / name).write_bytes(data)
 
 
 async def _check_sizes(store: Store, stored: Stored, marker: str) -> None:

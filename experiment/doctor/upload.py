@@ -49,10 +49,15 @@ def sync(
     case: Case,
     *,
     timeout_s: float = TIMEOUT_S,
+    downloads: bool = False,
     tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     policy: TrialScheduler | None = None,
 ) -> Report:
     """Bring everything to where it lasts. Each operation is tried again for `timeout_s`.
+
+    `downloads`: look also at the bytes of what is in storage. `tell` hears of trouble, `progress`
+    how many of the checkpoints are done.
 
     Raises Locked while somebody runs it, NothingHere, NotFit, Usurped, OSError, StorageError.
     """
@@ -66,8 +71,9 @@ def sync(
     began = time.monotonic()
     lock = ExperimentLock(case.layout.lock, deadline_s=0)
     try:
-        found = examine(case, policy=policy)
-        deeds = _Upload(case, found, timeout_s, tell).run()
+        depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
+        found = examine(case, depth=depth, policy=policy)
+        deeds = _Upload(case, found, timeout_s, tell, progress).run()
     finally:
         lock.release()
     after = verify(case, depth=Depth.QUICK, policy=policy)
@@ -84,7 +90,12 @@ class _Upload:
     """One session with the storage, under the experiment's lock."""
 
     def __init__(
-        self, case: Case, found: Examined, timeout_s: float, tell: Callable[[str], None]
+        self,
+        case: Case,
+        found: Examined,
+        timeout_s: float,
+        tell: Callable[[str], None],
+        progress: Callable[[int, int], None],
     ) -> None:
         assert case.layout is not None
         assert found.tree is not None
@@ -94,6 +105,8 @@ class _Upload:
         self._stored: Stored | None = found.stored
         self._timeout_s = timeout_s
         self._tell = tell
+        self._progress = progress
+        self._done = self._total = 0
         self._deeds: list[Deed] = []
         self._discards: list[str] = []
         self._machine = _sound_machine(found)
@@ -101,6 +114,7 @@ class _Upload:
 
     def run(self) -> list[Deed]:
         waiting = self._waiting()
+        self._total = len(waiting)
         if waiting or self._is_behind():
             asyncio.run(self._session(waiting))
         return self._deeds
@@ -133,9 +147,7 @@ class _Upload:
             if self._remote is not None and self._stored is not None:
                 await self._clear(self._remote, self._stored, epoch, waiting)
             await for_each(
-                lambda one: keeper.commit(one.trial.trial_id, one.record.index, one.folder),
-                waiting,
-                at_once=_AT_ONCE,
+                lambda several: _commit(keeper, several), _by_trial(waiting), at_once=_AT_ONCE
             )
             await self._publish(keeper, journal)
         finally:
@@ -189,9 +201,8 @@ class _Upload:
                 self._record(journal, event)
                 self._note(trial_id, f"checkpoint {index} is dropped from the records: {reason}")
             case ["published", int(sealed)]:
-                text = f"the records up to segment {sealed} are published"
-                self._deeds.append(Deed(what=text, where=names.HEAD))
-                self._tell(text)
+                what = f"the records up to segment {sealed} are published"
+                self._deeds.append(Deed(what=what, where=names.HEAD))
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)
             case _:
@@ -200,7 +211,8 @@ class _Upload:
     def _note(self, trial_id: str, text: str) -> None:
         where = self._machine.trials[trial_id].spec.dirname
         self._deeds.append(Deed(what=text, where=where))
-        self._tell(f"{where}: {text}")
+        self._done += 1
+        self._progress(self._done, self._total)
 
     def _record(self, journal: Journal, event: Committed | CheckpointLost) -> None:
         """At the moment of the last record: the time since then does not count as the run's."""
@@ -225,6 +237,17 @@ class _Upload:
             artifacts=bool(options.get("sync", {}).get("sync_artifacts", False)),
             timeout_s=self._timeout_s,
         )
+
+
+def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
+    trials = dict.fromkeys(one.trial.trial_id for one in waiting)
+    return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
+
+
+async def _commit(keeper: Keeper, several: list[kept.Named]) -> None:
+    """Those of one trial, in their order: what is superseded follows from it."""
+    for one in several:
+        await keeper.commit(one.trial.trial_id, one.record.index, one.folder)
 
 
 def _sound_machine(found: Examined) -> Machine:

@@ -81,7 +81,7 @@ def examine(
     if case.kept_in:
         found.append(_not_named(case.kept_in))
     if case.remote is not None:
-        stored = storage.gather(case.remote, policy=policy)
+        stored = storage.gather(case.remote, case.layout, policy=policy)
         if depth is Depth.DOWNLOAD:
             _download(case.remote, stored, looked_at)
         found += persisted.judge(stored, here, in_use=bool(user))

@@ -134,6 +134,11 @@ def _add_sync(commands: _Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, "sync", _SYNC)
     _add_place(command)
     command.add_argument(
+        "--deep",
+        action="store_true",
+        help="also download every checkpoint in storage, and upload again what changed there",
+    )
+    command.add_argument(
         "--timeout",
         type=float,
         default=300.0,

@@ -45,7 +45,8 @@ def _run(given: argparse.Namespace, settings: Settings) -> int:
         return SOUND if tried.is_sound else WRONG
     case = find_case(given.path, given.storage, settings, os.environ)
     report = _perform(given, case, settings)
-    show_report(report, given.command, as_json=given.json, named=_named(given))
+    deep = bool(getattr(given, "deep", False))
+    show_report(report, given.command, as_json=given.json, named=_named(given), deep=deep)
     return SOUND if report.is_sound else WRONG
 
 
@@ -63,7 +64,14 @@ def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Repor
         case "sync":
             from holdfast.experiment.doctor.upload import sync
 
-            return sync(case, timeout_s=given.timeout, tell=_progress, policy=policy)
+            return sync(
+                case,
+                timeout_s=given.timeout,
+                downloads=given.deep,
+                tell=lambda text: print(text, file=sys.stderr, flush=True),
+                progress=_progress,
+                policy=policy,
+            )
         case "gc":
             from holdfast.experiment.doctor.collect import collect
 
@@ -83,8 +91,10 @@ def _policy(given: argparse.Namespace, case: Case) -> TrialScheduler | None:
     return loaded if isinstance(loaded, TrialScheduler) else None
 
 
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(f"\r{done} of {total} checkpoints", end=end, file=sys.stderr, flush=True)
 
 
 def _named(given: argparse.Namespace) -> str:

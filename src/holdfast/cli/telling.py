@@ -40,16 +40,18 @@ def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
         print(f"holdfast: {redact(str(error))}", file=sys.stderr)
 
 
-def show_report(report: Report, command: str, *, as_json: bool, named: str) -> None:
-    """`named` is how another command is given the same experiment."""
+def show_report(
+    report: Report, command: str, *, as_json: bool, named: str, deep: bool = False
+) -> None:
+    """`named` is how another command is given the same experiment; `deep`: storage was read."""
     if as_json:
         print(json.dumps(report.plain(), indent=1))
         return
     _line(f"{report.path}: {_looked_at(report)}")
     _some(report.deeds, lambda deed: deed.what.partition(":")[0], _tell_deed)
     _some(report.findings, lambda finding: finding.kind, _tell_finding)
-    _line(_verdict(report))
-    for text in _next_commands(report, command, named):
+    _line(_verdict(report, command))
+    for text in _next_commands(report, command, named, deep=deep):
         _line(f"  {text}")
 
 
@@ -122,7 +124,9 @@ def _size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: Report, command: str) -> str:
+    if command == "gc" and report.is_sound:
+        return "Removed." if any(deed.is_done for deed in report.deeds) else _would_go(report)
     counts = Counter(finding.severity for finding in report.findings)
     wrong = [
         f"{counts[severity]} {severity}{'s' if counts[severity] > 1 else ''}"
@@ -132,13 +136,20 @@ def _verdict(report: Report) -> str:
     return f"{', '.join(wrong)}." if wrong else "Sound."
 
 
-def _next_commands(report: Report, command: str, named: str) -> list[str]:
+def _would_go(report: Report) -> str:
+    return "Nothing is removed yet." if report.deeds else "There is nothing to remove."
+
+
+def _next_commands(report: Report, command: str, named: str, *, deep: bool) -> list[str]:
     if command == "gc":
         would = any(not deed.is_done for deed in report.deeds)
-        return [f"holdfast doctor gc --yes {named}   removes it"] if would else []
+        if would:
+            return [f"holdfast doctor gc --yes {named}   removes it"]
     wanted = {finding.remedy for finding in report.findings}
+    if command != "verify":  # what it could mend, it has
+        wanted -= {Remedy(command)}
     return [
-        f"holdfast doctor {remedy} {named}   {told}"
+        f"holdfast doctor {remedy}{' --deep' * (deep and remedy is Remedy.SYNC)} {named}   {told}"
         for remedy, told in _REMEDIES.items()
         if remedy in wanted
     ]
