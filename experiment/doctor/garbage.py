@@ -38,7 +38,9 @@ def here(tree: Tree) -> list[Garbage]:
     stories = _stories(tree)
     folders = {dirname for story in stories for dirname in story.dirnames}
     unnamed: list[str] = []
-    for story in stories if not tree.is_damaged else ():
+    for story in stories:
+        if tree.is_damaged or story.refusal:
+            continue
         unnamed += kept.unnamed(story, kept.checkpoint_folders(layout, story))
     left = [where for where in _leftovers(layout, folders) if _above(where) not in unnamed]
     found = [_leftover(layout, where) for where in left]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.experiment.doctor import kept
@@ -25,6 +26,8 @@ def judge(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Findin
     if tree is not None and (apart := _apart(stored, tree)):
         yield apart
         return
+    if not in_use:
+        yield from _claimed_since(stored)
     yield from _judge_checkpoints(stored, tree, in_use=in_use)
     yield from _judge_files(stored, tree, in_use=in_use)
     if tree is not None and (behind := records_ahead(stored, tree)):
@@ -86,6 +89,22 @@ def _judge_head(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
             head["epoch"],
             "the claim of the run that published last is gone: is this the whole storage?",
             severity=Severity.WARNING,
+        )
+
+
+def _claimed_since(stored: Stored) -> Iterator[Finding]:
+    """Somebody restored it since, and has published nothing yet: on another machine, or died."""
+    published = stored.head["epoch"] if stored.head is not None else ""
+    newest = stored.newest_claim
+    if published and newest > published:
+        at = stored.entries[newest].modified
+        when = "" if at is None else f" at {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        yield _finding(
+            "storage-claimed",
+            newest,
+            f"it was claimed{when}, after the run that published last: somebody may be running it "
+            f"on another machine, or has died before anything was published",
+            severity=Severity.NOTE,
         )
 
 

@@ -27,7 +27,8 @@ _SEARCHED_BYTES = 1 << 20
 class Segment:
     """`end` is where its last whole record ends, 0 where it does not begin as a segment does.
 
-    `begins` says that an experiment begins in it; `is_torn` that what follows is the beginning of
+    `begins` says that an experiment begins in it, `is_foreign` that its first record is one of
+    another version of holdfast; `is_torn` that what follows is the beginning of
     a record, or zeros, as a crash in the middle of a write leaves it.
     """
 
@@ -35,6 +36,7 @@ class Segment:
     size: int
     end: int
     begins: bool = False
+    is_foreign: bool = False
     is_torn: bool = False
 
     @property
@@ -130,20 +132,32 @@ def chapters(found: Sequence[Segment]) -> list[Chapter]:
 def judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
     """What is wrong with the journal. `in_use`: its last record may be being written just now."""
     if not any(chapter.begins for chapter in parts):
-        yield Finding(
-            kind="journal-unreadable",
-            severity=Severity.ERROR,
-            where=JOURNAL,
-            what="no segment of it has a readable beginning: what the experiment was is not known",
-            advice="Put a copy of the journal in its place: remote storage has one, where the "
-            "experiment was persisted there",
-        )
+        yield _unreadable(any(s.is_foreign for chapter in parts for s in chapter.segments))
         return
     for chapter in parts:
         damage = chapter.damage
         if damage is None or (in_use and chapter is parts[-1] and damage.is_torn):
             continue
         yield _told(damage, is_newest=chapter is parts[-1])
+
+
+def _unreadable(is_foreign: bool) -> Finding:
+    if is_foreign:
+        return Finding(
+            kind="journal-foreign",
+            severity=Severity.ERROR,
+            where=JOURNAL,
+            what="it begins with a record of another version of holdfast",
+            advice="Use the version that wrote it",
+        )
+    return Finding(
+        kind="journal-unreadable",
+        severity=Severity.ERROR,
+        where=JOURNAL,
+        what="no segment of it has a readable beginning: what the experiment was is not known",
+        advice="Put a copy of the journal in its place: remote storage has one, where the "
+        "experiment was persisted there",
+    )
 
 
 def _told(damage: Damage, *, is_newest: bool) -> Finding:
@@ -174,14 +188,20 @@ def _told(damage: Damage, *, is_newest: bool) -> Finding:
 
 def _look_at(journal: Path, number: int) -> Segment:
     path = journal / segment_name(number)
-    size, end, begins = path.stat().st_size, 0, False
+    size, end, first = path.stat().st_size, 0, b""
     for payload, position in read_segment(journal, number, 0, size):
-        begins = begins or (not end and _is_beginning(payload))
-        end = position
+        first, end = first or payload, position
     if not end and _starts_well(path):
         end = len(MAGIC)
-    is_torn = end < size and _is_torn(path, end)
-    return Segment(number=number, size=size, end=end, begins=begins, is_torn=is_torn)
+    begins = _is_beginning(first) if first else False
+    return Segment(
+        number=number,
+        size=size,
+        end=end,
+        begins=begins is True,
+        is_foreign=begins is None,
+        is_torn=end < size and _is_torn(path, end),
+    )
 
 
 def _starts_well(path: Path) -> bool:
@@ -189,11 +209,12 @@ def _starts_well(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _is_beginning(payload: bytes) -> bool:
+def _is_beginning(payload: bytes) -> bool | None:
+    """None for a record that this version does not know."""
     try:
         return isinstance(unpack(payload)[0], Begun)
     except UnknownRecord:
-        return False
+        return None
 
 
 def _is_torn(path: Path, offset: int) -> bool:

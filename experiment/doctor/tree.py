@@ -10,6 +10,7 @@ from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.story import Story, tell
 from holdfast.experiment.layout import JOURNAL, Layout
+from holdfast.experiment.snapshots import find_beginning
 from holdfast.scheduler.policy import TrialScheduler
 
 
@@ -74,13 +75,12 @@ def read(layout: Layout, *, in_use: bool = False, policy: TrialScheduler | None 
     newest = chapters[-1] if chapters else None
     if newest is None or not newest.begins:
         return tree
-    peek = tell(layout.journal, newest, policy)
-    if peek is None:
+    beginning = find_beginning(layout.journal)
+    assert beginning is not None
+    tree.taken = state.snapshots(layout, beginning.spec.experiment_id)
+    story = tell(layout.journal, newest, policy, moments=state.moments(tree.taken))
+    if story is None:
         return tree
-    tree.taken = state.snapshots(layout, peek.machine.spec.experiment_id)
-    moments = state.moments(tree.taken)
-    story = tell(layout.journal, newest, policy, moments=moments) if moments else peek
-    assert story is not None
     tree.story = story
     rows = sum(len(found) for found in story.rows.values())
     trials = len(story.machine.trials)

@@ -6,11 +6,12 @@ import os
 import pickle
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from holdfast.experiment import tuner_file
@@ -18,15 +19,26 @@ from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Remedy, Report, Severity
 from holdfast.experiment.doctor.repair import NothingHere, repair
-from holdfast.experiment.doctor.upload import sync
+from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import recover
+from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
+from holdfast.experiment.tuner_file import TunerFile
 from holdfast.runtime.guard import boot_id
-from holdfast.scheduler.events import CheckpointLost
+from holdfast.scheduler.events import CheckpointLost, Exited
+from holdfast.scheduler.policy import (
+    Decision,
+    Observation,
+    PauseTrial,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    View,
+)
 from holdfast.syncer.journal import MAGIC, Journal, segments
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.testing import checker
@@ -221,8 +233,11 @@ def test_what_is_staged_is_told_and_sync_commits_it(tmp_path: Path) -> None:
     done = sync(case(root))
     assert [deed.what for deed in done.deeds] == ["checkpoint 0 is committed"]
     assert done.findings == ()
-    (record,) = recover(Layout(root)).machine.trials[trial].checkpoints
+    after = recover(Layout(root)).machine
+    (record,) = after.trials[trial].checkpoints
     assert record.committed
+    # The time since the run does not count as the run's.
+    assert (after.active_s, after.now) == (made.machine.active_s, made.machine.now)
     assert sync(case(root)).deeds == ()
 
 
@@ -386,16 +401,61 @@ def test_a_record_of_another_version_is_told_and_nothing_is_changed(root: Path) 
     assert collect(case(root), removes=True).deeds == ()
 
 
-def test_what_a_scheduler_of_the_users_decided_is_not_judged_without_it(tmp_path: Path) -> None:
-    """Paused and begun again, which the records alone do not explain."""
-    root = tmp_path / "run"
-    healthy(root, options={"objects": ["scheduler"]})
-    shutil.rmtree(newest_checkpoint(root))
-    for path in root.glob("*/result.json"):
+class PausesOnce(TrialScheduler):
+    """Pauses the first trial at its first report, and lets it go on when another has ended."""
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        first = next(iter(view.trials))
+        if isinstance(event, TrialReported) and event.row["training_iteration"] == 1:
+            return [PauseTrial(trial_id=first)] if event.trial_id == first else []
+        return [UnpauseTrial(trial_id=first)] if event.trial_id != first else []
+
+
+@pytest.fixture
+def paused(in_memory: Path) -> Path:
+    """An experiment that means something only with its scheduler."""
+    root = in_memory / "run"
+    run = RecordedExperiment(root, boot=boot_id(), options={"objects": ["scheduler"]})
+    run.machine.policy = PausesOnce()
+    first, second = run.begin(), run.begin()
+    run.report(first, {"loss": 1.0}, checkpoint="committed")
+    run.add(Exited(trial_id=first, attempt=1, cause="ended"))
+    run.report(second, {"loss": 1.0})
+    run.finish(second)
+    run.start(first)
+    run.report(first, {"loss": 0.5}, checkpoint="committed")
+    run.finish(first)
+    run.close()
+    assert run.trial(first).attempt == 2
+    Scribe(run.layout, ScribeSettings(tensorboard=False, policy=PausesOnce())).catch_up()
+    tuner_file.write(run.layout.tuner, {"scheduler": cloudpickle.dumps(PausesOnce())})
+    return root
+
+
+def test_what_a_scheduler_of_the_users_decided_is_not_judged_without_it(paused: Path) -> None:
+    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
+    shutil.rmtree(newest_checkpoint(paused))
+    for path in paused.glob("*/result.json"):
         path.write_text("{}")
-    report = verify(case(root))
-    assert kinds(report) == ["scheduler-not-loaded"]
-    assert repair(case(root), SETTINGS).deeds == ()
+    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
+    assert repair(case(paused), SETTINGS).deeds == ()
+    with pytest.raises(NotFit, match="--load-scheduler"):
+        sync(case(paused))
+
+
+def test_without_the_scheduler_no_checkpoint_that_a_record_names_is_garbage(paused: Path) -> None:
+    assert collect(case(paused), removes=True).deeds == ()
+    assert len(list(paused.glob("*/checkpoint_*"))) == 2
+
+
+def test_with_the_scheduler_everything_is_judged_and_mended(paused: Path) -> None:
+    policy = TunerFile(paused / "tuner.pkl").load("scheduler")
+    assert verify(case(paused), policy=policy).findings == ()
+    for path in paused.glob("*/result.json"):
+        path.write_text("{}")
+    assert set(kinds(verify(case(paused), policy=policy))) == {"rows-behind"}
+    assert repair(case(paused), SETTINGS, policy=policy).findings == ()
+    assert checker.check(paused) == []
 
 
 def test_an_empty_segment_and_a_beginning_that_never_came_are_no_damage(root: Path) -> None:
