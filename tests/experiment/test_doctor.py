@@ -173,6 +173,21 @@ def test_a_damage_is_told_with_what_where_and_what_to_do(root: Path) -> None:
     assert verify(case(root), depth=Depth.QUICK).is_sound
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("progress.csv", "0.25", "0.26"), ("result.json", "0.25", "0.26"), ("params.json", "a", "b")],
+)
+def test_a_value_that_was_changed_by_hand_is_found(
+    root: Path, name: str, old: str, new: str
+) -> None:
+    (path,) = root.glob(f"*_00000_*/{name}")
+    path.write_text(path.read_text().replace(old, new))
+    (finding,) = verify(case(root)).findings
+    assert finding.where == f"{path.parent.name}/{name}"
+    assert finding.severity is Severity.WARNING
+    assert repair(case(root), SETTINGS).findings == ()
+
+
 def test_a_checkpoint_that_lost_its_manifest_is_dropped_for_nothing_proves_it(root: Path) -> None:
     broken = newest_checkpoint(root)
     (broken / ".holdfast.json").unlink()
@@ -434,7 +449,8 @@ def paused(in_memory: Path) -> Path:
 
 def test_what_a_scheduler_of_the_users_decided_is_not_judged_without_it(paused: Path) -> None:
     assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
-    shutil.rmtree(newest_checkpoint(paused))
+    for folder in paused.glob("*/checkpoint_*"):
+        shutil.rmtree(folder)
     for path in paused.glob("*/result.json"):
         path.write_text("{}")
     assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]

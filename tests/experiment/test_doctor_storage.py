@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.doctor.bringing import bring_checkpoint
 from holdfast.experiment.doctor.case import Case, WrongStorage, find_case
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Finding, Remedy, Report
@@ -22,6 +23,7 @@ from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import CheckpointLost
+from holdfast.syncer import manifest
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.location import Location
 from holdfast.testing import checker
@@ -283,6 +285,33 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
     # It was taken over for that, and another machine is told so.
     assert kinds(verify(alone)) == ["storage-claimed"]
     assert verify(alone).is_sound
+
+
+def test_what_is_published_there_names_checkpoints_that_stay(
+    case: Case, here: Path, there: Path
+) -> None:
+    """Also where the records here have dropped them since: a restore elsewhere starts from it."""
+    journal = Journal(here / "journal")
+    lost = CheckpointLost(trial_id="d2a66_00000", index=0, reason="for the test")
+    journal.append([pack(lost, 1.0)])
+    journal.close()
+    garbage = [deed.where for deed in collect(case, removes=True).deeds]
+    assert garbage == [f"{newest(here).parent.name}/checkpoint_000000"]
+    assert (newest(there).parent / "checkpoint_000000" / "model.txt").exists()
+
+
+def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:
+    kept = tmp_path / "there" / "trial" / "checkpoint_000000"
+    (kept / "empty").mkdir(parents=True)
+    (kept / "weights").write_text("w")
+    manifest.write(kept)
+    (kept / "empty").rmdir()  # as in a bucket
+    (tmp_path / "here" / "trial").mkdir(parents=True)
+    remote = Location.resolve(tmp_path / "there", None, {})
+    bring_checkpoint(remote, Layout(tmp_path / "here"), "trial/checkpoint_000000")
+    brought = tmp_path / "here" / "trial" / "checkpoint_000000"
+    assert (brought / "empty").is_dir()
+    assert manifest.verify(brought, deep=True).total_bytes == 1
 
 
 def test_what_another_machine_has_taken_further_is_not_overwritten(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.location import Location
 from holdfast.syncer.probing import Outcome, Step, probe
 from holdfast.syncer.store import Entry, Stored
@@ -160,6 +161,16 @@ class Overwriting(MemoryStore):
         return await super().put(key, source)
 
 
+class Racing(MemoryStore):
+    """Looks first and puts then, and says that it decides."""
+
+    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+        if create_only and await self.head(key) is not None:
+            raise AlreadyStored("put", key)
+        await asyncio.sleep(0)
+        return await super().put(key, source)
+
+
 class Forgetful(MemoryStore):
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         return (await super().list(prefix))[:-1]
@@ -201,6 +212,7 @@ def spoil(path: Path, size: int) -> None:
 
 LIARS = [
     (Overwriting, "conditional put", "replaced an object"),
+    (Racing, "conditional put", "4 of 4 puts at the same time were the first"),
     (Forgetful, "list", "1 objects are not in the listing"),
     (Garbling, "read", "other bytes came back"),
     (Keeping, "delete", "are there all the same"),

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.experiment import tuner_file
 from holdfast.runtime.guard import boot_id
 from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
 
 TEMPORARY = ".tmp-0123456789abcdef"
 
@@ -20,15 +21,22 @@ def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperimen
 
     Unless it has `ended`, one trial is still training.
     """
-    run = RecordedExperiment(root, boot=boot_id(), tensorboard=True, **spec)
+    retried = FailureConfig(max_failures=1)
+    run = RecordedExperiment(root, boot=boot_id(), tensorboard=True, failure=retried, **spec)
     tuner_file.write(run.layout.tuner, {"trainable": b"never unpickled", "param_space": b""})
     first, second, third = (run.begin({"lr": 0.1 * n, "kind": "a"}) for n in range(1, 4))
+    for epoch in range(2):
+        run.report(second, {"loss": 9.0 - epoch})
+    run.fail(second)
+    run.start(second)
     for epoch in range(4):
         row = {"loss": 1.0 / (epoch + 1), "nested": {"a": [1, epoch]}, "text": "a,b\nc"}
         run.report(first, row, checkpoint="committed")
         run.report(second, {"loss": float("nan"), "late": epoch} if epoch else row)
     run.write_files(snapshot=True)
     run.fail(third)
+    run.start(third)
+    run.fail(third, message="oh no, again")
     run.report(first, {"loss": 0.1})
     run.finish(first)
     if ended:
