@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 
@@ -70,24 +70,20 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_CODES,
     )
     commands = doctor.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_verify(commands)
-    _add_repair(commands)
-    _add_sync(commands)
-    _add_gc(commands)
-    _add_preflight(commands)
+    _add_verify(commands.add_parser)
+    _add_repair(commands.add_parser)
+    _add_sync(commands.add_parser)
+    _add_gc(commands.add_parser)
+    _add_preflight(commands.add_parser)
     return parser
 
 
-_Commands = argparse._SubParsersAction  # argparse has no public name for it
+_AddParser = Callable[..., argparse.ArgumentParser]
 
 
-def _add(
-    commands: _Commands[argparse.ArgumentParser], name: str, told: str
-) -> argparse.ArgumentParser:
+def _add(add: _AddParser, name: str, told: str) -> argparse.ArgumentParser:
     short = told.partition(": ")[0].rstrip(".")
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=short[0].lower() + short[1:], description=told, epilog=_CODES
-    )
+    command = add(name, help=short[0].lower() + short[1:], description=told, epilog=_CODES)
     command.add_argument("--json", action="store_true", help="one JSON object, for scripts")
     return command
 
@@ -118,20 +114,20 @@ def _add_depth(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_verify(commands: _Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "verify", _VERIFY)
+def _add_verify(add: _AddParser) -> None:
+    command = _add(add, "verify", _VERIFY)
     _add_place(command)
     _add_depth(command)
 
 
-def _add_repair(commands: _Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "repair", _REPAIR)
+def _add_repair(add: _AddParser) -> None:
+    command = _add(add, "repair", _REPAIR)
     _add_place(command)
     _add_depth(command)
 
 
-def _add_sync(commands: _Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "sync", _SYNC)
+def _add_sync(add: _AddParser) -> None:
+    command = _add(add, "sync", _SYNC)
     _add_place(command)
     command.add_argument(
         "--deep",
@@ -147,14 +143,14 @@ def _add_sync(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
 
 
-def _add_gc(commands: _Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "gc", _GC)
+def _add_gc(add: _AddParser) -> None:
+    command = _add(add, "gc", _GC)
     _add_place(command)
     command.add_argument("--yes", action="store_true", help="remove it")
 
 
-def _add_preflight(commands: _Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "preflight", _PREFLIGHT)
+def _add_preflight(add: _AddParser) -> None:
+    command = _add(add, "preflight", _PREFLIGHT)
     command.add_argument(
         "path", metavar="URI", help="the storage_path of RunConfig: a directory, or a URI"
     )
