@@ -158,7 +158,8 @@ class Run:
             raise controller.fault
 
     def _open_journal(self) -> Journal:
-        journal = Journal(self.plan.layout.journal, fresh=self.plan.fresh)
+        plan = self.plan
+        journal = Journal(plan.layout.journal, fresh=plan.fresh, begins=plan.begins)
         for cut in journal.cuts:
             self.tell(str(cut))
         return journal

@@ -49,17 +49,18 @@ def recover(
         raise NothingToRestore(
             f"there is no experiment in {layout.root}: its journal has no readable beginning"
         )
-    within = readable_end(layout.journal) if to_go_on else None
+    begins = Position(beginning.position.segment)
+    within = readable_end(layout.journal, begins) if to_go_on else None
     loaded = load_newest_snapshot(layout, policy, within=within)
     notices = [str(skipped) for skipped in loaded.skipped]
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):
         machine, start = snapshot.machine, snapshot.position
     else:
-        machine, start = Machine(policy), Position(beginning.position.segment)
+        machine, start = Machine(policy), begins
     for event, now, _ in read_events(layout.journal, start):
         machine.handle(event, now=now)
-    return Recovered(machine=machine, begins=beginning.position.segment, notices=tuple(notices))
+    return Recovered(machine=machine, begins=begins.segment, notices=tuple(notices))
 
 
 def lost_checkpoints(
@@ -77,7 +78,7 @@ def lost_checkpoints(
         for record in reversed(trial.checkpoints):
             if stays and record.committed:
                 continue
-            reason = _broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
+            reason = broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
             if reason:
                 yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
             elif not stays:
@@ -104,10 +105,14 @@ def lost_notice(trial_id: str, index: int, reason: str) -> str:
     return f"checkpoint {index} of trial {trial_id} is lost: {reason}"
 
 
-def _broken(
+def broken(
     trial: Trial, record: CheckpointRecord, layout: Layout, *, same_boot: bool, is_remote: bool
 ) -> str:
-    """Why the checkpoint cannot be resumed from; "" if it can."""
+    """Why the checkpoint cannot be resumed from; "" if it can. Looks at sizes, reads no file.
+
+    `is_remote`: what is missing here may lie in storage. Raises StorageError or OSError where it
+    cannot be looked at.
+    """
     directory = layout.checkpoint(trial.spec, record)
     if not directory.is_dir():
         return "" if is_remote else f"{directory} is missing"

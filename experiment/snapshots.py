@@ -128,9 +128,9 @@ def load_newest_snapshot(
     if beginning is None:
         return Loaded(beginning=None)
     skipped = []
-    for name in _of_experiment(layout.root, beginning.spec.experiment_id):
+    for name in snapshots_of(layout.root, beginning.spec.experiment_id):
         try:
-            found = _load(layout, name, policy)
+            found = load_snapshot(layout, name, policy)
         except (BadSnapshot, UnknownRecord, OSError) as error:
             skipped.append(Skipped(name=name, reason=str(error)))
             continue
@@ -176,7 +176,7 @@ def _names(root: Path) -> list[str]:
     return sorted(known, reverse=True)
 
 
-def _of_experiment(root: Path, experiment_id: str) -> list[str]:
+def snapshots_of(root: Path, experiment_id: str) -> list[str]:
     """Those whose head does not name another experiment: a damaged head may be ours."""
     return [name for name in _names(root) if _named_in(root / name) in (experiment_id, None)]
 
@@ -228,7 +228,8 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
     return base64.b64decode(value[_MARK]) if _MARK in value else value
 
 
-def _load(layout: Layout, name: str, policy: TrialScheduler | None) -> Snapshot:
+def load_snapshot(layout: Layout, name: str, policy: TrialScheduler | None = None) -> Snapshot:
+    """Raises BadSnapshot, UnknownRecord, OSError."""
     data = (layout.root / name).read_bytes()
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")

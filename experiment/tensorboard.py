@@ -76,11 +76,25 @@ def session_end(*, succeeded: bool, wall_time: float) -> bytes:
     return _hparams_record("session_end_info", wall_time, session_end_info=info)
 
 
+def charted_steps(data: bytes) -> list[int]:
+    """The step of each event with scalars, in the order of the file.
+
+    Raises ValueError where a record is cut off, or its checksum is wrong.
+    """
+    lib, steps, offset = _library(), list[int](), 0
+    while offset < len(data):
+        content, offset = _framed(data, offset)
+        event = lib.event.FromString(content)
+        if any(value.WhichOneof("value") == "simple_value" for value in event.summary.value):
+            steps.append(event.step)
+    return steps
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Library:
     """The message classes and the checksum."""
 
-    event: Callable[..., Any]
+    event: Any
     summary: Callable[..., Any]
     value: Callable[..., Any]
     metadata: Callable[..., Any]
@@ -134,6 +148,20 @@ def _record(event: Any) -> bytes:
     data: bytes = event.SerializeToString()
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CRC.pack(_masked(length)), data, _CRC.pack(_masked(data))))
+
+
+def _framed(data: bytes, offset: int) -> tuple[bytes, int]:
+    """What is in the record at `offset`, and where the next one begins. Raises ValueError."""
+    head = offset + _LENGTH.size
+    start = head + _CRC.size
+    length = data[offset:head]
+    if len(data) < start or data[head:start] != _CRC.pack(_masked(length)):
+        raise ValueError(f"no record begins at offset {offset}")
+    end = start + _LENGTH.unpack(length)[0]
+    content = data[start:end]
+    if data[end : end + _CRC.size] != _CRC.pack(_masked(content)):
+        raise ValueError(f"the record at offset {offset} is cut off or damaged")
+    return content, end + _CRC.size
 
 
 def _masked(data: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,15 @@ def write(path: Path, fields: Mapping[str, bytes]) -> None:
     write_atomic(path, pickle.dumps(data))
 
 
+class _PlainUnpickler(pickle.Unpickler):
+    """Knows no class and no function, so that a file from elsewhere can have nothing called."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        raise pickle.UnpicklingError(
+            f"it names {module_name}.{global_name}, and may only hold data"
+        )
+
+
 class TunerFile:
     """What a restore may take from tuner.pkl.
 
@@ -45,9 +55,9 @@ class TunerFile:
         self._fields: dict[str, bytes] = {}
         self.fault = ""
         try:
-            # A file of this machine that holds nothing but a dict of bytes: what is in them is
-            # unpickled by `load`, field by field.
-            data = pickle.loads(path.read_bytes())
+            # Nothing but a dict of bytes is taken from it: what is in them is unpickled by `load`,
+            # field by field.
+            data = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
             fields: dict[str, bytes] = data["fields"]
             if data["crc32"] == _checksum(fields):
                 self._fields = fields

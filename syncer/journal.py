@@ -79,7 +79,8 @@ def _records(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
         length, crc = _HEADER.unpack_from(data, offset)
         start = offset + _HEADER.size
         payload = data[start : start + length]
-        if len(payload) < length or zlib.crc32(payload) != crc:
+        # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
+        if not length or len(payload) < length or zlib.crc32(payload) != crc:
             return
         offset = start + length
         yield payload, offset
@@ -127,10 +128,10 @@ def read(
             return
 
 
-def readable_end(directory: Path) -> Position:
-    """Where `read` would end: nothing behind it may be relied on. Reads the whole journal."""
-    end = START
-    for _, position in read(directory):
+def readable_end(directory: Path, start: Position = START) -> Position:
+    """Where `read` from `start` would end: nothing behind it may be relied on. Reads all of it."""
+    end = start
+    for _, position in read(directory, start):
         end = position
     return end
 
@@ -163,10 +164,11 @@ class Unsynced:
 class Journal:
     """The one writer of an experiment's journal. The experiment's lock is held by its owner."""
 
-    def __init__(self, directory: Path, *, fresh: bool = False) -> None:
+    def __init__(self, directory: Path, *, fresh: bool = False, begins: int = 0) -> None:
         """Open for appending, cutting off a torn tail (see `cuts`).
 
-        `fresh` begins a new segment even where the last one is sound.
+        `fresh` begins a new segment even where the last one is sound. What is before the segment
+        `begins` is of earlier experiments: a damage there takes nothing from this one.
         """
         self.directory = directory
         self.cuts: list[Cut] = []
@@ -175,7 +177,10 @@ class Journal:
         self._sealed: deque[int] = deque()
         self._number, self._fd, self._size = -1, -1, 0
         known = segments(directory)
-        sound = self._seal(known)
+        for number in known:
+            if number < begins:
+                self._seal([number])
+        sound = self._seal([number for number in known if number >= begins])
         # Whoever wrote them may have been killed before they were on the disk.
         for number in sound:
             fsync_path(directory / segment_name(number))

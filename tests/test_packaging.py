@@ -49,6 +49,12 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: Path) -> None:
     assert packed == modules | {f"holdfast/{p.relative_to(source)}" for p in public}
 
 
+def test_the_wheel_has_the_command(wheel: Path) -> None:
+    (name,) = (n for n in zipfile.ZipFile(wheel).namelist() if n.endswith("entry_points.txt"))
+    told = zipfile.ZipFile(wheel).read(name).decode().split()
+    assert told == ["[console_scripts]", "holdfast", "=", "holdfast.cli:main"]
+
+
 @pytest.mark.process
 def test_an_experiment_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"

@@ -19,6 +19,7 @@ class CheckpointUploadMode(StrEnum):
     SYNC = "SYNC"
     NO_UPLOAD = "NO_UPLOAD"
 
+
 _PREFIX = "checkpoint_"
 
 

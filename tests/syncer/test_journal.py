@@ -241,3 +241,37 @@ def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_sin
     assert first.force() == first.position
     assert os.path.samestat(os.fstat(forced[0]), (folder / "000000.log").stat())
     journal.close()
+
+
+def test_zeros_at_the_end_are_no_records(folder: Path) -> None:
+    """What was not on the disk when the power went can come back as zeros."""
+    journal = Journal(folder)
+    journal.append([b"kept"])
+    journal.close()
+    with (folder / "000000.log").open("ab") as file:
+        file.write(bytes(4096))
+    assert payloads(folder) == [b"kept"]
+    again = Journal(folder)
+    assert [cut.size_bytes for cut in again.cuts] == [4096]
+    again.append([b"more"])
+    again.close()
+    assert payloads(folder) == [b"kept", b"more"]
+
+
+def test_a_damage_in_what_an_earlier_experiment_wrote_takes_nothing_from_this_one(
+    folder: Path,
+) -> None:
+    earlier = Journal(folder)
+    earlier.append([b"theirs", b"damaged", b"lost"])
+    earlier.close()
+    journal = Journal(folder, fresh=True)
+    journal.append([b"ours"])
+    journal.close()
+    path = folder / "000000.log"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"damaged", b"damagee"))
+    again = Journal(folder, begins=1)
+    again.append([b"more"])
+    again.close()
+    assert payloads(folder) == [b"theirs", b"ours", b"more"]
+    assert [cut.segment for cut in again.cuts] == ["000000.log"]

@@ -30,11 +30,19 @@ _TRACEBACK = """Traceback (most recent call last):
 class RecordedExperiment:
     """Writes the journal through the machine, and everything else through the scribe.
 
-    Each event happens `step_s` after the one before. `spec` are fields of ExperimentSpec.
+    Each event happens `step_s` after the one before. `boot` is the start of the system that it
+    ran in. `spec` are fields of ExperimentSpec.
     """
 
     def __init__(
-        self, root: Path, *, run: str = "d2a66", step_s: float = 1.0, **spec: Any
+        self,
+        root: Path,
+        *,
+        run: str = "d2a66",
+        step_s: float = 1.0,
+        boot: str = "",
+        tensorboard: bool = False,
+        **spec: Any,
     ) -> None:
         self.layout = Layout(root)
         self.machine = Machine()
@@ -50,10 +58,11 @@ class RecordedExperiment:
                     experiment_id=f"experiment-{run}", run=run, trainable="train", seed=0, **spec
                 ),
                 capacity={"CPU": 1000},
+                boot_id=boot,
             )
         )
         self._scribe = Scribe(
-            self.layout, ScribeSettings(tensorboard=False), lambda: self.now, boot="boot"
+            self.layout, ScribeSettings(tensorboard=tensorboard), lambda: self.now, boot="boot"
         )
 
     @property

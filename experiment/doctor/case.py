@@ -1,0 +1,116 @@
+"""What the doctor is called to: the tree on this machine, the storage that keeps it, or both."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.experiment.layout import HEAD, Layout
+from holdfast.experiment.place import find_place
+from holdfast.experiment.published import is_mirror_of, read_head
+from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.settings import Settings
+from holdfast.syncer.download import with_store
+from holdfast.syncer.journal import segments
+from holdfast.syncer.location import Location
+from holdfast.trial.errors import TuneError
+
+
+class WrongStorage(TuneError, ValueError):
+    """The storage that was named is not the one that the tree is persisted to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One experiment. `layout` is its tree on this machine, None where there is none; `remote` the
+    storage elsewhere, None where there is none or it was not named: then `kept_in` says where."""
+
+    shown: str
+    layout: Layout | None
+    remote: Location | None
+    kept_in: str = ""
+
+
+def find_case(
+    path: str, storage: str | None, settings: Settings, environ: Mapping[str, str]
+) -> Case:
+    """Understand what the user named: a directory, or a URI.
+
+    A local tree that is persisted elsewhere knows the address, not how to get there: `storage`
+    tells. Raises InvalidLocation, WrongStorage, ExperimentNotFound, StorageError.
+    """
+    location = Location.resolve(path, None, {})
+    if location.local_path is None or (Path(location.local_path) / HEAD).exists():
+        return _of_storage(path, location, settings, environ)
+    layout = Layout(Path(location.local_path))
+    if not segments(layout.journal):
+        raise ExperimentNotFound(
+            f"there is no experiment in {path}: it has no folder 'journal' with records. Give the "
+            f"directory <storage_path>/<name>, or its URI",
+            path,
+        )
+    kept_in = layout.mirror_of.read_text() if layout.mirror_of.exists() else ""
+    remote = _named_storage(layout, storage, kept_in)
+    return Case(
+        shown=path, layout=layout, remote=remote, kept_in="" if remote is not None else kept_in
+    )
+
+
+def _named_storage(layout: Layout, storage: str | None, kept_in: str) -> Location | None:
+    if storage is None:
+        return None
+    remote = Location.resolve(storage, None, {})
+    if kept_in and is_mirror_of(layout, remote):
+        return remote
+    where = f"persisted in {kept_in}" if kept_in else "not persisted elsewhere"
+    raise WrongStorage(f"{layout.root} is {where}, and not in {remote.public}")
+
+
+def _of_storage(
+    path: str, location: Location, settings: Settings, environ: Mapping[str, str]
+) -> Case:
+    """An experiment in storage; its tree on this machine is found as a restore finds it."""
+    base, mark, query = path.partition("?")
+    parent, _, name = base.rstrip("/").rpartition("/")
+    place = find_place(f"{parent}{mark}{query}", None, name, settings, environ)
+    if place.remote is not None and segments(place.layout.journal):
+        return Case(shown=location.public, layout=place.layout, remote=place.remote)
+    if with_store(location, read_head) is None:
+        raise ExperimentNotFound(
+            f"there is no experiment at {location.public}: it has no journal. Give "
+            f"<storage_path>/<name>, with the query of the storage_path",
+            location.public,
+        )
+    return Case(shown=location.public, layout=None, remote=location)
+
+
+def user_of(layout: Layout) -> str:
+    """Who runs the experiment on this machine at this moment; "" for nobody.
+
+    Nothing is written: the lock is asked for, shared, and given back at once.
+    """
+    try:
+        descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        is_held = error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
+        return _holder(os.pread(descriptor, 4096, 0)) if is_held else ""
+    finally:
+        os.close(descriptor)
+    return ""
+
+
+def _holder(data: bytes) -> str:
+    try:
+        told = json.loads(data or b"{}")
+        return f"process {told['pid']} on {told['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,134 @@
+"""`holdfast doctor gc`: remove what nothing needs, or say what that is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.experiment.doctor import garbage, persisted, storage, tree
+from holdfast.experiment.doctor.case import Case, user_of
+from holdfast.experiment.doctor.findings import Deed, Report
+from holdfast.experiment.doctor.garbage import Garbage
+from holdfast.experiment.doctor.persisted import PREFIX
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.layout import Layout
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.download import with_store
+from holdfast.syncer.durable import remove_tree
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.store import Store
+from holdfast.syncer.tree import MANIFEST_NAME
+
+
+def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) -> Report:
+    """What nothing needs, here and in storage; with `removes` it goes.
+
+    Raises Locked while somebody runs it on this machine, Usurped where another machine has taken
+    it over, OSError, StorageError.
+    """
+    began = time.monotonic()
+    if case.layout is None:
+        here, found = None, list[Garbage]()
+        there = _collect_there(case, None, removes=removes, policy=policy)
+    elif removes:
+        lock = ExperimentLock(case.layout.lock, deadline_s=0)
+        try:
+            here, found = _look(case.layout, policy)
+            _remove(case.layout.root, found)
+            there = _collect_there(case, here, removes=True, policy=policy)
+        finally:
+            lock.release()
+    else:
+        _check_free(case.layout)
+        here, found = _look(case.layout, policy)
+        there = _collect_there(case, here, removes=False, policy=policy)
+    deeds = [_deed(one, done=removes) for one in found]
+    deeds += [_deed(one, done=removes, prefix=PREFIX) for one in there]
+    size = sum(one.size_bytes for one in (*found, *there))
+    return Report(
+        path=case.shown,
+        findings=tuple(here.findings) if here is not None else (),
+        deeds=tuple(deeds),
+        looked_at={"garbage": len(deeds), "garbage_bytes": size},
+        seconds=time.monotonic() - began,
+    )
+
+
+def _look(layout: Layout, policy: TrialScheduler | None) -> tuple[Tree, list[Garbage]]:
+    found = tree.read(layout, policy=policy)
+    return found, garbage.here(found)
+
+
+def _check_free(layout: Layout) -> None:
+    if user := user_of(layout):
+        raise Locked(
+            "collect garbage in",
+            str(layout.root),
+            f"{user} is using it",
+            "What is under way is no garbage: wait for it",
+        )
+
+
+def _remove(root: Path, found: Sequence[Garbage]) -> None:
+    for one in found:
+        path = root / one.where
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _collect_there(
+    case: Case, here: Tree | None, *, removes: bool, policy: TrialScheduler | None
+) -> list[Garbage]:
+    if case.remote is None:
+        return []
+    stored = storage.gather(case.remote, case.layout, policy=policy)
+    found = persisted.garbage(stored, here)
+    if removes and found and stored.published is not None and stored.published.story is not None:
+        spec = stored.published.story.machine.spec
+        _remove_there(case.remote, found, spec.experiment_id, known=stored.newest_claim)
+    return found
+
+
+def _remove_there(
+    remote: Location, found: Sequence[Garbage], experiment_id: str, *, known: str
+) -> None:
+    """As the owner of the storage, which a run elsewhere then is no more.
+
+    One that was begun since we looked owns what we found: it has claimed the storage by then.
+    """
+    wanted = {one.where for one in found}
+
+    async def remove(store: Store) -> None:
+        owned = OwnedStore(
+            store, where=remote.public, experiment_id=experiment_id, epoch="", parallel=8
+        )
+        entries = await store.list("", leftovers=True)
+        newest = max((e.key for e in entries if e.key.startswith(".epochs/")), default="")
+        if newest != known:
+            cause = "another restore of this experiment has begun meanwhile"
+            raise StorageError("collect garbage in", remote.public, cause, "Wait for it")
+        await owned.claim()
+        keys = [e.key for e in entries if _is_in(e.key, wanted)]
+        # The manifests first, so that nobody takes the rest for checkpoints.
+        markers = [key for key in keys if key.endswith(f"/{MANIFEST_NAME}")]
+        await owned.delete(markers)
+        await owned.delete([key for key in keys if key not in set(markers)])
+
+    with_store(remote, remove)
+
+
+def _is_in(key: str, wanted: set[str]) -> bool:
+    parts = key.split("/")
+    return any("/".join(parts[:length]) in wanted for length in range(1, len(parts) + 1))
+
+
+def _deed(one: Garbage, *, done: bool, prefix: str = "") -> Deed:
+    return Deed(
+        what=f"{one.why} ({one.size_bytes} bytes)", where=f"{prefix}{one.where}", is_done=done
+    )

@@ -1,0 +1,142 @@
+"""What nothing needs any more: leftovers of what died, and checkpoints that no record names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.experiment.doctor import kept
+from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.story import Story, tell_all
+from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
+from holdfast.syncer.durable import is_leftover
+
+if TYPE_CHECKING:
+    from holdfast.experiment.doctor.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """A file or folder that nothing needs; `where` is its path inside the experiment."""
+
+    where: str
+    why: str
+    kind: str
+    size_bytes: int
+
+
+def here(tree: Tree) -> list[Garbage]:
+    """Everything of the tree on this machine that nothing needs.
+
+    Checkpoints only where every record can be read: one behind a damage may name them.
+    Raises OSError.
+    """
+    layout = tree.layout
+    stories = _stories(tree)
+    folders = {dirname for story in stories for dirname in story.dirnames}
+    unnamed: list[str] = []
+    for story in stories:
+        if tree.is_damaged or story.refusal:
+            continue
+        unnamed += kept.unnamed(story, kept.checkpoint_folders(layout, story))
+    left = [where for where in _leftovers(layout, folders) if _above(where) not in unnamed]
+    found = [_leftover(layout, where) for where in left]
+    return found + [_unnamed(layout, where) for where in unnamed]
+
+
+def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
+    for one in found:
+        yield Finding(
+            kind=one.kind,
+            severity=Severity.NOTE,
+            where=one.where,
+            what=f"{one.why} ({one.size_bytes} bytes)",
+            remedy=Remedy.GC,
+        )
+
+
+def strangers(tree: Tree) -> Iterator[Finding]:
+    """Folders that look like a trial's and are no trial's of any experiment here. They stay."""
+    known = {dirname for story in _stories(tree) for dirname in story.dirnames}
+    for name in _folders(tree.layout.root):
+        if name not in known and (tree.layout.root / name / PARAMS).is_file():
+            yield Finding(
+                kind="folder-unknown",
+                severity=Severity.NOTE,
+                where=name,
+                what="it looks like a trial's folder, and no record names it: of a trial whose "
+                "records are lost, or yours",
+                advice="Nothing of it is touched",
+            )
+
+
+def _stories(tree: Tree) -> list[Story]:
+    """All experiments of the directory; the newest one was read already."""
+    *earlier, _ = tree.chapters
+    found = [story for _, story in tell_all(tree.layout.journal, earlier) if story is not None]
+    return found if tree.story is None else [*found, tree.story]
+
+
+def _leftovers(layout: Layout, trial_folders: Iterable[str]) -> Iterator[str]:
+    """Half written files and half removed folders, by the names that only ours have."""
+    yield from _named_so(layout.root, "")
+    yield from _named_so(layout.journal, JOURNAL)
+    for name in sorted(trial_folders):
+        folder = layout.root / name
+        yield from _named_so(folder, name)
+        for below in _folders(folder):
+            if below.startswith(CHECKPOINT_PREFIX):
+                yield from _named_so(folder / below, f"{name}/{below}")
+            elif below == STAGING:
+                staged = sorted(os.listdir(folder / below))
+                yield from (f"{name}/{below}/{entry}" for entry in staged)
+
+
+def _named_so(folder: Path, above: str) -> Iterator[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in filter(is_leftover, names):
+        yield f"{above}/{name}" if above else name
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _leftover(layout: Layout, where: str) -> Garbage:
+    return Garbage(
+        where=where,
+        kind="leftover",
+        why="what was being written, copied or removed when its process died",
+        size_bytes=_size(layout.root / where),
+    )
+
+
+def _unnamed(layout: Layout, where: str) -> Garbage:
+    return Garbage(
+        where=where,
+        kind="checkpoint-unnamed",
+        why="a checkpoint that no record names: superseded, dropped, or never reported",
+        size_bytes=_size(layout.root / where),
+    )
+
+
+def _above(where: str) -> str:
+    return where.rpartition("/")[0]
+
+
+def _size(path: Path) -> int:
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(
+        Path(folder, name).lstat().st_size for folder, _, names in os.walk(path) for name in names
+    )

@@ -1,0 +1,101 @@
+"""The checkpoints on this machine, held against the records: what is named, and what is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.experiment.doctor.story import Story
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.recovery import broken, changed_checkpoint
+from holdfast.runtime.guard import boot_id
+from holdfast.syncer.errors import StorageError
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.trial import Trial
+
+_READERS = 4
+_NAME = re.compile(r"checkpoint_(\d{6,})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A checkpoint that the records name: `folder` is its place inside the experiment."""
+
+    trial: Trial
+    record: CheckpointRecord
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.trial.trial_id, self.record.index
+
+    @property
+    def folder(self) -> str:
+        return f"{self.trial.spec.dirname}/{self.record.dirname}"
+
+
+def named(story: Story) -> list[Named]:
+    """Every checkpoint that a restore may start from, in the order of the trials."""
+    return [
+        Named(trial=trial, record=record)
+        for trial in story.machine.trials.values()
+        for record in trial.checkpoints
+    ]
+
+
+def faults(
+    layout: Layout, story: Story, wanted: Iterable[Named], *, with_checksums: bool
+) -> Mapping[str, str]:
+    """Why each folder that cannot be resumed from cannot be; what is whole is not in it."""
+    same_boot = story.machine.boot_id == boot_id()
+
+    def fault(one: Named) -> str:
+        try:
+            found = broken(one.trial, one.record, layout, same_boot=same_boot, is_remote=False)
+            if not found and with_checksums:
+                found = changed_checkpoint(layout.root / one.folder, one.record)
+        except (StorageError, OSError) as error:
+            found = f"it cannot be looked at: {error}"
+        return _shortly(found, f"{layout.root / one.folder}")
+
+    several = list(wanted)
+    with ThreadPoolExecutor(_READERS, "holdfast-doctor") as pool:
+        told = pool.map(fault, several)
+        return {one.folder: text for one, text in zip(several, told, strict=True) if text}
+
+
+def _shortly(text: str, directory: str) -> str:
+    """Without the path, which stands beside it, and which a moved experiment changes."""
+    return text.replace(directory, "it").removeprefix("verify it: ")
+
+
+def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
+    """Those of the folders (`<trial>/<name>`) that are a checkpoint of ours which no record names.
+
+    Where the machine did not decide as in the run, only what it has dropped itself counts: what
+    was reported meanwhile may be named.
+    """
+    trials = story.dirnames
+    for folder in folders:
+        above, _, name = folder.rpartition("/")
+        found, trial = _NAME.fullmatch(name), trials.get(above)
+        if found is None or trial is None:
+            continue
+        index = int(found[1])
+        if any(record.index == index for record in trial.checkpoints):
+            continue
+        key = (trial.trial_id, index)
+        if story.is_exact or key in story.held or key not in story.mentioned:
+            yield folder
+
+
+def checkpoint_folders(layout: Layout, story: Story) -> list[str]:
+    """Every folder of this machine that is named like a checkpoint, in the trials' folders."""
+    return [
+        f"{dirname}/{path.name}"
+        for dirname in story.dirnames
+        for path in sorted(Path(layout.root, dirname).glob("checkpoint_*/"))
+        if not path.is_symlink()
+    ]

@@ -1,0 +1,279 @@
+"""Decides what is wrong with what storage holds, seen beside the tree on this machine if any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.experiment.doctor import kept
+from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.garbage import Garbage
+from holdfast.experiment.doctor.storage import Stored, committed
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.layout import HEAD, JOURNAL, RESULTS, TUNER
+from holdfast.syncer.durable import is_leftover
+from holdfast.syncer.journal import MAGIC, segment_name
+
+PREFIX = "storage: "
+
+
+def judge(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+    """`in_use`: somebody on this machine runs it, and what is missing is on its way."""
+    yield from _judge_head(stored, tree)
+    yield from _judge_segments(stored, tree)
+    if tree is not None and (apart := _apart(stored, tree)):
+        yield apart
+        return
+    if not in_use:
+        yield from _claimed_since(stored)
+    yield from _judge_checkpoints(stored, tree, in_use=in_use)
+    yield from _judge_files(stored, tree, in_use=in_use)
+    if tree is not None and (behind := records_ahead(stored, tree)):
+        yield _finding(
+            "records-not-published",
+            JOURNAL,
+            f"{behind} bytes of records are on this machine only",
+            severity=_unless(in_use),
+            remedy=Remedy.SYNC,
+        )
+
+
+def in_storage(finding: Finding) -> Finding:
+    """The same, of an object in storage."""
+    return replace(finding, where=f"{PREFIX}{finding.where}")
+
+
+def _finding(
+    kind: str,
+    where: str,
+    what: str,
+    *,
+    severity: Severity = Severity.ERROR,
+    advice: str = "",
+    remedy: Remedy = Remedy.NONE,
+) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        where=f"{PREFIX}{where}",
+        what=what,
+        advice=advice,
+        remedy=remedy,
+    )
+
+
+def _unless(in_use: bool) -> Severity:
+    return Severity.NOTE if in_use else Severity.WARNING
+
+
+def _judge_head(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
+    remedy = Remedy.NONE if tree is None else Remedy.SYNC
+    head = stored.head
+    if stored.head_fault:
+        advice = "A restore goes by the segments that are there; sync, where the tree of the run "
+        advice += "is, writes it anew"
+        yield _finding("storage-head", HEAD, stored.head_fault, advice=advice, remedy=remedy)
+    elif head is None:
+        yield _finding(
+            "storage-empty",
+            HEAD,
+            "nothing of the experiment was published: no head, and no journal",
+            advice="Sync it from the machine that ran it",
+            remedy=remedy,
+        )
+    elif head["epoch"] and head["epoch"] not in stored.entries:
+        yield _finding(
+            "storage-claim",
+            head["epoch"],
+            "the claim of the run that published last is gone: is this the whole storage?",
+            severity=Severity.WARNING,
+        )
+
+
+def _claimed_since(stored: Stored) -> Iterator[Finding]:
+    """Somebody restored it since, and has published nothing yet: on another machine, or died."""
+    published = stored.head["epoch"] if stored.head is not None else ""
+    newest = stored.newest_claim
+    if published and newest > published:
+        at = stored.entries[newest].modified
+        when = "" if at is None else f" at {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        yield _finding(
+            "storage-claimed",
+            newest,
+            f"it was claimed{when}, after the run that published last: somebody may be running it "
+            f"on another machine, or has died before anything was published",
+            severity=Severity.NOTE,
+        )
+
+
+def _judge_segments(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
+    for name, reason in sorted(stored.bad_segments.items()):
+        whole = tree is not None and _has(tree, stored.segments[name])
+        yield _finding(
+            "storage-segment",
+            f"{JOURNAL}/{name}",
+            f"a restore from storage fails: {reason}",
+            advice=""
+            if whole
+            else "Put a copy of the segment in its place: the machine that "
+            "ran the experiment has one, if its directory is still there",
+            remedy=Remedy.SYNC if whole else Remedy.NONE,
+        )
+    if stored.published is None:
+        return
+    for found in stored.published.findings:
+        is_journals = found.kind.startswith("journal-")
+        if is_journals and stored.head is not None and stored.head["segments"]:
+            yield _finding(
+                found.kind, found.where, found.what, severity=found.severity, advice=found.advice
+            )
+
+
+def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
+    path = tree.layout.journal / segment["name"]
+    return path.exists() and bool(path.stat().st_size >= segment["size"])
+
+
+def _apart(stored: Stored, tree: Tree) -> Finding | None:
+    """Where storage and this machine hold different things, comparing more is of no use."""
+    head, story = stored.head, tree.story
+    if head is None or story is None or not head["epoch"]:
+        return None
+    if head["experiment_id"] != story.machine.spec.experiment_id:
+        return _finding(
+            "storage-other",
+            HEAD,
+            "storage holds another experiment of this name than the tree on this machine",
+            severity=Severity.WARNING,
+            advice="Move the one away that you do not want",
+        )
+    if all(_has(tree, part) for part in stored.segments.values()):
+        return None
+    return _finding(
+        "storage-ahead",
+        HEAD,
+        "another machine has taken the experiment further than the tree on this machine",
+        severity=Severity.NOTE,
+        advice="A restore brings the newer one here and puts this tree aside",
+    )
+
+
+def _judge_checkpoints(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+    promised = {one.folder for one in committed(stored)}
+    for one in committed(stored):
+        if fault := stored.fault(one.folder):
+            yield _broken(one, fault, has_copy=tree is not None and has_whole(tree, one))
+    if tree is None or tree.story is None or not tree.story.is_exact:
+        return
+    for one in kept.named(tree.story):
+        if one.folder in promised or not stored.fault(one.folder):
+            continue
+        if has_whole(tree, one):
+            yield _not_uploaded(one, severity=_unless(in_use))
+        elif not (tree.layout.root / one.folder).is_dir():
+            yield _nowhere(one)
+
+
+def has_whole(tree: Tree, one: kept.Named) -> bool:
+    """Whether the tree here has the checkpoint as the records name it."""
+    return one.folder not in tree.broken and (tree.layout.root / one.folder).is_dir()
+
+
+def _broken(one: kept.Named, fault: str, *, has_copy: bool) -> Finding:
+    return _finding(
+        "storage-checkpoint",
+        one.folder,
+        f"checkpoint {one.record.index} of trial {one.trial.trial_id} cannot be had from "
+        f"there: {fault}",
+        advice="" if has_copy else "A restore from storage takes the one before it",
+        remedy=Remedy.SYNC if has_copy else Remedy.NONE,
+    )
+
+
+def _not_uploaded(one: kept.Named, *, severity: Severity) -> Finding:
+    return _finding(
+        "not-uploaded",
+        one.folder,
+        f"checkpoint {one.record.index} of trial {one.trial.trial_id} "
+        f"({one.record.size_bytes} bytes) is on this machine only",
+        severity=severity,
+        remedy=Remedy.SYNC,
+    )
+
+
+def _nowhere(one: kept.Named) -> Finding:
+    return Finding(
+        kind="checkpoint-broken",
+        severity=Severity.ERROR,
+        where=one.folder,
+        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is neither on this "
+        f"machine nor whole in storage",
+        advice="A trial that goes on takes the whole one before it; repair drops this one",
+        remedy=Remedy.REPAIR,
+    )
+
+
+def _judge_files(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+    story = stored.published.story if stored.published is not None else None
+    if story is None:
+        return
+    wanted = [
+        f"{trial.spec.dirname}/{RESULTS}"
+        for trial in story.machine.trials.values()
+        if story.rows.get(trial.trial_id) and trial.status.is_final
+    ]
+    remedy = Remedy.NONE if tree is None else Remedy.SYNC
+    if stored.tuner_fault:
+        advice = "A restore from there must be given the trainable and param_space"
+        yield _finding(
+            "tuner-file", TUNER, stored.tuner_fault, severity=Severity.WARNING, advice=advice
+        )
+    for key in [TUNER, *wanted]:
+        if key not in stored.entries:
+            what = "it is missing: the journal there has what it says"
+            if key == TUNER:
+                what = "it is missing: a restore from there must be given the trainable"
+            yield _finding("storage-file", key, what, severity=_unless(in_use), remedy=remedy)
+
+
+def records_ahead(stored: Stored, tree: Tree) -> int:
+    """How many bytes of records the journal here has that are not published."""
+    ahead, published = 0, stored.segments
+    for segment in tree.chapters[-1].readable if tree.chapters else ():
+        known = published.get(segment_name(segment.number), {"size": len(MAGIC)})["size"]
+        ahead += max(0, segment.end - known)
+    return ahead
+
+
+def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
+    """Objects that nothing needs: neither what is published names them, nor what is here."""
+    found = [
+        _garbage(stored, key, "leftover", "what an interrupted write left")
+        for key, entry in stored.entries.items()
+        if is_leftover(entry.name)
+    ]
+    stories = [tree.story] if tree is not None and tree.story is not None else []
+    published = stored.published
+    if published is None or published.story is None or published.is_damaged:
+        return found
+    if stored.head_fault or (tree is not None and tree.is_damaged):
+        return found
+    stories.append(published.story)
+    unnamed = [set(kept.unnamed(story, sorted(stored.checkpoints))) for story in stories]
+    why = "a checkpoint that no record names"
+    found += [
+        _garbage(stored, folder, "checkpoint-unnamed", why)
+        for folder in sorted(set.intersection(*unnamed))
+    ]
+    return found
+
+
+def _garbage(stored: Stored, where: str, kind: str, why: str) -> Garbage:
+    size = sum(
+        entry.size
+        for key, entry in stored.entries.items()
+        if key == where or key.startswith(f"{where}/")
+    )
+    return Garbage(where=where, kind=kind, why=why, size_bytes=size)

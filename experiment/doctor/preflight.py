@@ -1,0 +1,106 @@
+"""`holdfast doctor preflight`: a storage, and this machine, before a night is spent on them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.settings import Settings
+from holdfast.syncer.download import with_store
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.probing import LARGE_BYTES, Outcome, Step, probe
+
+_SCARCE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of it; `path` without credentials."""
+
+    path: str
+    steps: tuple[Step, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a run can be kept here, if with fewer guarantees."""
+        return all(step.outcome in (Outcome.OK, Outcome.WEAK) for step in self.steps)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        steps = [
+            {
+                **asdict(step),
+                "seconds": round(step.seconds, 4),
+                "mib_per_s": None if step.mib_per_s is None else round(step.mib_per_s, 1),
+            }
+            for step in self.steps
+        ]
+        return {"path": self.path, "sound": self.is_sound, "steps": steps}
+
+
+def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -> Tried:
+    """Try a `storage_path` and the local directory. Raises InvalidLocation."""
+    location = Location.resolve(uri, None, {})
+    local = location.local_path
+    is_direct = local is not None and not settings.explicit_local_dir
+    work = Path(local) if local is not None and is_direct else settings.local_dir
+    existed = local is None or os.path.isdir(local)
+    try:
+        steps = with_store(location, lambda store: probe(store, large_bytes=large_bytes))
+    finally:
+        if local is not None and not existed:
+            _remove_if_empty(Path(local))
+    return Tried(path=location.public, steps=(*steps, *_try_machine(work)))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """What the trial made; it stays where something is in it."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _try_machine(work: Path) -> Sequence[Step]:
+    """Where journal and checkpoints are written first."""
+    folder = next(path for path in (work, *work.parents) if path.is_dir())
+    return [_try_lock(folder), _look_at_space(folder)]
+
+
+def _try_lock(folder: Path) -> Step:
+    began = time.perf_counter()
+    told, meaning = f"in {folder}", ""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".holdfast-preflight-", dir=folder) as made:
+            ExperimentLock(Path(made) / "lock", deadline_s=0).release()
+    except StorageError as error:
+        told, meaning = error.cause, error.advice
+    except OSError as error:
+        told = f"{error.strerror}: {error.filename}"
+        meaning = "Set RAY_AIR_LOCAL_CACHE_DIR to a directory in which you may write"
+    return Step(
+        name="lock",
+        outcome=Outcome.FAILED if meaning else Outcome.OK,
+        seconds=time.perf_counter() - began,
+        told=told,
+        meaning=meaning,
+    )
+
+
+def _look_at_space(folder: Path) -> Step:
+    free = shutil.disk_usage(folder).free
+    is_scarce = free < _SCARCE_BYTES
+    return Step(
+        name="space",
+        outcome=Outcome.WEAK if is_scarce else Outcome.OK,
+        told=f"{free / (1 << 30):.1f} GiB free in {folder}",
+        meaning="Checkpoints are written here first, also where they are kept elsewhere."
+        if is_scarce
+        else "",
+    )

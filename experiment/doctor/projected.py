@@ -1,0 +1,170 @@
+"""Whether each trial's files say what the journal says; all can be written anew from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.experiment import tensorboard
+from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.story import ExpectedRow, Story, cells_sum, line_sum
+from holdfast.experiment.layout import (
+    ERROR,
+    EVENTS_PREFIX,
+    EVENTS_SUFFIX,
+    PARAMS,
+    PROGRESS,
+    RESULTS,
+    Layout,
+)
+from holdfast.experiment.rows import encode, shown_config
+from holdfast.trial.trial import Status, Trial
+
+Rows = Sequence[ExpectedRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What the files that are there tell of the settings they were written with.
+
+    None where there is no file to tell.
+    """
+
+    charts: bool | None = None
+    config_in_rows: bool | None = None
+
+
+class _Wrong(Exception):
+    """A file does not say what the journal says; the message says in what."""
+
+
+def habits(layout: Layout, story: Story) -> Habits:
+    """Raises OSError."""
+    charted, configured = list[bool](), list[bool]()
+    for trial_id, rows in story.rows.items():
+        folder = layout.trial(story.machine.trials[trial_id].spec)
+        if not rows or not (folder / RESULTS).exists():
+            continue
+        charted.append(bool(_event_files(folder)))
+        with (folder / RESULTS).open("rb") as file:
+            configured.append(b'"config": {' in file.readline())
+    return Habits(
+        charts=any(charted) if charted else None,
+        config_in_rows=any(configured) if configured else None,
+    )
+
+
+def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
+    """Hold every trial's files against the fold. Raises OSError where one cannot be read."""
+    checks = dict(_CHECKS)
+    if charts and tensorboard.available():
+        checks[f"{EVENTS_PREFIX}*"] = _check_charts
+    for trial in story.machine.trials.values():
+        folder, rows = layout.trial(trial.spec), story.rows.get(trial.trial_id, [])
+        for name, check in checks.items():
+            try:
+                check(folder, trial, rows)
+            except (_Wrong, ValueError, KeyError, csv.Error) as error:
+                yield _behind(f"{trial.spec.dirname}/{name}", str(error))
+
+
+def _behind(where: str, what: str) -> Finding:
+    return Finding(
+        kind="rows-behind",
+        severity=Severity.WARNING,
+        where=where,
+        what=f"it is not what the journal says: {what}",
+        remedy=Remedy.REPAIR,
+    )
+
+
+def _check_params(folder: Path, trial: Trial, _: Rows) -> None:
+    shown = json.loads(encode(shown_config(trial.spec.config)))
+    if _same(json.loads(_read(folder / PARAMS)), shown):
+        return
+    raise _Wrong("other parameters")
+
+
+def _same(one: object, other: object) -> bool:
+    """NaN is equal to NaN here."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
+    if not expected and not (folder / RESULTS).exists():
+        return
+    *lines, rest = _read(folder / RESULTS).split(b"\n")
+    if rest:
+        raise _Wrong("its last line is cut off")
+    rows = [json.loads(line) for line in lines]
+    if not all(isinstance(row, dict) for row in rows):
+        raise _Wrong("a line is no row")
+    _check_iterations([row.get("training_iteration") for row in rows], expected)
+    for row, known in zip(rows, expected, strict=True):
+        if known.line not in (line_sum(row, has_config=h) for h in (False, True)):
+            raise _Wrong(f"the row of iteration {known.iteration} has other values")
+
+
+def _check_progress(folder: Path, _: Trial, expected: Rows) -> None:
+    if not expected and not (folder / PROGRESS).exists():
+        return
+    csv.field_size_limit(1 << 30)
+    text = _read(folder / PROGRESS).decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    if any(None in row or None in row.values() for row in rows):
+        raise _Wrong("a row has more or fewer cells than there are columns")
+    _check_iterations([int(row["training_iteration"]) for row in rows], expected)
+    for row, known in zip(rows, expected, strict=True):
+        if cells_sum(row) != known.cells:
+            raise _Wrong(f"the row of iteration {known.iteration} has other values")
+
+
+def _check_errors(folder: Path, trial: Trial, _: Rows) -> None:
+    if trial.status is not Status.ERROR or trial.error is None:
+        return
+    if trial.error.headline.encode() not in _read(folder / ERROR):
+        raise _Wrong("it does not have the error that ended the trial")
+
+
+def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
+    steps: list[int] = []
+    for path in _event_files(folder):
+        steps += tensorboard.charted_steps(path.read_bytes())
+    _check_iterations(steps, expected)
+
+
+def _event_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{EVENTS_PREFIX}*{EVENTS_SUFFIX}"))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _Wrong("it is missing") from None
+
+
+def _check_iterations(found: Sequence[object], expected: Rows) -> None:
+    wanted = [row.iteration for row in expected]
+    if list(found) != wanted:
+        raise _Wrong(f"it has {_span(found)}, the journal {_span(wanted)}")
+
+
+def _span(iterations: Sequence[object]) -> str:
+    if not iterations:
+        return "no iteration"
+    if len(iterations) <= 5:
+        return f"iterations {', '.join(map(str, iterations))}"
+    return f"{len(iterations)} iterations from {iterations[0]} to {iterations[-1]}"
+
+
+_CHECKS: dict[str, Callable[[Path, Trial, Rows], None]] = {
+    PARAMS: _check_params,
+    RESULTS: _check_results,
+    PROGRESS: _check_progress,
+    ERROR: _check_errors,
+}

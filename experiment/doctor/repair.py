@@ -1,0 +1,182 @@
+"""`holdfast doctor repair`: mend what the journal, or storage, can mend; say what they cannot.
+
+Each step leaves a state that the next repair, or a restore, goes on from: a crash in the middle of
+one is harmless, and a second repair finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+from holdfast.experiment import tensorboard
+from holdfast.experiment.doctor import kept, storage, tree
+from holdfast.experiment.doctor.bringing import bring_checkpoint
+from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.findings import Deed, Remedy, Report
+from holdfast.experiment.doctor.sealing import seal
+from holdfast.experiment.doctor.state import UNUSABLE
+from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.doctor.verify import Depth, verify
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.records import pack
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.settings import Settings
+from holdfast.scheduler.events import CheckpointLost
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.durable import fsync_dir
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.trial.errors import TuneError
+
+
+class NothingHere(TuneError):
+    """The command works on the tree of this machine, and there is none."""
+
+    def __init__(self, case: Case, command: str) -> None:
+        super().__init__(
+            f"{command} works on the directory in which the experiment was run, and there is none "
+            f"of {case.shown} on this machine (RAY_AIR_LOCAL_CACHE_DIR says where they lie). A "
+            f"restore brings one here: Tuner.restore({case.shown!r}, trainable=...)"
+        )
+
+
+def repair(
+    case: Case,
+    settings: Settings,
+    *,
+    depth: Depth = Depth.CHECKSUMS,
+    policy: TrialScheduler | None = None,
+) -> Report:
+    """Mend the tree on this machine; what remains wrong is in the report.
+
+    Raises Locked while somebody runs it, NothingHere, OSError, StorageError.
+    """
+    if case.layout is None:
+        raise NothingHere(case, "repair")
+    began = time.monotonic()
+    lock = ExperimentLock(case.layout.lock, deadline_s=0)
+    try:
+        deeds = tuple(_mend(case, case.layout, settings, depth, policy))
+    finally:
+        lock.release()
+    after = verify(case, depth=depth, policy=policy)
+    return Report(
+        path=case.shown,
+        findings=after.findings,
+        deeds=deeds,
+        looked_at=after.looked_at,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _mend(
+    case: Case, layout: Layout, settings: Settings, depth: Depth, policy: TrialScheduler | None
+) -> Iterator[Deed]:
+    before = tree.read(layout, policy=policy)
+    if before.story is None:
+        return  # without a beginning nothing says what anything means: it stays as it is
+    # Asked before anything is changed: it may not answer.
+    stored = (
+        None if case.remote is None else storage.gather(case.remote, case.layout, policy=policy)
+    )
+    yield from seal(layout.journal, before.chapters)
+    found = tree.examine(
+        layout,
+        with_checksums=depth is not Depth.QUICK,
+        is_mirror=case.remote is not None or bool(case.kept_in),
+        policy=policy,
+    )
+    story = found.story
+    if story is None or story.refusal:
+        return
+    yield from _mend_checkpoints(case, found, stored)
+    if story.is_exact:
+        yield from _put_snapshots_aside(found)
+        yield from _write_files(found, settings, policy)
+
+
+def _mend_checkpoints(case: Case, found: Tree, stored: Stored | None) -> Iterator[Deed]:
+    """Take them from storage, or drop them from the records, as a restore does."""
+    assert found.story is not None
+    lost: list[CheckpointLost] = []
+    for one in kept.named(found.story):
+        reason = found.broken.get(one.folder)
+        if reason is None:
+            continue
+        is_here = (found.layout.root / one.folder).is_dir()
+        if stored is not None and case.remote is not None and not stored.fault(one.folder):
+            if is_here:
+                yield from _bring(case, found.layout, one, lost)
+        elif is_here or not case.kept_in:
+            lost.append(_lost(one, reason))
+    yield from _drop(found, lost)
+
+
+def _bring(
+    case: Case, layout: Layout, one: kept.Named, lost: list[CheckpointLost]
+) -> Iterator[Deed]:
+    assert case.remote is not None
+    try:
+        bring_checkpoint(case.remote, layout, one.folder)
+    except StorageError as error:
+        lost.append(_lost(one, f"broken here, and in storage: {error}"))
+        return
+    yield Deed(what="taken from storage, which has it whole", where=one.folder)
+
+
+def _lost(one: kept.Named, reason: str) -> CheckpointLost:
+    return CheckpointLost(trial_id=one.trial.trial_id, index=one.record.index, reason=reason)
+
+
+def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
+    if not lost:
+        return
+    begins = found.chapters[-1].segments[0].number
+    journal = Journal(found.layout.journal, begins=begins)
+    try:
+        journal.append([pack(event, time.time()) for event in lost])
+    finally:
+        journal.close()
+    trials = {} if found.story is None else found.story.machine.trials
+    for event in lost:
+        yield Deed(
+            what=f"checkpoint {event.index} is dropped from the records: {event.reason}",
+            where=trials[event.trial_id].spec.dirname,
+        )
+
+
+def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
+    """Not removed: one that is ahead of a journal that was cut has what the journal lost."""
+    for finding in found.findings:
+        if finding.kind == "snapshot-unusable":
+            path = found.layout.root / finding.where
+            os.replace(path, path.with_name(f"{path.name}{UNUSABLE}"))
+            fsync_dir(found.layout.root)
+            yield Deed(what=f"put aside, as {path.name}{UNUSABLE}", where=finding.where)
+
+
+def _write_files(found: Tree, settings: Settings, policy: TrialScheduler | None) -> Iterator[Deed]:
+    """All trials' files and a snapshot, as the scribe of a run that lost its power writes them."""
+    behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
+    if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):
+        return
+    charts, config = found.habits.charts, found.habits.config_in_rows
+    scribe = Scribe(
+        found.layout,
+        ScribeSettings(
+            tensorboard=tensorboard.available()
+            and (settings.tensorboard if charts is None else charts),
+            config_in_rows=settings.config_in_rows if config is None else config,
+            policy=policy,
+        ),
+        boot="",  # no start of the system is known to have written what is there
+    )
+    scribe.catch_up()
+    scribe.snapshot()
+    for finding in behind:
+        if scribe.trouble is None:
+            yield Deed(what="written anew from the journal", where=finding.where)

@@ -1,0 +1,237 @@
+"""The journal's segments: what of them can be read, and how they are sealed where they cannot.
+
+A directory may hold several experiments, one after another: the first record of a segment says
+where one begins. A damage concerns the experiment that it is in, and no later one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.layout import JOURNAL
+from holdfast.experiment.records import unpack
+from holdfast.scheduler.codec import UnknownRecord
+from holdfast.scheduler.events import Begun
+from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
+
+_FRAME = struct.Struct("<II")
+_SEARCHED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """`end` is where its last whole record ends, 0 where it does not begin as a segment does.
+
+    `begins` says that an experiment begins in it, `is_foreign` that its first record is one of
+    another version of holdfast; `is_torn` that what follows is the beginning of
+    a record, or zeros, as a crash in the middle of a write leaves it.
+    """
+
+    number: int
+    size: int
+    end: int
+    begins: bool = False
+    is_foreign: bool = False
+    is_torn: bool = False
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.number)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.end == self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """The segments of one experiment, ascending."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def begins(self) -> bool:
+        return self.segments[0].begins
+
+    @property
+    def readable(self) -> tuple[Segment, ...]:
+        """Those whose records can be relied on: what comes after a hole cannot."""
+        found: list[Segment] = []
+        for segment in self.segments:
+            if found and (segment.number != found[-1].number + 1 or not found[-1].is_whole):
+                break
+            if not segment.end:
+                break
+            found.append(segment)
+        return tuple(found)
+
+    @property
+    def span(self) -> tuple[Position, Position] | None:
+        """Where its records stand, None where it has none that can be read."""
+        known = self.readable
+        if not known:
+            return None
+        return Position(known[0].number), Position(known[-1].number, known[-1].end)
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first place from which on it cannot be read."""
+        known = self.readable
+        rest = self.segments[len(known) :]
+        if known and not known[-1].is_whole:
+            return Damage(at=known[-1], offset=known[-1].end, later=rest)
+        if not rest:
+            return None
+        is_gap = bool(known) and rest[0].number != known[-1].number + 1
+        return Damage(at=rest[0], offset=0, later=rest[1:], is_gap=is_gap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """From `offset` of the segment `at` on, and in all that are `later`, nothing can be used.
+
+    `is_gap`: `at` may be whole, and a segment before it is missing.
+    """
+
+    at: Segment
+    offset: int
+    later: tuple[Segment, ...] = ()
+    is_gap: bool = False
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a crash in the middle of a write leaves it so: nothing that was acknowledged
+        is behind it."""
+        return bool(self.offset) and not self.later and self.at.is_torn
+
+    @property
+    def size_bytes(self) -> int:
+        return self.at.size - self.offset + sum(segment.size for segment in self.later)
+
+
+def look(journal: Path) -> tuple[Segment, ...]:
+    """Read every segment. Raises OSError."""
+    return tuple(_look_at(journal, number) for number in segments(journal))
+
+
+def chapters(found: Sequence[Segment]) -> list[Chapter]:
+    """One for each experiment; what stands before the first beginning is one of its own."""
+    parts: list[list[Segment]] = []
+    for segment in found:
+        if segment.begins or not parts:
+            parts.append([])
+        parts[-1].append(segment)
+    return [Chapter(segments=tuple(part)) for part in parts]
+
+
+def judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
+    """What is wrong with the journal. `in_use`: its last record may be being written just now."""
+    if not any(chapter.begins for chapter in parts):
+        yield _unreadable(any(s.is_foreign for chapter in parts for s in chapter.segments))
+        return
+    for chapter in parts:
+        damage = chapter.damage
+        if damage is None or (in_use and chapter is parts[-1] and damage.is_torn):
+            continue
+        yield _told(damage, is_newest=chapter is parts[-1])
+
+
+def _unreadable(is_foreign: bool) -> Finding:
+    if is_foreign:
+        return Finding(
+            kind="journal-foreign",
+            severity=Severity.ERROR,
+            where=JOURNAL,
+            what="it begins with a record of another version of holdfast",
+            advice="Use the version that wrote it",
+        )
+    return Finding(
+        kind="journal-unreadable",
+        severity=Severity.ERROR,
+        where=JOURNAL,
+        what="no segment of it has a readable beginning: what the experiment was is not known",
+        advice="Put a copy of the journal in its place: remote storage has one, where the "
+        "experiment was persisted there",
+    )
+
+
+def _told(damage: Damage, *, is_newest: bool) -> Finding:
+    of_earlier = "" if is_newest else " (of an earlier experiment in this directory)"
+    where = f"{JOURNAL}/{damage.at.name}"
+    later = f", and {len(damage.later)} segments behind it" if damage.later else ""
+    if damage.is_torn:
+        return Finding(
+            kind="journal-torn",
+            severity=Severity.WARNING,
+            where=where,
+            what=f"its last record is cut off at offset {damage.offset}, as a crash in the middle "
+            f"of a write leaves it: nothing that was acknowledged is behind it{of_earlier}",
+            remedy=Remedy.REPAIR,
+        )
+    missing = "a segment before it is missing" if damage.is_gap else "no valid records"
+    start = "it" if damage.offset == 0 else f"what follows offset {damage.offset}"
+    return Finding(
+        kind="journal-gap" if damage.is_gap else "journal-damaged",
+        severity=Severity.ERROR,
+        where=where,
+        what=f"{start} cannot be used: {missing} ({damage.size_bytes} bytes{later}){of_earlier}",
+        advice="What the records behind it said is lost, unless remote storage has a copy; repair "
+        "puts the bytes aside, and what stands before them is used",
+        remedy=Remedy.REPAIR,
+    )
+
+
+def _look_at(journal: Path, number: int) -> Segment:
+    path = journal / segment_name(number)
+    size, end, first = path.stat().st_size, 0, b""
+    for payload, position in read_segment(journal, number, 0, size):
+        first, end = first or payload, position
+    if not end and _starts_well(path):
+        end = len(MAGIC)
+    begins = _is_beginning(first) if first else False
+    return Segment(
+        number=number,
+        size=size,
+        end=end,
+        begins=begins is True,
+        is_foreign=begins is None,
+        is_torn=end < size and _is_torn(path, end),
+    )
+
+
+def _starts_well(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _is_beginning(payload: bytes) -> bool | None:
+    """None for a record that this version does not know."""
+    try:
+        return isinstance(unpack(payload)[0], Begun)
+    except UnknownRecord:
+        return None
+
+
+def _is_torn(path: Path, offset: int) -> bool:
+    """Whether less than a record, or nothing but zeros, stands there, and no whole one behind."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        data = file.read(_SEARCHED_BYTES)
+    if len(data) < _FRAME.size or not any(data):
+        return True
+    length, _ = _FRAME.unpack_from(data)
+    return length > path.stat().st_size - offset - _FRAME.size and not _has_record(data)
+
+
+def _has_record(data: bytes) -> bool:
+    for at in range(1, len(data) - _FRAME.size):
+        length, crc = _FRAME.unpack_from(data, at)
+        start = at + _FRAME.size
+        if 0 < length <= len(data) - start and zlib.crc32(data[start : start + length]) == crc:
+            return True
+    return False

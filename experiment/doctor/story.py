@@ -1,0 +1,179 @@
+"""What the journal tells of each experiment in a directory: its fold, and the rows that follow."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.experiment.doctor.segments import Chapter
+from holdfast.experiment.records import unpack
+from holdfast.experiment.rows import CONFIG, encode, flatten_row, result_row
+from holdfast.scheduler.codec import UnknownRecord
+from holdfast.scheduler.codec import snapshot as plain_machine
+from holdfast.scheduler.events import Event
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.journal import Position, read
+from holdfast.trial.lifecycle import Reported, Saved, Started
+from holdfast.trial.trial import Trial
+
+# Local time, which another machine writes in another way.
+_DATE = "date"
+
+
+class ExpectedRow(NamedTuple):
+    """What result.json and progress.csv must have of one iteration, as CRC-32 of its content."""
+
+    iteration: int
+    line: int
+    cells: int
+
+
+@dataclass(slots=True)
+class Story:
+    """One experiment as its records tell it.
+
+    `is_exact`: the machine decided as it did in the run. A scheduler of the user's that is not
+    loaded decided there, and what it paused or stopped is not known then. `mentioned` are the
+    checkpoints that any record names, `held` those of records that counted. `refusal` is why the
+    fold ended early, and `is_foreign` that another version of holdfast wrote the record.
+    """
+
+    machine: Machine
+    is_exact: bool = True
+    rows: dict[str, list[ExpectedRow]] = field(default_factory=dict)
+    mentioned: set[tuple[str, int]] = field(default_factory=set)
+    held: set[tuple[str, int]] = field(default_factory=set)
+    machines: dict[Position, Any] = field(default_factory=dict)
+    records: int = 0
+    refusal: str = ""
+    is_foreign: bool = False
+
+    @property
+    def dirnames(self) -> dict[str, Trial]:
+        """Each trial by its folder."""
+        return {trial.spec.dirname: trial for trial in self.machine.trials.values()}
+
+
+def tell(
+    journal: Path,
+    chapter: Chapter,
+    policy: TrialScheduler | None = None,
+    *,
+    moments: Collection[Position] = (),
+) -> Story | None:
+    """Fold one experiment; None where its beginning cannot be read.
+
+    At each of the `moments` the machine is kept as plain data, to hold snapshots against.
+    """
+    span = chapter.span
+    if span is None or not chapter.begins:
+        return None
+    story = Story(Machine(copy.deepcopy(policy)))
+    start, stop = span
+    for payload, position in read(journal, start, stop):
+        if not _take_in(story, payload):
+            break
+        if position in moments:
+            story.machines[position] = plain_machine(story.machine)
+    decided = "scheduler" in story.machine.spec.options.get("objects", ())
+    story.is_exact = policy is not None or not decided
+    return story
+
+
+def _take_in(story: Story, payload: bytes) -> bool:
+    try:
+        event, now = unpack(payload)
+    except UnknownRecord as error:
+        story.refusal, story.is_foreign = str(error), True
+        return False
+    trial_id = getattr(event, "trial_id", "")
+    before = story.machine.trials.get(trial_id)
+    try:
+        story.machine.handle(event, now=now)
+    except Exception as error:  # a record that cannot follow: the user is told, as a finding
+        story.refusal = f"{type(error).__name__}: {error}"
+        return False
+    story.records += 1
+    _note(story, event, before)
+    return True
+
+
+def _note(story: Story, event: Event, before: Trial | None) -> None:
+    """What follows from an event for rows and checkpoints."""
+    match event:
+        case Started():
+            after = story.machine.trials[event.trial_id]
+            if after is not before:
+                kept = story.rows.get(event.trial_id, [])
+                story.rows[event.trial_id] = [
+                    row for row in kept if row.iteration <= after.resumed_from
+                ]
+        case Reported():
+            after = story.machine.trials[event.trial_id]
+            if event.checkpoint is not None:
+                _mention(story, event.trial_id, event.checkpoint.index, counts=after is not before)
+            if after is not before:
+                story.rows.setdefault(event.trial_id, []).append(expected_row(after))
+        case Saved():
+            counts = story.machine.trials[event.trial_id] is not before
+            _mention(story, event.trial_id, event.checkpoint.index, counts=counts)
+        case _:
+            return
+
+
+def _mention(story: Story, trial_id: str, index: int, *, counts: bool) -> None:
+    story.mentioned.add((trial_id, index))
+    if counts:
+        story.held.add((trial_id, index))
+
+
+def expected_row(trial: Trial) -> ExpectedRow:
+    """The row of the trial's newest report."""
+    row = result_row(trial, with_config=False)
+    cells = {key: "" if value is None else _cell(value) for key, value in flatten_row(row).items()}
+    return ExpectedRow(
+        iteration=trial.iteration,
+        line=line_sum(json.loads(encode(row)), has_config=CONFIG in row),
+        cells=cells_sum(cells),
+    )
+
+
+def line_sum(row: Mapping[str, Any], *, has_config: bool) -> int:
+    """The CRC-32 of what a line of result.json says, in whatever order; the config does not count
+    unless it is a metric of the user's."""
+    dropped = {_DATE} if has_config else {_DATE, CONFIG}
+    kept = {key: value for key, value in row.items() if key not in dropped}
+    return zlib.crc32(json.dumps(kept, sort_keys=True).encode())
+
+
+def cells_sum(cells: Mapping[str, str]) -> int:
+    """The CRC-32 of a row of progress.csv; an empty cell is as good as none."""
+    kept = sorted((key, text) for key, text in cells.items() if text and key != _DATE)
+    return zlib.crc32(repr(kept).encode())
+
+
+def _cell(value: Any) -> str:
+    """As the csv module writes and reads it again."""
+    if type(value) in (str, int, float, bool):
+        return str(value)
+    text = io.StringIO()
+    csv.writer(text).writerow([value])
+    (read_again,) = next(csv.reader(io.StringIO(text.getvalue(), newline="")))
+    return read_again
+
+
+def tell_all(
+    journal: Path, parts: list[Chapter], policy: TrialScheduler | None = None
+) -> Iterator[tuple[Chapter, Story | None]]:
+    """Every experiment of the directory; the newest is the last, and alone has the `policy`."""
+    for chapter in parts:
+        given = policy if chapter is parts[-1] else None
+        yield chapter, tell(journal, chapter, given)

@@ -1,0 +1,280 @@
+"""`holdfast doctor sync`: commit and upload what a run could not, without running any trial.
+
+It is the end of a run, with the keeper that a run has: checkpoints first, then the records that
+name them, then the head. Like a restore it takes the experiment over from any other machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from holdfast.experiment import layout as names
+from holdfast.experiment.doctor import kept, persisted
+from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.findings import Deed, Report
+from holdfast.experiment.doctor.repair import NothingHere
+from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.records import pack
+from holdfast.scheduler.effects import Discard
+from holdfast.scheduler.events import CheckpointLost
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.location import Location
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.store import for_each
+from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.trial.errors import TuneError
+from holdfast.trial.lifecycle import Committed
+
+_AT_ONCE = 4
+TIMEOUT_S = 300.0
+
+
+class NotFit(TuneError):
+    """What is here must not be uploaded as it is; the message says why, and what to do first."""
+
+
+def sync(
+    case: Case,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    downloads: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    policy: TrialScheduler | None = None,
+) -> Report:
+    """Bring everything to where it lasts. Each operation is tried again for `timeout_s`.
+
+    `downloads`: look also at the bytes of what is in storage. `tell` hears of trouble, `progress`
+    how many of the checkpoints are done.
+
+    Raises Locked while somebody runs it, NothingHere, NotFit, Usurped, OSError, StorageError.
+    """
+    if case.layout is None:
+        raise NothingHere(case, "sync")
+    if case.kept_in:
+        raise NotFit(
+            f"{case.layout.root} is persisted in {case.kept_in}: give the URI of the experiment "
+            f"there as PATH, or as --storage, so that it can be reached"
+        )
+    began = time.monotonic()
+    lock = ExperimentLock(case.layout.lock, deadline_s=0)
+    try:
+        depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
+        found = examine(case, depth=depth, policy=policy)
+        deeds = _Upload(case, found, timeout_s, tell, progress).run()
+    finally:
+        lock.release()
+    after = verify(case, depth=Depth.QUICK, policy=policy)
+    return Report(
+        path=case.shown,
+        findings=after.findings,
+        deeds=tuple(deeds),
+        looked_at=after.looked_at,
+        seconds=time.monotonic() - began,
+    )
+
+
+class _Upload:
+    """One session with the storage, under the experiment's lock."""
+
+    def __init__(
+        self,
+        case: Case,
+        found: Examined,
+        timeout_s: float,
+        tell: Callable[[str], None],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        assert case.layout is not None
+        assert found.tree is not None
+        self._layout: Layout = case.layout
+        self._remote: Location | None = case.remote
+        self._tree: Tree = found.tree
+        self._stored: Stored | None = found.stored
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._progress = progress
+        self._done = self._total = 0
+        self._deeds: list[Deed] = []
+        self._discards: list[str] = []
+        self._machine = _sound_machine(found)
+        self._begins = self._tree.chapters[-1].segments[0].number
+
+    def run(self) -> list[Deed]:
+        waiting = self._waiting()
+        self._total = len(waiting)
+        if waiting or self._is_behind():
+            asyncio.run(self._session(waiting))
+        return self._deeds
+
+    def _waiting(self) -> list[kept.Named]:
+        """Whole checkpoints that are not committed, or that storage has not whole."""
+        assert self._tree.story is not None
+        return [
+            one
+            for one in kept.named(self._tree.story)
+            if persisted.has_whole(self._tree, one)
+            and (not one.record.committed or self._is_missing(one))
+        ]
+
+    def _is_missing(self, one: kept.Named) -> bool:
+        return self._stored is not None and bool(self._stored.fault(one.folder))
+
+    def _is_behind(self) -> bool:
+        stored = self._stored
+        if stored is None:
+            return False
+        found = persisted.judge(stored, self._tree, in_use=False)
+        return any(finding.remedy == "sync" for finding in found)
+
+    async def _session(self, waiting: list[kept.Named]) -> None:
+        journal = Journal(self._layout.journal, begins=self._begins)
+        keeper = Keeper(self._orders(), partial(self._hear, journal))
+        try:
+            epoch = await keeper.open()
+            if self._remote is not None and self._stored is not None:
+                await self._clear(self._remote, self._stored, epoch, waiting)
+            await for_each(
+                lambda several: _commit(keeper, several), _by_trial(waiting), at_once=_AT_ONCE
+            )
+            await self._publish(keeper, journal)
+        finally:
+            journal.close()
+            await keeper.close()
+
+    async def _publish(self, keeper: Keeper, journal: Journal) -> None:
+        sealed = journal.rotate()
+        journal.sync()
+        # What the commits superseded is removed once that is on the disk, and published.
+        await keeper.discard(self._discards)
+        keeper.doom(self._discards)
+        if sealed >= self._begins:
+            await keeper.publish(sealed, self._begins, keeper.condemned())
+
+    async def _clear(
+        self, remote: Location, stored: Stored, epoch: str, waiting: list[kept.Named]
+    ) -> None:
+        """Take away what would be taken for whole, and put segments whose bytes changed."""
+        owned = OwnedStore(
+            remote.open_store(),
+            where=remote.public,
+            experiment_id=self._machine.spec.experiment_id,
+            epoch=epoch,
+            parallel=8,
+        )
+        try:
+            await owned.delete(
+                [
+                    f"{one.folder}/{MANIFEST_NAME}"
+                    for one in waiting
+                    if f"{one.folder}/{MANIFEST_NAME}" in stored.entries
+                ]
+            )
+            for name in stored.bad_segments:
+                path = self._layout.journal / name
+                data = path.read_bytes()[: stored.segments[name]["size"]]
+                await owned.put(f"{names.JOURNAL}/{name}", data)
+                self._deeds.append(Deed(what="uploaded anew", where=f"{names.JOURNAL}/{name}"))
+        finally:
+            await owned.close()
+
+    def _hear(self, journal: Journal, message: list[Any]) -> None:
+        match message:
+            case ["committed", str(trial_id), int(index)]:
+                self._record(journal, Committed(trial_id=trial_id, index=index))
+                verb = "committed" if self._remote is None else "uploaded"
+                self._note(trial_id, f"checkpoint {index} is {verb}")
+            case ["lost", str(trial_id), int(index), str(reason)]:
+                event = CheckpointLost(trial_id=trial_id, index=index, reason=reason)
+                self._record(journal, event)
+                self._note(trial_id, f"checkpoint {index} is dropped from the records: {reason}")
+            case ["published", int(sealed)]:
+                what = f"the records up to segment {sealed} are published"
+                self._deeds.append(Deed(what=what, where=names.HEAD))
+            case ["trouble" | "warning", str(text)]:
+                self._tell(text)
+            case _:
+                raise ValueError(f"not a message of the keeper: {message!r:.100}")
+
+    def _note(self, trial_id: str, text: str) -> None:
+        where = self._machine.trials[trial_id].spec.dirname
+        self._deeds.append(Deed(what=text, where=where))
+        self._done += 1
+        self._progress(self._done, self._total)
+
+    def _record(self, journal: Journal, event: Committed | CheckpointLost) -> None:
+        """At the moment of the last record: the time since then does not count as the run's."""
+        now = self._machine.now
+        journal.append([pack(event, now)])
+        for effect in self._machine.handle(event, now=now):
+            if isinstance(effect, Discard):
+                trial = self._machine.trials[effect.trial_id]
+                self._discards.append(f"{trial.spec.dirname}/{effect.checkpoint.dirname}")
+
+    def _orders(self) -> Orders:
+        options = self._machine.spec.options
+        return Orders(
+            root=self._layout.root,
+            storage=self._remote,
+            experiment_id=self._machine.spec.experiment_id,
+            journal=names.JOURNAL,
+            head=names.HEAD,
+            is_record=partial(_is_record, _log_names(options.get("log_to_file", False))),
+            checkpoint_prefix=names.CHECKPOINT_PREFIX,
+            private=(names.JOURNAL, names.LOCK, names.MIRROR_OF, names.STAGING),
+            artifacts=bool(options.get("sync", {}).get("sync_artifacts", False)),
+            timeout_s=self._timeout_s,
+        )
+
+
+def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
+    trials = dict.fromkeys(one.trial.trial_id for one in waiting)
+    return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
+
+
+async def _commit(keeper: Keeper, several: list[kept.Named]) -> None:
+    """Those of one trial, in their order: what is superseded follows from it."""
+    for one in several:
+        await keeper.commit(one.trial.trial_id, one.record.index, one.folder)
+
+
+def _sound_machine(found: Examined) -> Machine:
+    """Raises NotFit where records cannot be read, or storage is further than what is here."""
+    assert found.tree is not None
+    story = found.tree.story
+    if story is None or found.tree.is_damaged:
+        raise NotFit("the journal cannot be read to its end: repair it first")
+    if not story.is_exact:
+        raise NotFit(
+            "the experiment has a scheduler of your own, without which its records mean something "
+            "else: --load-scheduler unpickles it from tuner.pkl, which runs your code"
+        )
+    for finding in found.findings:
+        if finding.kind in ("storage-other", "storage-ahead"):
+            raise NotFit(f"{finding.what}. {finding.advice}")
+    return story.machine
+
+
+def _log_names(log_to_file: Any) -> tuple[str, ...]:
+    """The files that take the output of trials, where they are not called stdout and stderr."""
+    if isinstance(log_to_file, str):
+        return (log_to_file,)
+    return tuple(log_to_file) if isinstance(log_to_file, (list, tuple)) else ()
+
+
+def _is_record(log_names: tuple[str, ...], key: str) -> bool:
+    """Which files are persisted without `sync_artifacts`."""
+    folder, _, name = key.rpartition("/")
+    return not folder or names.is_ours(name) or name in log_names

@@ -1,0 +1,133 @@
+"""`holdfast doctor verify`: look at everything, change nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.experiment.doctor import garbage, persisted, storage, tree
+from holdfast.experiment.doctor.case import Case, user_of
+from holdfast.experiment.doctor.findings import Finding, Report, Severity, ordered
+from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.layout import LOCK, MIRROR_OF
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.syncer.location import Location
+
+
+class Depth(StrEnum):
+    """How far verifying goes."""
+
+    QUICK = "quick"  # names and sizes
+    CHECKSUMS = "checksums"  # every byte on this machine
+    DOWNLOAD = "download"  # and every byte in storage
+
+
+@dataclass(slots=True)
+class Examined:
+    """What was found on this machine and in storage; None where there is nothing to look at."""
+
+    tree: Tree | None
+    stored: Stored | None
+    findings: tuple[Finding, ...]
+    looked_at: dict[str, int]
+
+
+def verify(
+    case: Case, *, depth: Depth = Depth.CHECKSUMS, policy: TrialScheduler | None = None
+) -> Report:
+    """Not a byte is changed, no file is made and no lock is held, so it may be running.
+
+    Raises OSError or StorageError where something cannot be looked at as a whole.
+    """
+    began = time.monotonic()
+    user = user_of(case.layout) if case.layout is not None else ""
+    examined = examine(case, depth=depth, policy=policy, user=user)
+    if case.layout is not None and not user and (user := user_of(case.layout)):
+        # It was begun while we looked: what we saw may be half of something.
+        examined = examine(case, depth=depth, policy=policy, user=user)
+    return Report(
+        path=case.shown,
+        findings=examined.findings,
+        looked_at=examined.looked_at,
+        seconds=time.monotonic() - began,
+    )
+
+
+def examine(
+    case: Case,
+    *,
+    depth: Depth = Depth.CHECKSUMS,
+    policy: TrialScheduler | None = None,
+    user: str = "",
+) -> Examined:
+    """Both sides. `user` runs it at this moment."""
+    found: list[Finding] = []
+    looked_at: dict[str, int] = {}
+    here = stored = None
+    if user:
+        found.append(_in_use(user))
+    if case.layout is not None:
+        here = tree.examine(
+            case.layout,
+            in_use=bool(user),
+            with_checksums=depth is not Depth.QUICK,
+            is_mirror=case.remote is not None or bool(case.kept_in),
+            policy=policy,
+        )
+        found += here.findings
+        looked_at |= here.looked_at
+    if case.kept_in:
+        found.append(_not_named(case.kept_in))
+    if case.remote is not None:
+        stored = storage.gather(case.remote, case.layout, policy=policy)
+        if depth is Depth.DOWNLOAD:
+            _download(case.remote, stored, looked_at)
+        found += persisted.judge(stored, here, in_use=bool(user))
+        if not user:
+            found += _garbage(stored, here)
+        looked_at |= _counts(stored, alone=here is None)
+    return Examined(tree=here, stored=stored, findings=ordered(found), looked_at=looked_at)
+
+
+def _download(remote: Location, stored: Stored, looked_at: dict[str, int]) -> None:
+    whole = [one.folder for one in storage.committed(stored) if not stored.fault(one.folder)]
+    looked_at["downloaded_bytes"] = storage.download_all(remote, stored, whole)
+
+
+def _garbage(stored: Stored, here: Tree | None) -> list[Finding]:
+    told = garbage.judge(persisted.garbage(stored, here))
+    return [persisted.in_storage(finding) for finding in told]
+
+
+def _counts(stored: Stored, *, alone: bool) -> dict[str, int]:
+    counts = {"objects": stored.objects}
+    if alone and stored.published is not None:
+        checkpoints = storage.committed(stored)
+        counts |= stored.published.looked_at
+        counts |= {
+            "checkpoints": len(checkpoints),
+            "checkpoint_bytes": sum(one.record.size_bytes for one in checkpoints),
+        }
+    return counts
+
+
+def _in_use(user: str) -> Finding:
+    return Finding(
+        kind="in-use",
+        severity=Severity.NOTE,
+        where=LOCK,
+        what=f"{user} is running it at this moment: what is being written just now (row files, "
+        f"newest checkpoints) is not judged",
+    )
+
+
+def _not_named(kept_in: str) -> Finding:
+    return Finding(
+        kind="storage-not-named",
+        severity=Severity.NOTE,
+        where=MIRROR_OF,
+        what=f"it is persisted in {kept_in}, which was not looked at",
+        advice="Give the URI of the experiment there as PATH, or as --storage",
+    )

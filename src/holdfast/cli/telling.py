@@ -1,0 +1,171 @@
+"""How findings are told: plain lines, with colour where there is a terminal; JSON to scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
+from holdfast.experiment.doctor.preflight import Tried
+from holdfast.syncer.errors import redact
+from holdfast.syncer.probing import Outcome, Step
+
+T = TypeVar("T")
+
+_COLOURS = {
+    Severity.ERROR: "bold red",
+    Severity.WARNING: "yellow",
+    Severity.NOTE: "dim",
+    Outcome.OK: "green",
+    Outcome.WEAK: "yellow",
+    Outcome.FAILED: "bold red",
+    Outcome.SKIPPED: "dim",
+}
+# So many of one kind are told one by one; the rest are counted, and --json has them all.
+_SHOWN = 8
+_WIDTH = 100
+_INDENT = " " * 9
+
+
+def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
+    """What kept the command from being performed."""
+    if as_json:
+        failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
+        print(json.dumps({**failure, "error_type": type(error).__name__}, indent=1))
+    else:
+        print(f"holdfast: {redact(str(error))}", file=sys.stderr)
+
+
+def show_report(
+    report: Report, command: str, *, as_json: bool, named: str, deep: bool = False
+) -> None:
+    """`named` is how another command is given the same experiment; `deep`: storage was read."""
+    if as_json:
+        print(json.dumps(report.plain(), indent=1))
+        return
+    _line(f"{report.path}: {_looked_at(report)}")
+    _some(report.deeds, lambda deed: deed.what.partition(":")[0], _tell_deed)
+    _some(report.findings, lambda finding: finding.kind, _tell_finding)
+    _line(_verdict(report, command))
+    for text in _next_commands(report, command, named, deep=deep):
+        _line(f"  {text}")
+
+
+def show_tried(tried: Tried, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(tried.plain(), indent=1))
+        return
+    _line(tried.path)
+    for step in tried.steps:
+        _tell_step(step)
+    weak = any(step.outcome is Outcome.WEAK for step in tried.steps)
+    if not tried.is_sound:
+        _line("A run cannot be kept here as it is.")
+    else:
+        _line("A run can be kept here." if not weak else "A run can be kept here, see above.")
+
+
+def _some(items: Sequence[T], kind: Callable[[T], str], show: Callable[[T], None]) -> None:
+    """Of each kind the first ones, then how many more there are."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        seen[kind(item)] += 1
+        if seen[kind(item)] <= _SHOWN:
+            show(item)
+    if more := sum(max(0, count - _SHOWN) for count in seen.values()):
+        _line(f"{_INDENT}and {more} more of the same kind (--json has them all)")
+
+
+def _tell_finding(finding: Finding) -> None:
+    _line(f"{finding.severity.upper():9}{finding.where}", _COLOURS[finding.severity])
+    for text in (finding.what, finding.advice):
+        _paragraph(text)
+
+
+def _tell_deed(deed: Deed) -> None:
+    _line(f"{'done' if deed.is_done else 'garbage':9}{deed.where}")
+    _paragraph(deed.what)
+
+
+def _tell_step(step: Step) -> None:
+    speed = "" if step.mib_per_s is None else f", {step.mib_per_s:.0f} MiB/s"
+    took = f"{1000 * step.seconds:7.0f} ms" if step.seconds else " " * 10
+    line = f"  {step.name:16}{step.outcome:8}{took}  {step.told}{speed}"
+    _line(line.rstrip(), _COLOURS[step.outcome])
+    _paragraph(step.meaning)
+
+
+def _paragraph(text: str) -> None:
+    width = _WIDTH - len(_INDENT)
+    for line in textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False):
+        _line(f"{_INDENT}{line}")
+
+
+def _looked_at(report: Report) -> str:
+    counts = report.looked_at
+    told = []
+    for name, count in counts.items():
+        if not name.endswith("_bytes"):
+            size = counts.get(f"{name.removesuffix('s')}_bytes")
+            told.append(f"{count} {name}" + ("" if size is None else f" ({_size(size)})"))
+    if "downloaded_bytes" in counts:
+        told.append(f"{_size(counts['downloaded_bytes'])} downloaded")
+    return f"{', '.join(told)}; {report.seconds:.1f} s"
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _verdict(report: Report, command: str) -> str:
+    if command == "gc" and report.is_sound:
+        return "Removed." if any(deed.is_done for deed in report.deeds) else _would_go(report)
+    counts = Counter(finding.severity for finding in report.findings)
+    wrong = [
+        f"{counts[severity]} {severity}{'s' if counts[severity] > 1 else ''}"
+        for severity in (Severity.ERROR, Severity.WARNING)
+        if counts[severity]
+    ]
+    return f"{', '.join(wrong)}." if wrong else "Sound."
+
+
+def _would_go(report: Report) -> str:
+    return "Nothing is removed yet." if report.deeds else "There is nothing to remove."
+
+
+def _next_commands(report: Report, command: str, named: str, *, deep: bool) -> list[str]:
+    if command == "gc":
+        would = any(not deed.is_done for deed in report.deeds)
+        if would:
+            return [f"holdfast doctor gc --yes {named}   removes it"]
+    wanted = {finding.remedy for finding in report.findings}
+    if command != "verify":  # what it could mend, it has
+        wanted -= {Remedy(command)}
+    return [
+        f"holdfast doctor {remedy}{' --deep' * (deep and remedy is Remedy.SYNC)} {named}   {told}"
+        for remedy, told in _REMEDIES.items()
+        if remedy in wanted
+    ]
+
+
+_REMEDIES = {
+    Remedy.REPAIR: "mends what can be mended here",
+    Remedy.SYNC: "commits and uploads what is not yet",
+    Remedy.GC: "shows what nothing needs",
+}
+
+
+def _line(text: str, style: str = "") -> None:
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True).print(text, style=style or None, markup=False)

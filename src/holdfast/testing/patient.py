@@ -1,0 +1,132 @@
+"""An experiment that the doctor is called to, and the ways in which it may have been hurt."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from holdfast.experiment import tuner_file
+from holdfast.runtime.guard import boot_id
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
+
+TEMPORARY = ".tmp-0123456789abcdef"
+
+
+def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperiment:
+    """Three trials with rows, curves, checkpoints and a snapshot: one was retried, one has failed.
+
+    Unless it has `ended`, one trial is still training.
+    """
+    retried = FailureConfig(max_failures=1)
+    run = RecordedExperiment(root, boot=boot_id(), tensorboard=True, failure=retried, **spec)
+    tuner_file.write(run.layout.tuner, {"trainable": b"never unpickled", "param_space": b""})
+    first, second, third = (run.begin({"lr": 0.1 * n, "kind": "a"}) for n in range(1, 4))
+    for epoch in range(2):
+        run.report(second, {"loss": 9.0 - epoch})
+    run.fail(second)
+    run.start(second)
+    for epoch in range(4):
+        row = {"loss": 1.0 / (epoch + 1), "nested": {"a": [1, epoch]}, "text": "a,b\nc"}
+        run.report(first, row, checkpoint="committed")
+        run.report(second, {"loss": float("nan"), "late": epoch} if epoch else row)
+    run.write_files(snapshot=True)
+    run.fail(third)
+    run.start(third)
+    run.fail(third, message="oh no, again")
+    run.report(first, {"loss": 0.1})
+    run.finish(first)
+    if ended:
+        run.report(second, {"loss": 0.2, "done": True}, checkpoint="committed")
+        run.finish(second)
+    run.write_files()
+    run.close()
+    return run
+
+
+def _files(root: Path, pattern: str) -> list[Path]:
+    found = sorted(path for path in root.glob(pattern) if path.is_file() and path.stat().st_size)
+    assert found, f"{pattern} is nowhere in {root}"
+    return found
+
+
+def flip(path: Path, random: Random) -> None:
+    """One bit, anywhere."""
+    data = bytearray(path.read_bytes())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+
+
+def cut(path: Path, random: Random) -> None:
+    """Some of its end."""
+    with path.open("r+b") as file:
+        file.truncate(random.randrange(path.stat().st_size))
+
+
+def extend(path: Path, random: Random) -> None:
+    """Something at its end."""
+    with path.open("ab") as file:
+        file.write(random.randbytes(random.randrange(1, 64)))
+
+
+def delete(path: Path, random: Random) -> None:
+    path.unlink()
+
+
+HURTS: Mapping[str, Callable[[Path, Random], None]] = {
+    "flipped": flip,
+    "cut": cut,
+    "extended": extend,
+    "deleted": delete,
+}
+PLACES: Mapping[str, str] = {
+    "journal": "journal/*.log",
+    "snapshot": "experiment_state-*.json",
+    "rows": "*/result.json",
+    "table": "*/progress.csv",
+    "curves": "*/events.out.tfevents.*",
+    "parameters": "*/params.json",
+    "weights": "*/checkpoint_*/model.txt",
+    "manifest": "*/checkpoint_*/.holdfast.json",
+}
+
+
+def hurt(root: Path, place: str, how: str, random: Random) -> Path:
+    """Hurt one file of those at a place, in one way; returns which."""
+    path = random.choice(_files(root, PLACES[place]))
+    HURTS[how](path, random)
+    return path
+
+
+def litter(root: Path) -> list[str]:
+    """What died processes and superseded checkpoints leave; the names of what nothing needs."""
+    (trial, *_) = sorted(path for path in root.glob("train_*") if path.is_dir())
+    (root / TEMPORARY).write_text("half a snapshot")
+    (trial / ".staging" / "0123").mkdir(parents=True)
+    (trial / "checkpoint_000000" / TEMPORARY).write_text("half a manifest")
+    shutil.copytree(trial / "checkpoint_000000", trial / "checkpoint_000017")
+    inside = (".staging/0123", f"checkpoint_000000/{TEMPORARY}", "checkpoint_000017")
+    return sorted([TEMPORARY, *(f"{trial.name}/{name}" for name in inside)])
+
+
+def keepsakes(root: Path) -> list[Path]:
+    """Files and folders of the user's, some with names like ours."""
+    (trial, *_) = sorted(path for path in root.glob("train_*") if path.is_dir())
+    kept = [
+        root / "notes.txt",
+        root / "checkpoint_000001" / "weights",
+        root / "other" / "checkpoint_000000" / "weights",
+        root / "other" / "params.json",
+        trial / "best.pt",
+        trial / "checkpoint_best" / "weights",
+        trial / "checkpoint-500" / "weights",
+        trial / "tmp-0123456789abcdef",
+        trial / "images" / "checkpoint_000099" / "x.png",
+    ]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the user's")
+    return kept

@@ -1,0 +1,281 @@
+"""Trying a storage out before a night is spent on it: all that a run will ask of it, timed.
+
+`holdfast.syncer.preflight` is the short form that `fit()` runs; this one takes seconds, tries
+large objects and conditions, and goes on after a failure, so that all of them are told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from holdfast.syncer.durable import unique
+from holdfast.syncer.errors import AlreadyStored, StorageError
+from holdfast.syncer.store import Store, allowance_s
+
+LARGE_BYTES = 24 << 20  # from 16 MiB on an upload to S3 has parts
+_SMALL_BYTES = 4096
+_SMALL = 5
+# The folder that `preflight` uses, which removes what is an hour old there.
+_FOLDER = ".holdfast-preflight"
+_DEADLINE_S = 30.0
+_CLEANUP_S = 30.0
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    WEAK = "weak"  # it works, and something is not guaranteed
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that was tried. `seconds` is what it took in all, for `size_bytes`.
+
+    `told` is what was seen or what answered, `meaning` what it means for a run, "" where all is
+    well.
+    """
+
+    name: str
+    outcome: Outcome
+    seconds: float = 0.0
+    size_bytes: int = 0
+    told: str = ""
+    meaning: str = ""
+
+    @property
+    def mib_per_s(self) -> float | None:
+        """None where there is too little to tell."""
+        if self.size_bytes < 1 << 20 or not self.seconds:
+            return None
+        return self.size_bytes / (1 << 20) / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    told: str
+    meaning: str = ""
+    size_bytes: int = 0
+
+
+class _Bad(StorageError):
+    """It was answered with success, and is not so."""
+
+
+_Attempt = Callable[[], Awaitable[_Seen]]
+
+
+async def probe(
+    store: Store, *, large_bytes: int = LARGE_BYTES, deadline_s: float = _DEADLINE_S
+) -> list[Step]:
+    """Write, write once, overwrite, list, read and delete; leaves nothing. Raises nothing of the
+    storage's: what failed is in the steps."""
+    trial = _Probe(store, large_bytes, deadline_s)
+    try:
+        return await trial.run()
+    finally:
+        await trial.clean_up()
+
+
+class _Probe:
+    def __init__(self, store: Store, large_bytes: int, deadline_s: float) -> None:
+        self._store = store
+        self._large_bytes = large_bytes
+        self._deadline_s = deadline_s
+        self._folder = f"{_FOLDER}/{unique()}"
+        self._small = {
+            f"{self._folder}/small-{n}": os.urandom(_SMALL_BYTES) for n in range(_SMALL)
+        }
+        self._once = f"{self._folder}/once"
+        self._raced = f"{self._folder}/raced"
+        self._large = f"{self._folder}/large"
+        self._digest = ""
+        self._has_large = False
+        self._written: dict[str, int] = {}
+
+    async def run(self) -> list[Step]:
+        steps = [await self._try("write", self._write, _WRITE)]
+        if steps[0].outcome is Outcome.FAILED:
+            rest = ("conditional put", "large object", "overwrite", "list", "read", "delete")
+            return steps + [Step(name=name, outcome=Outcome.SKIPPED) for name in rest]
+        steps += [
+            await self._try("conditional put", self._write_once, _ONCE),
+            await self._try("large object", self._write_large, _LARGE, self._large_bytes),
+            await self._try("overwrite", self._overwrite, _OVERWRITE),
+            await self._try("list", self._list, _LIST),
+            await self._try("read", self._read, _READ, self._large_bytes),
+            await self._try("delete", self._delete, _DELETE),
+        ]
+        return steps
+
+    async def clean_up(self) -> None:
+        if not self._written:
+            return
+        with suppress(StorageError, TimeoutError):  # the step `delete` has told it
+            async with asyncio.timeout(_CLEANUP_S):
+                await self._store.delete(list(self._written))
+
+    async def _try(self, name: str, attempt: _Attempt, meaning: str, size: int = 0) -> Step:
+        began = time.perf_counter()
+
+        def step(outcome: Outcome, told: str, meaning: str, size_bytes: int = 0) -> Step:
+            return Step(
+                name=name,
+                outcome=outcome,
+                seconds=time.perf_counter() - began,
+                size_bytes=size_bytes,
+                told=told,
+                meaning=meaning,
+            )
+
+        allowed_s = self._deadline_s + (allowance_s(size) if size else 0)
+        try:
+            async with asyncio.timeout(allowed_s):
+                seen = await attempt()
+        except TimeoutError:
+            return step(Outcome.FAILED, f"no answer within {allowed_s:g} s", meaning)
+        except StorageError as error:
+            advice = f"{meaning} {error.advice}".strip()
+            return step(Outcome.FAILED, error.cause or str(error), advice)
+        outcome = Outcome.WEAK if seen.meaning else Outcome.OK
+        return step(outcome, seen.told, seen.meaning, seen.size_bytes)
+
+    async def _put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> None:
+        size = len(source) if isinstance(source, bytes) else self._large_bytes
+        # Noted before: what a lost answer leaves there has to go as well.
+        self._written.setdefault(key, size)
+        await self._store.put(key, source, create_only=create_only)
+        self._written[key] = size
+
+    async def _write(self) -> _Seen:
+        times = []
+        for key, data in self._small.items():
+            began = time.perf_counter()
+            await self._put(key, data)
+            times.append(time.perf_counter() - began)
+        each_ms = 1000 * sorted(times)[len(times) // 2]
+        return _Seen(told=f"{_SMALL} objects of {_SMALL_BYTES >> 10} KiB, {each_ms:.0f} ms each")
+
+    async def _write_once(self) -> _Seen:
+        """The second of two puts in a row is refused, and one of two at the same time."""
+        await self._put(self._once, b"first", create_only=True)
+        with suppress(AlreadyStored):
+            await self._put(self._once, b"second", create_only=True)
+            raise _Bad("put", self._once, "a put on condition that it is new replaced an object")
+        if await self._store.read(self._once) != b"first":
+            raise _Bad("put", self._once, "a refused put replaced the object all the same")
+        if not self._store.conditional_puts:
+            return _Seen(told="the storage does not decide who is first", meaning=_CONTESTABLE)
+        won = await asyncio.gather(*(self._wins(b"%d" % n) for n in range(4)))
+        if sum(won) != 1:
+            raise _Bad("put", self._raced, f"{sum(won)} of 4 puts at the same time were the first")
+        return _Seen(told="one of 4 at the same time wins")
+
+    async def _wins(self, data: bytes) -> bool:
+        try:
+            await self._put(self._raced, data, create_only=True)
+        except AlreadyStored:
+            return False
+        return True
+
+    async def _write_large(self) -> _Seen:
+        with tempfile.TemporaryDirectory(prefix="holdfast-preflight-") as folder:
+            path = Path(folder) / "large"
+            self._digest = await asyncio.to_thread(_fill, path, self._large_bytes)
+            await self._put(self._large, path)
+        found = await self._store.head(self._large)
+        if found is None or found.size != self._large_bytes:
+            has = "nothing" if found is None else f"{found.size} bytes"
+            raise _Bad("put", self._large, f"the storage has confirmed it and has {has}")
+        self._has_large = True
+        return _Seen(told=f"{self._large_bytes >> 20} MiB", size_bytes=self._large_bytes)
+
+    async def _overwrite(self) -> _Seen:
+        key = next(iter(self._small))
+        for _ in range(3):
+            newer = os.urandom(_SMALL_BYTES)
+            await self._put(key, newer)
+            self._small[key] = newer
+            if await self._store.read(key) != self._small[key]:
+                raise _Bad("read", key, "after an object was replaced the old one was read")
+        return _Seen(told="what was written last is read")
+
+    async def _list(self) -> _Seen:
+        listed = {e.key: e.size for e in await self._store.list(self._folder)}
+        missing = [key for key in self._confirmed() if key not in listed]
+        if missing:
+            raise _Bad("list", self._folder, f"{len(missing)} objects are not in the listing")
+        return _Seen(told=f"{len(listed)} objects, all there at once")
+
+    def _confirmed(self) -> list[str]:
+        return [*self._small, *([self._large] if self._has_large else [])]
+
+    async def _read(self) -> _Seen:
+        for key, data in self._small.items():
+            if await self._store.read(key) != data:
+                raise _Bad("read", key, "other bytes came back than were written")
+        if not self._has_large:
+            return _Seen(told="small objects")
+        with tempfile.TemporaryDirectory(prefix="holdfast-preflight-") as folder:
+            size = await self._store.get(self._large, Path(folder) / "large")
+            if await asyncio.to_thread(_digest, Path(folder) / "large") != self._digest:
+                raise _Bad("get", self._large, "other bytes came back than were written")
+        return _Seen(told="the same bytes", size_bytes=size)
+
+    async def _delete(self) -> _Seen:
+        keys = list(self._written)
+        await self._store.delete(keys)
+        if left := await self._store.list(self._folder):
+            raise _Bad("delete", self._folder, f"{len(left)} objects are there all the same")
+        self._written.clear()
+        return _Seen(told=f"{len(keys)} objects")
+
+
+def _fill(path: Path, size: int) -> str:
+    """Bytes that no storage can compress; returns their checksum."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        while left := size - file.tell():
+            data = os.urandom(min(left, 1 << 20))
+            digest.update(data)
+            file.write(data)
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_WRITE = "No run can keep anything here."
+_ONCE = (
+    "Two restores of one experiment at the same moment on two machines cannot be told apart, and "
+    "each manifest is written with such a put."
+)
+_CONTESTABLE = (
+    "Two restores of one experiment at the same moment on two machines may both go on: see that "
+    "only one is made."
+)
+_LARGE = (
+    "Checkpoints with a file of 16 MiB or more cannot be kept. Where small objects can be "
+    "written, look at the rights for multipart uploads (s3:PutObject, s3:AbortMultipartUpload, "
+    "s3:ListMultipartUploadParts) and at proxies that limit the size of a request."
+)
+_OVERWRITE = (
+    "The head of an experiment is replaced each time: a restore would take an older state."
+)
+_LIST = "An upload counts when it is found in a listing: checkpoints would never be committed."
+_READ = "Nothing can be restored from here."
+_DELETE = (
+    "Superseded checkpoints stay (num_to_keep does not hold here), and what this test wrote in "
+    f"{_FOLDER} does, too."
+)

@@ -1,0 +1,487 @@
+"""The doctor on one machine: what it finds, what it mends, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from holdfast.experiment import tuner_file
+from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.collect import collect
+from holdfast.experiment.doctor.findings import Remedy, Report, Severity
+from holdfast.experiment.doctor.repair import NothingHere, repair
+from holdfast.experiment.doctor.upload import NotFit, sync
+from holdfast.experiment.doctor.verify import Depth, verify
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.records import pack
+from holdfast.experiment.recovery import recover
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.snapshots import find_beginning
+from holdfast.experiment.tuner_file import TunerFile
+from holdfast.runtime.guard import boot_id
+from holdfast.scheduler.events import CheckpointLost, Exited
+from holdfast.scheduler.policy import (
+    Decision,
+    Observation,
+    PauseTrial,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    View,
+)
+from holdfast.syncer.journal import MAGIC, Journal, segments
+from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.testing import checker
+from holdfast.testing.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
+from holdfast.testing.recorded import RecordedExperiment
+
+SETTINGS = Settings(local_dir=Path("/nowhere"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("patient") / "run"
+    healthy(root)
+    return root
+
+
+@pytest.fixture
+def root(template: Path, in_memory: Path) -> Path:
+    return Path(shutil.copytree(template, in_memory / "run", symlinks=True))
+
+
+def case(root: Path) -> Case:
+    return Case(shown=str(root), layout=Layout(root), remote=None)
+
+
+def kinds(report: Report) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def facts(root: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything that a look must not change: names, modes, times, bytes."""
+    found = {}
+    for path in [root, *root.rglob("*")]:
+        told = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (told.st_mode, told.st_mtime_ns, content)
+    return found
+
+
+def newest_checkpoint(root: Path) -> Path:
+    return sorted(root.glob("*_00000_*/checkpoint_*"))[-1]
+
+
+def test_what_a_run_has_left_is_sound(root: Path) -> None:
+    report = verify(case(root))
+    assert report.findings == ()
+    assert report.is_sound
+    assert report.looked_at["trials"] == 3
+    assert report.looked_at["rows"] == 10
+    assert report.looked_at["checkpoints"] == 5
+
+
+def test_an_unfinished_run_is_sound_too(tmp_path: Path) -> None:
+    healthy(tmp_path / "run", ended=False)
+    assert verify(case(tmp_path / "run")).findings == ()
+
+
+def test_a_look_changes_nothing_not_even_a_time(root: Path) -> None:
+    newest_checkpoint(root).joinpath("model.txt").write_text("other bytes")
+    litter(root)
+    (root / ".lock").unlink()
+    before = facts(root)
+    assert not verify(case(root)).is_sound
+    collect(case(root), removes=False)
+    assert facts(root) == before
+
+
+def test_a_look_needs_no_right_to_write(root: Path) -> None:
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert verify(case(root)).findings == ()
+    finally:
+        for folder in folders:
+            folder.chmod(stat.S_IRWXU)
+
+
+# 1,280 of them were tried once; these are a sample.
+WOUNDS = [(place, how, 1) for place in PLACES for how in HURTS]
+
+
+@pytest.mark.parametrize(("place", "how", "seed"), WOUNDS)
+def test_what_an_independent_checker_finds_the_doctor_finds_and_mends(
+    root: Path, place: str, how: str, seed: int
+) -> None:
+    path = hurt(root, place, how, Random(f"{place} {how} {seed}"))
+    shown = case(root)
+    said = problems(root)
+    before = verify(shown)
+    if said:
+        assert not before.is_sound, f"{path} was {how}: {said}"
+    if find_beginning(Layout(root).journal) is None:
+        data = path.read_bytes() if path.exists() else b""
+        mended = repair(shown, SETTINGS)
+        assert not mended.is_sound
+        assert mended.deeds == ()
+        assert (path.read_bytes() if path.exists() else b"") == data
+        return
+    mended = repair(shown, SETTINGS)
+    assert mended.is_sound, f"{path} was {how}: {mended.findings}"
+    assert Remedy.REPAIR not in {finding.remedy for finding in mended.findings}
+    assert bool(mended.deeds) is (not before.is_sound)
+    again = repair(shown, SETTINGS)
+    assert again.deeds == ()
+    collect(shown, removes=True)
+    assert problems(root) == []
+    recover(Layout(root), to_go_on=True)
+    journal = Journal(Layout(root).journal)
+    journal.close()
+    assert journal.cuts == []
+
+
+def problems(root: Path) -> list[str]:
+    """What the checker says; where it cannot even read, that is what it says."""
+    try:
+        return checker.check(root, ended=True, tensorboard=True)
+    except (ValueError, KeyError, TypeError, OSError, IndexError) as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def test_a_damage_is_told_with_what_where_and_what_to_do(root: Path) -> None:
+    broken = newest_checkpoint(root)
+    (broken / "model.txt").write_text("model of iteration 5")
+    (finding,) = verify(case(root)).findings
+    assert finding.severity is Severity.ERROR
+    assert finding.where == f"{broken.parent.name}/{broken.name}"
+    assert "checkpoint 3 of trial d2a66_00000 (iteration 4)" in finding.what
+    assert "model.txt has another sha256 checksum" in finding.what
+    assert str(root) not in finding.what
+    assert finding.remedy is Remedy.REPAIR
+    assert verify(case(root), depth=Depth.QUICK).is_sound
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("progress.csv", "0.25", "0.26"), ("result.json", "0.25", "0.26"), ("params.json", "a", "b")],
+)
+def test_a_value_that_was_changed_by_hand_is_found(
+    root: Path, name: str, old: str, new: str
+) -> None:
+    (path,) = root.glob(f"*_00000_*/{name}")
+    path.write_text(path.read_text().replace(old, new))
+    (finding,) = verify(case(root)).findings
+    assert finding.where == f"{path.parent.name}/{name}"
+    assert finding.severity is Severity.WARNING
+    assert repair(case(root), SETTINGS).findings == ()
+
+
+def test_a_checkpoint_that_lost_its_manifest_is_dropped_for_nothing_proves_it(root: Path) -> None:
+    broken = newest_checkpoint(root)
+    (broken / ".holdfast.json").unlink()
+    report = repair(case(root), SETTINGS)
+    assert [deed.where for deed in report.deeds] == [broken.parent.name]
+    assert "there is no manifest" in report.deeds[0].what
+    trial = recover(Layout(root)).machine.trials["d2a66_00000"]
+    assert [record.index for record in trial.checkpoints] == [0, 1, 2]
+    assert broken.is_dir()  # it stays until it is collected as garbage
+    assert kinds(report) == ["checkpoint-unnamed"]
+
+
+def test_a_repair_does_not_count_as_time_of_the_run(root: Path) -> None:
+    before = recover(Layout(root)).machine
+    shutil.rmtree(newest_checkpoint(root))
+    repair(case(root), SETTINGS)
+    after = recover(Layout(root)).machine
+    assert (after.active_s, after.now) == (before.active_s, before.now)
+
+
+def test_a_snapshot_of_a_journal_that_lost_records_is_put_aside_and_not_removed(
+    root: Path,
+) -> None:
+    (log,) = root.glob("journal/*.log")
+    os.truncate(log, log.stat().st_size // 2)
+    (snapshot,) = root.glob("experiment_state-*.json")
+    data = snapshot.read_bytes()
+    assert "snapshot-unusable" in kinds(verify(case(root)))
+    assert repair(case(root), SETTINGS).is_sound
+    assert snapshot.with_name(f"{snapshot.name}.unusable").read_bytes() == data
+
+
+def test_a_snapshot_that_says_other_than_the_journal_is_found(root: Path) -> None:
+    """Whole by its checksum, taken after a record that is there, and wrong all the same."""
+    import zlib
+
+    (snapshot,) = root.glob("experiment_state-*.json")
+    first, body = snapshot.read_bytes().split(b"\n", 1)
+    body = body.replace(b'"iteration": 4', b'"iteration": 3', 1)
+    snapshot.write_bytes(b'{"crc32": "%08x",\n' % zlib.crc32(body) + body)
+    (finding,) = verify(case(root)).findings
+    assert finding.kind == "snapshot-unusable"
+    assert "not what the journal gives" in finding.what
+    assert first != snapshot.read_bytes().split(b"\n", 1)[0]
+
+
+def test_what_is_staged_is_told_and_sync_commits_it(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    made = RecordedExperiment(root, boot=boot_id())
+    trial = made.begin()
+    made.report(trial, {"loss": 1.0}, checkpoint="staged")
+    made.write_files()
+    made.close()
+    tuner_file.write(made.layout.tuner, {})
+    report = verify(case(root))
+    assert kinds(report) == ["checkpoint-staged"]
+    assert report.is_sound
+    done = sync(case(root))
+    assert [deed.what for deed in done.deeds] == ["checkpoint 0 is committed"]
+    assert done.findings == ()
+    after = recover(Layout(root)).machine
+    (record,) = after.trials[trial].checkpoints
+    assert record.committed
+    # The time since the run does not count as the run's.
+    assert (after.active_s, after.now) == (made.machine.active_s, made.machine.now)
+    assert sync(case(root)).deeds == ()
+
+
+def test_what_was_staged_before_the_machine_went_down_is_no_checkpoint(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    made = RecordedExperiment(root, boot="another start")
+    trial = made.begin()
+    made.report(trial, {"loss": 1.0}, checkpoint="staged")
+    made.write_files()
+    made.close()
+    tuner_file.write(made.layout.tuner, {})
+    assert kinds(verify(case(root))) == ["checkpoint-broken"]
+    assert repair(case(root), SETTINGS).is_sound
+    assert recover(Layout(root)).machine.trials[trial].checkpoints == ()
+
+
+def test_garbage_is_shown_then_removed_and_what_is_the_users_stays(root: Path) -> None:
+    garbage = litter(root)
+    kept = keepsakes(root)
+    shown = collect(case(root), removes=False)
+    assert sorted(deed.where for deed in shown.deeds) == garbage
+    assert not any(deed.is_done for deed in shown.deeds)
+    assert all((root / where).exists() for where in garbage)
+    removed = collect(case(root), removes=True)
+    assert sorted(deed.where for deed in removed.deeds) == garbage
+    assert not any((root / where).exists() for where in garbage)
+    assert all(path.read_text() == "the user's" for path in kept)
+    assert [kind for kind in kinds(verify(case(root))) if kind != "folder-unknown"] == []
+    assert collect(case(root), removes=True).deeds == ()
+
+
+def test_no_checkpoint_is_garbage_while_records_cannot_be_read(root: Path) -> None:
+    (log,) = root.glob("journal/*.log")
+    os.truncate(log, log.stat().st_size // 2)
+    report = collect(case(root), removes=True)
+    assert report.deeds == ()
+    assert "journal-torn" in kinds(report)
+    assert len(list(root.glob("*/checkpoint_*"))) == 5
+
+
+def test_another_experiment_of_the_directory_keeps_its_checkpoints(root: Path) -> None:
+    run = RecordedExperiment(root, run="e1111", boot=boot_id())
+    trial = run.begin()
+    run.report(trial, {"loss": 1.0}, checkpoint="committed")
+    run.finish(trial)
+    run.write_files(snapshot=True)
+    run.close()
+    assert verify(case(root)).findings == ()
+    assert collect(case(root), removes=True).deeds == ()
+    assert len(list(root.glob("*/checkpoint_*"))) == 6
+
+
+def test_a_damage_of_an_earlier_experiment_is_sealed_and_takes_nothing_from_the_newest(
+    root: Path,
+) -> None:
+    run = RecordedExperiment(root, run="e1111", boot=boot_id())
+    trial = run.begin()
+    run.report(trial, {"loss": 1.0}, checkpoint="committed")
+    run.write_files()
+    run.close()
+    first, second = sorted(root.glob("journal/*.log"))
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    newest = second.read_bytes()
+    (finding,) = verify(case(root)).findings
+    assert finding.kind == "journal-damaged"
+    assert "of an earlier experiment" in finding.what
+    report = repair(case(root), SETTINGS)
+    assert report.is_sound
+    assert second.read_bytes() == newest
+    assert recover(Layout(root), to_go_on=True).machine.trials.keys() == {trial}
+
+
+def test_a_missing_segment_ends_what_can_be_used_and_the_rest_is_kept_aside(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "run"
+    run = healthy(root)
+    journal = Journal(run.layout.journal)
+    for number in range(3):
+        journal.rotate()
+        lost = CheckpointLost(trial_id="d2a66_00000", index=number, reason="for the test")
+        journal.append([pack(lost, 1.0)])
+    journal.close()
+    assert segments(run.layout.journal) == [0, 1, 2, 3]
+    (run.layout.journal / "000002.log").unlink()
+    kept = (run.layout.journal / "000003.log").read_bytes()
+    found = [f for f in verify(case(root)).findings if f.severity is Severity.ERROR]
+    assert [finding.kind for finding in found] == ["journal-gap"]
+    assert repair(case(root), SETTINGS).is_sound
+    assert segments(run.layout.journal) == [0, 1]
+    assert (run.layout.journal / "000003.cut-0").read_bytes() == kept
+
+
+def test_a_repair_that_died_between_two_steps_is_done_by_the_next(root: Path) -> None:
+    (log,) = root.glob("journal/*.log")
+    data = log.read_bytes()
+    log.write_bytes(data + b"torn")
+    # As a repair leaves it that has put the bytes aside and died before it cut them off.
+    (root / "journal" / f"000000.cut-{len(data)}").write_bytes(b"torn")
+    report = repair(case(root), SETTINGS)
+    assert report.is_sound
+    assert log.read_bytes() == data
+    assert [path.name for path in root.glob("journal/*.cut-*")] == [f"000000.cut-{len(data)}"]
+
+
+@pytest.fixture
+def held(root: Path) -> Iterator[Path]:
+    lock = ExperimentLock(root / ".lock")
+    yield root
+    lock.release()
+
+
+def test_one_that_runs_is_looked_at_and_nothing_else(held: Path) -> None:
+    with (held / "journal" / "000000.log").open("ab") as file:
+        file.write(b"half a rec")  # as a reader may meet it
+    before = facts(held)
+    report = verify(case(held))
+    assert kinds(report) == ["in-use"]
+    assert f"process {os.getpid()}" in report.findings[0].what
+    with pytest.raises(Locked, match=f"process {os.getpid()}"):
+        repair(case(held), SETTINGS)
+    with pytest.raises(Locked, match=f"process {os.getpid()}"):
+        sync(case(held))
+    for removes in (False, True):
+        with pytest.raises(Locked, match=f"process {os.getpid()}"):
+            collect(case(held), removes=removes)
+    assert facts(held) == before
+
+
+def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:
+    witness = tmp_path / "it was called"
+
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(witness),)
+
+    field = pickle.dumps(Trap())
+    tuner_file.write(root / "tuner.pkl", {"trainable": field})
+    assert verify(case(root)).findings == ()
+    (root / "tuner.pkl").write_bytes(field)
+    (finding,) = verify(case(root)).findings
+    assert finding.kind == "tuner-file"
+    assert "may only hold data" in finding.what
+    repair(case(root), SETTINGS)
+    assert not witness.exists()
+
+
+def test_a_record_of_another_version_is_told_and_nothing_is_changed(root: Path) -> None:
+    import msgpack
+
+    journal = Journal(root / "journal")
+    journal.append([msgpack.packb(["Teleported", 1.0, {}])])
+    journal.close()
+    before = facts(root)
+    report = verify(case(root))
+    assert "journal-foreign" in kinds(report)
+    assert facts(root) == before
+    assert repair(case(root), SETTINGS).deeds == ()
+    assert collect(case(root), removes=True).deeds == ()
+
+
+class PausesOnce(TrialScheduler):
+    """Pauses the first trial at its first report, and lets it go on when another has ended."""
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        first = next(iter(view.trials))
+        if isinstance(event, TrialReported) and event.row["training_iteration"] == 1:
+            return [PauseTrial(trial_id=first)] if event.trial_id == first else []
+        return [UnpauseTrial(trial_id=first)] if event.trial_id != first else []
+
+
+@pytest.fixture
+def paused(in_memory: Path) -> Path:
+    """An experiment that means something only with its scheduler."""
+    root = in_memory / "run"
+    run = RecordedExperiment(root, boot=boot_id(), options={"objects": ["scheduler"]})
+    run.machine.policy = PausesOnce()
+    first, second = run.begin(), run.begin()
+    run.report(first, {"loss": 1.0}, checkpoint="committed")
+    run.add(Exited(trial_id=first, attempt=1, cause="ended"))
+    run.report(second, {"loss": 1.0})
+    run.finish(second)
+    run.start(first)
+    run.report(first, {"loss": 0.5}, checkpoint="committed")
+    run.finish(first)
+    run.close()
+    assert run.trial(first).attempt == 2
+    Scribe(run.layout, ScribeSettings(tensorboard=False, policy=PausesOnce())).catch_up()
+    tuner_file.write(run.layout.tuner, {"scheduler": cloudpickle.dumps(PausesOnce())})
+    return root
+
+
+def test_what_a_scheduler_of_the_users_decided_is_not_judged_without_it(paused: Path) -> None:
+    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
+    for folder in paused.glob("*/checkpoint_*"):
+        shutil.rmtree(folder)
+    for path in paused.glob("*/result.json"):
+        path.write_text("{}")
+    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
+    assert repair(case(paused), SETTINGS).deeds == ()
+    with pytest.raises(NotFit, match="--load-scheduler"):
+        sync(case(paused))
+
+
+def test_without_the_scheduler_no_checkpoint_that_a_record_names_is_garbage(paused: Path) -> None:
+    assert collect(case(paused), removes=True).deeds == ()
+    assert len(list(paused.glob("*/checkpoint_*"))) == 2
+
+
+def test_with_the_scheduler_everything_is_judged_and_mended(paused: Path) -> None:
+    policy = TunerFile(paused / "tuner.pkl").load("scheduler")
+    assert verify(case(paused), policy=policy).findings == ()
+    for path in paused.glob("*/result.json"):
+        path.write_text("{}")
+    assert set(kinds(verify(case(paused), policy=policy))) == {"rows-behind"}
+    assert repair(case(paused), SETTINGS, policy=policy).findings == ()
+    assert checker.check(paused) == []
+
+
+def test_an_empty_segment_and_a_beginning_that_never_came_are_no_damage(root: Path) -> None:
+    (root / "journal" / "000001.log").write_bytes(MAGIC)
+    assert verify(case(root)).findings == ()
+
+
+def test_repair_says_that_there_is_nothing_here(tmp_path: Path) -> None:
+    alone = Case(shown="s3://bucket/run", layout=None, remote=None)
+    with pytest.raises(NothingHere, match="s3://bucket/run"):
+        repair(alone, SETTINGS)
+    with pytest.raises(NothingHere, match="s3://bucket/run"):
+        sync(alone)

@@ -1,0 +1,374 @@
+"""The doctor and a storage elsewhere: what is missing there, what is wrong there, who mends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.doctor.bringing import bring_checkpoint
+from holdfast.experiment.doctor.case import Case, WrongStorage, find_case
+from holdfast.experiment.doctor.collect import collect
+from holdfast.experiment.doctor.findings import Finding, Remedy, Report
+from holdfast.experiment.doctor.repair import repair
+from holdfast.experiment.doctor.upload import NotFit, sync
+from holdfast.experiment.doctor.verify import Depth, verify
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.published import mark
+from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.records import pack
+from holdfast.experiment.recovery import recover
+from holdfast.experiment.settings import Settings
+from holdfast.scheduler.events import CheckpointLost
+from holdfast.syncer import manifest
+from holdfast.syncer.journal import Journal
+from holdfast.syncer.location import Location
+from holdfast.testing import checker
+from holdfast.testing.patient import TEMPORARY, healthy
+
+SETTINGS = Settings(local_dir=Path("/nowhere"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`here/run` is kept in `there/run`, a directory that serves as storage."""
+    folder = tmp_path_factory.mktemp("kept")
+    run = healthy(folder / "here" / "run")
+    remote = Location.resolve(folder / "there" / "run", None, {})
+    sync(Case(shown="run", layout=run.layout, remote=remote))
+    return folder
+
+
+@pytest.fixture
+def folder(template: Path, in_memory: Path) -> Path:
+    copy = Path(shutil.copytree(template, in_memory / "kept", symlinks=True))
+    mark(Layout(copy / "here" / "run"), Location.resolve(copy / "there" / "run", None, {}))
+    return copy
+
+
+@pytest.fixture
+def here(folder: Path) -> Path:
+    return folder / "here" / "run"
+
+
+@pytest.fixture
+def there(folder: Path) -> Path:
+    return folder / "there" / "run"
+
+
+@pytest.fixture
+def case(here: Path, there: Path) -> Case:
+    return Case(
+        shown="run", layout=Layout(here), remote=Location.resolve(there, None, {}), kept_in=""
+    )
+
+
+@pytest.fixture
+def alone(there: Path) -> Case:
+    """Seen from a machine that has nothing of the run."""
+    return Case(shown="run", layout=None, remote=Location.resolve(there, None, {}))
+
+
+def newest(root: Path) -> Path:
+    return sorted(root.glob("*_00000_*/checkpoint_*"))[-1]
+
+
+def kinds(report: Report) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def content(root: Path) -> dict[str, tuple[int, bytes]]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_what_sync_has_brought_there_is_sound_from_both_sides(
+    case: Case, alone: Case, there: Path
+) -> None:
+    before = content(there)
+    for report in (verify(case), verify(case, depth=Depth.DOWNLOAD), verify(alone)):
+        assert report.findings == ()
+    assert checker.check(there, tensorboard=True) == []
+    assert sync(case).deeds == ()
+    assert content(there) == before
+
+
+def flip_in_the_journal(there: Path) -> None:
+    path = sorted(there.glob("journal/*.log"))[0]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+
+
+def remove_a_segment(there: Path) -> None:
+    sorted(there.glob("journal/*.log"))[0].unlink()
+
+
+def remove_the_weights(there: Path) -> None:
+    (newest(there) / "model.txt").unlink()
+
+
+def remove_a_manifest(there: Path) -> None:
+    (newest(there) / ".holdfast.json").unlink()
+
+
+def spoil_a_manifest(there: Path) -> None:
+    (newest(there) / ".holdfast.json").write_text("{")
+
+
+def remove_a_checkpoint(there: Path) -> None:
+    shutil.rmtree(newest(there))
+
+
+def spoil_the_head(there: Path) -> None:
+    (there / "head.json").write_text("{")
+
+
+def remove_the_head(there: Path) -> None:
+    (there / "head.json").unlink()
+
+
+def name_another_file_in_the_head(there: Path) -> None:
+    text = (there / "head.json").read_text()
+    (there / "head.json").write_text(text.replace("000000.log", "../../../etc/passwd"))
+
+
+def remove_files(there: Path) -> None:
+    (there / "tuner.pkl").unlink()
+    for path in there.glob("*/result.json"):
+        path.unlink()
+
+
+WOUNDS = [
+    flip_in_the_journal,
+    remove_a_segment,
+    remove_the_weights,
+    remove_a_manifest,
+    spoil_a_manifest,
+    remove_a_checkpoint,
+    spoil_the_head,
+    remove_files,
+]
+
+
+@pytest.mark.parametrize("wound", WOUNDS)
+def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
+    case: Case, alone: Case, there: Path, wound: Callable[[Path], None]
+) -> None:
+    wound(there)
+    assert not verify(alone).is_sound
+    found = [finding for finding in verify(case).findings if finding.is_wrong]
+    assert found
+    assert {finding.remedy for finding in found} == {Remedy.SYNC}
+    assert all(finding.where.startswith("storage: ") for finding in found)
+    mended = sync(case)
+    assert mended.findings == ()
+    assert mended.deeds
+    assert verify(alone, depth=Depth.DOWNLOAD).findings == ()
+    assert checker.check(there, tensorboard=True) == []
+    assert sync(case).deeds == ()
+
+
+def test_a_head_that_names_files_elsewhere_is_not_followed(case: Case, there: Path) -> None:
+    name_another_file_in_the_head(there)
+    found = {finding.kind: finding for finding in verify(case).findings}
+    assert "'../../../etc/passwd' is no segment" in found["storage-head"].what
+
+
+def test_a_head_that_is_gone_is_published_again(case: Case, there: Path) -> None:
+    """A restore goes by the segments then; what is not published needs the head."""
+    remove_the_head(there)
+    journal = Journal(case.layout.journal if case.layout else Path())
+    lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
+    journal.append([pack(lost, 1.0)])
+    journal.close()
+    assert "records-not-published" in kinds(verify(case))
+    assert sync(case).findings == ()
+    assert (there / "head.json").exists()
+
+
+def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
+    case: Case, there: Path
+) -> None:
+    weights = newest(there) / "model.txt"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + b"?")
+    assert verify(case).is_sound
+    (finding,) = verify(case, depth=Depth.DOWNLOAD).findings
+    assert "model.txt has another sha256 checksum" in finding.what
+    assert sync(case, downloads=True).deeds
+    assert weights.read_bytes() == data
+
+
+def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
+    case: Case, here: Path, there: Path
+) -> None:
+    (newest(here) / "model.txt").write_text("changed")
+    (finding,) = verify(case).findings
+    assert finding.remedy is Remedy.REPAIR
+    report = repair(case, SETTINGS)
+    assert [deed.what for deed in report.deeds] == ["taken from storage, which has it whole"]
+    assert report.findings == ()
+    assert checker.check(here, tensorboard=True) == []
+    assert (newest(here) / "model.txt").read_bytes() == (newest(there) / "model.txt").read_bytes()
+
+
+def test_a_checkpoint_that_is_only_there_is_no_loss(case: Case, here: Path) -> None:
+    """As after a move to another machine: a restore fetches what it needs."""
+    shutil.rmtree(newest(here))
+    assert verify(case).findings == ()
+    assert repair(case, SETTINGS).deeds == ()
+
+
+def test_a_checkpoint_that_is_nowhere_is_dropped(case: Case, here: Path, there: Path) -> None:
+    shutil.rmtree(newest(here))
+    remove_the_weights(there)
+    found = {finding.kind: finding for finding in verify(case).findings}
+    assert found["storage-checkpoint"].remedy is Remedy.NONE
+    report = repair(case, SETTINGS)
+    assert ["checkpoint 3 is dropped" in deed.what for deed in report.deeds] == [True]
+    assert sync(case).is_sound
+    trial = recover(Layout(here)).machine.trials["d2a66_00000"]
+    assert [record.index for record in trial.checkpoints] == [0, 1, 2]
+
+
+def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
+    case: Case, here: Path, there: Path
+) -> None:
+    (newest(here) / "model.txt").write_text("model of iteration 5")
+    remove_a_checkpoint(there)
+    report = sync(case)
+    assert not [deed for deed in report.deeds if "uploaded" in deed.what]
+    assert not newest(there).name.endswith("3")
+    assert not verify(case).is_sound
+
+
+def test_a_sync_that_died_goes_on(tmp_path: Path) -> None:
+    run = healthy(tmp_path / "here" / "run")
+    remote = Location.resolve(tmp_path / "there" / "run", None, {})
+    whole = Case(shown="run", layout=run.layout, remote=remote)
+    assert "storage-empty" in kinds(verify(whole))
+
+    def die(done: int, total: int) -> None:
+        assert total == 5
+        if done == 2:
+            raise RuntimeError("it was killed")
+
+    with pytest.raises(RuntimeError, match="it was killed"):
+        sync(whole, progress=die)
+    assert not verify(whole).is_sound
+    report = sync(whole)
+    assert report.findings == ()
+    assert checker.check(tmp_path / "there" / "run", tensorboard=True) == []
+
+
+def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
+    case: Case, alone: Case, there: Path
+) -> None:
+    trial = newest(there).parent
+    (there / TEMPORARY).write_text("half")
+    shutil.copytree(newest(there), trial / "checkpoint_000017")
+    (trial / "best.pt").write_text("the user's")
+    (there / "other").mkdir()
+    shutil.copytree(newest(there), there / "other" / "checkpoint_000000")
+    before = content(there)
+    garbage = [f"storage: {TEMPORARY}", f"storage: {trial.name}/checkpoint_000017"]
+    for seen in (case, alone):
+        assert [deed.where for deed in collect(seen, removes=False).deeds] == garbage
+    assert content(there) == before
+    assert [deed.where for deed in collect(case, removes=True).deeds] == garbage
+    gone = set(before) - set(content(there))
+    assert gone == {name for name in before if TEMPORARY in name or "checkpoint_000017" in name}
+    # It was taken over for that, and another machine is told so.
+    assert kinds(verify(alone)) == ["storage-claimed"]
+    assert verify(alone).is_sound
+
+
+def test_what_is_published_there_names_checkpoints_that_stay(
+    case: Case, here: Path, there: Path
+) -> None:
+    """Also where the records here have dropped them since: a restore elsewhere starts from it."""
+    journal = Journal(here / "journal")
+    lost = CheckpointLost(trial_id="d2a66_00000", index=0, reason="for the test")
+    journal.append([pack(lost, 1.0)])
+    journal.close()
+    garbage = [deed.where for deed in collect(case, removes=True).deeds]
+    assert garbage == [f"{newest(here).parent.name}/checkpoint_000000"]
+    assert (newest(there).parent / "checkpoint_000000" / "model.txt").exists()
+
+
+def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:
+    kept = tmp_path / "there" / "trial" / "checkpoint_000000"
+    (kept / "empty").mkdir(parents=True)
+    (kept / "weights").write_text("w")
+    manifest.write(kept)
+    (kept / "empty").rmdir()  # as in a bucket
+    (tmp_path / "here" / "trial").mkdir(parents=True)
+    remote = Location.resolve(tmp_path / "there", None, {})
+    bring_checkpoint(remote, Layout(tmp_path / "here"), "trial/checkpoint_000000")
+    brought = tmp_path / "here" / "trial" / "checkpoint_000000"
+    assert (brought / "empty").is_dir()
+    assert manifest.verify(brought, deep=True).total_bytes == 1
+
+
+def test_what_another_machine_has_taken_further_is_not_overwritten(
+    case: Case, here: Path, there: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(here, tmp_path / "another machine"))
+    journal = Journal(copy / "journal")
+    lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
+    journal.append([pack(lost, 1.0)])
+    journal.close()
+    sync(Case(shown="run", layout=Layout(copy), remote=case.remote))
+    before = content(there)
+    assert kinds(verify(case)) == ["storage-ahead"]
+    with pytest.raises(NotFit, match="another machine has taken the experiment further"):
+        sync(case)
+    assert content(there) == before
+
+
+def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> Case:
+    settings = Settings(local_dir=local or Path("/nowhere"), explicit_local_dir=local is not None)
+    return find_case(str(path), None if storage is None else str(storage), settings, {})
+
+
+def test_an_experiment_is_found_by_its_tree_by_its_storage_and_by_both(
+    folder: Path, here: Path, there: Path
+) -> None:
+    by_tree = find(here)
+    assert (by_tree.layout, by_tree.remote) == (Layout(here), None)
+    assert by_tree.kept_in == str(there).strip("/")
+    (note,) = verify(by_tree).findings
+    assert "was not looked at" in note.what
+    by_both = find(here, storage=there)
+    assert by_both.layout == Layout(here)
+    assert by_both.remote is not None
+    assert verify(by_both).findings == ()
+    by_storage = find(there)
+    assert by_storage.layout is None
+    as_a_restore_does = find(there, local=folder / "here")
+    assert as_a_restore_does.layout == Layout(here)
+    assert as_a_restore_does.remote is not None
+
+
+def test_another_storage_than_the_trees_is_refused(here: Path, tmp_path: Path) -> None:
+    with pytest.raises(WrongStorage, match=r"is persisted in .*there/run, and not in"):
+        find(here, storage=tmp_path / "elsewhere")
+    with pytest.raises(NotFit, match="--storage"):
+        sync(find(here))
+
+
+def test_where_there_is_no_experiment_that_is_said(tmp_path: Path) -> None:
+    os.mkdir(tmp_path / "empty")
+    with pytest.raises(ExperimentNotFound, match="there is no experiment in"):
+        find(tmp_path / "empty")
+
+
+def test_findings_say_where_they_are(case: Case, there: Path) -> None:
+    remove_a_checkpoint(there)
+    (finding,) = verify(case).findings
+    assert isinstance(finding, Finding)
+    assert finding.where == f"storage: {newest(there).parent.name}/checkpoint_000003"

@@ -1,0 +1,114 @@
+"""The doctor and real runs: while they run, after they were killed, when storage was away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.testing import checker
+from holdfast.testing.bench import Bench, results
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(bench.folder / "home"))
+
+
+def forget_notes(bench: Bench) -> None:
+    """What the test itself has taken away is no longer to be asked for."""
+    (bench.folder / "bench" / "notes").unlink(missing_ok=True)
+
+
+def test_a_run_is_looked_at_while_it_runs_and_goes_on_undisturbed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, gate = bench.held_in(3)
+    assert main(["doctor", "verify", "--json", str(bench.root)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [finding["kind"] for finding in report["findings"]] == ["in-use"]
+    assert f"process {script.process.pid}" in report["findings"][0]["what"]
+    assert report["looked_at"]["trials"] == 2
+    assert main(["doctor", "repair", str(bench.root)]) == 1
+    assert main(["doctor", "gc", "--yes", str(bench.root)]) == 1
+    gate.open()
+    script.succeeds()
+    assert main(["doctor", str(bench.root)]) == 0
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_what_a_killed_run_left_is_repaired_and_a_restore_goes_on_without_a_word(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.killed_in(3)
+    main(["doctor", "verify", "--json", str(bench.root)])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    # Killed, and nothing is lost: files may be a moment behind the journal, and no more.
+    assert {finding["kind"] for finding in found} <= {"rows-behind", "checkpoint-staged"}
+    for trial in checker.fold(bench.root).trials.values():
+        weights = bench.root / trial.dirname / "checkpoint_000001" / "weights"
+        weights.write_bytes(weights.read_bytes() + b"more")
+        (bench.root / trial.dirname / "result.json").write_text("{")
+    with (bench.root / "journal" / "000000.log").open("ab") as file:
+        file.write(b"torn")
+    assert main(["doctor", str(bench.root)]) == 1
+    assert main(["doctor", "repair", str(bench.root)]) == 0
+    assert main(["doctor", "sync", str(bench.root)]) == 0
+    told = capsys.readouterr().out
+    assert told.count("checkpoint 1 is dropped from the records") == 2
+    assert main(["doctor", "gc", "--yes", str(bench.root)]) == 0
+    assert main(["doctor", str(bench.root)]) == 0
+    assert "NOTE" not in capsys.readouterr().out.split("Removed.")[1]
+    forget_notes(bench)
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert "lost" not in restored.stderr
+    assert "no valid records" not in restored.stderr
+    ran = [note["iteration"] for note in bench.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [2, 2, 3, 3, 4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.server
+def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
+    bench: Bench, moto: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.use(bucket, machine="first")
+    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "1"
+    script, gate = bench.held_in(2, epochs=2)
+    proxy.break_off()
+    gate.open()
+    assert script.ends() == 1
+    assert script.left() == []
+    script.finish_reading()
+    assert "is not in s3://" in script.stderr
+    proxy.mend()
+    for name, value in (*bucket.environ.items(), *bench.environ.items()):
+        monkeypatch.setenv(name, value)
+    place = bucket.storage_path.replace("?", "/run?")
+    ran = len(bench.notes())
+    assert main(["doctor", place]) == 1
+    assert main(["doctor", "sync", place]) == 0
+    assert len(bench.notes()) == ran
+    copy = bucket.download(bench.folder / "bucket")
+    assert bench.problems(copy, tensorboard=True) == []
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(bench.folder / "another machine"))
+    assert main(["doctor", place]) == 0
+
+
+def test_an_experiment_that_was_moved_is_looked_at_where_it_is(bench: Bench) -> None:
+    bench.killed_in(2)
+    moved = Path(bench.folder / "elsewhere")
+    bench.root.rename(moved)
+    main(["doctor", "repair", str(moved)])
+    assert main(["doctor", str(moved)]) == 0

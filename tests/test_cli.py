@@ -1,0 +1,169 @@
+"""The command line: light to start, exit codes and JSON for scripts, plain lines for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import __version__
+from holdfast.cli import main
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.testing.patient import healthy, litter
+
+HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfast.experiment"]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("patient") / "run"
+    healthy(root)
+    return root
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return Path(shutil.copytree(template, tmp_path / "run"))
+
+
+def spoil(root: Path) -> Path:
+    weights = sorted(root.glob("*_00000_*/checkpoint_*/model.txt"))[-1]
+    weights.write_text("model of iteration 5")
+    return weights.parent
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "doctor --help", "doctor gc --help"])
+def test_help_is_light(words: str) -> None:
+    code = (
+        "import sys; from holdfast.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        f"except SystemExit: print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "holdfast", "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == f"holdfast {__version__}\n"
+
+
+def test_a_sound_experiment_is_0_and_one_line_says_so(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", str(root)]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{root}: 36 records, 3 trials, 10 rows, 5 checkpoints (100 bytes); ")
+    assert last == "Sound."
+
+
+def test_a_wrong_one_is_1_and_says_what_where_and_what_to_do(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = spoil(root)
+    assert main(["doctor", "verify", str(root)]) == 1
+    told = capsys.readouterr().out
+    assert f"ERROR    {broken.relative_to(root)}\n" in told
+    assert "its bytes changed" in told
+    assert f"  holdfast doctor repair {root}   mends what can be mended here\n" in told
+    assert main(["doctor", "verify", "--quick", str(root)]) == 0
+
+
+def test_it_is_repaired_and_collected_by_the_commands_that_were_named(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = spoil(root)
+    assert main(["doctor", "repair", str(root)]) == 0
+    assert "checkpoint 3 is dropped from the records" in capsys.readouterr().out
+    litter(root)
+    assert main(["doctor", "gc", str(root)]) == 0
+    told = capsys.readouterr().out
+    assert "Nothing is removed yet." in told
+    assert broken.is_dir()
+    assert f"holdfast doctor gc --yes {root}" in told
+    assert main(["doctor", "gc", "--yes", str(root)]) == 0
+    assert not broken.is_dir()
+    assert main(["doctor", "sync", str(root)]) == 0
+    assert main(["doctor", str(root)]) == 0
+
+
+def test_scripts_get_one_json_object(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = spoil(root)
+    assert main(["doctor", "verify", "--json", str(root)]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["sound"] is False
+    assert report["looked_at"]["checkpoints"] == 5
+    (finding,) = report["findings"]
+    assert finding["kind"] == "checkpoint-broken"
+    assert finding["severity"] == "error"
+    assert finding["remedy"] == "repair"
+    assert finding["where"] == str(broken.relative_to(root))
+
+
+def test_one_that_runs_is_refused_with_who_runs_it(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = ExperimentLock(root / ".lock")
+    try:
+        for command in (["repair"], ["sync"], ["gc", "--yes"]):
+            assert main(["doctor", *command, str(root)]) == 1
+            assert f"process {os.getpid()}" in capsys.readouterr().err
+        assert main(["doctor", str(root)]) == 0
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_where_nothing_is_that_is_2(
+    root: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    asked = ["doctor", "verify", *(["--json"] if as_json else []), str(root.parent / "nowhere")]
+    assert main(asked) == 2
+    out, err = capsys.readouterr()
+    assert "there is no experiment in" in (json.loads(out)["error"] if as_json else err)
+
+
+@pytest.mark.parametrize("words", [[], ["doctor"], ["doctor", "verify"], ["doctor", "gc", "--no"]])
+def test_what_cannot_be_understood_is_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+
+
+def test_preflight_says_step_by_step_what_a_place_is_good_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "results"
+    assert main(["doctor", "preflight", "--mib", "1", str(place)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[1:-1]] == [
+        "write", "conditional", "large", "overwrite", "list", "read", "delete", "lock", "space",
+    ]  # fmt: skip
+    assert told[-1] == "A run can be kept here."
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    assert main(["doctor", "preflight", "--json", str(tmp_path / "file" / "x")]) == 1
+    tried = json.loads(capsys.readouterr().out)
+    assert tried["steps"][0]["outcome"] == "failed"
+    assert "Not a directory" in tried["steps"][0]["told"]
+
+
+def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    uri = "s3://bucket/run?endpoint_override=127.0.0.1&no_such_option=1&secret_key=hidden7"
+    assert main(["doctor", uri]) == 2
+    assert main(["doctor", "verify", "--json", uri]) == 2
+    assert main(["doctor", "preflight", uri]) == 2
+    out, err = capsys.readouterr()
+    assert "no_such_option" in out
+    assert "no_such_option" in err
+    assert "hidden7" not in out + err
