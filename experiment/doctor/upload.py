@@ -161,7 +161,8 @@ class _Upload:
         await keeper.discard(self._discards)
         keeper.doom(self._discards)
         if sealed >= self._begins:
-            await keeper.publish(sealed, self._begins, keeper.condemned())
+            await keeper.publish(sealed, self._begins)
+            await keeper.remove(keeper.condemned())
 
     async def _clear(
         self, remote: Location, stored: Stored, epoch: str, waiting: list[kept.Named]

@@ -13,7 +13,8 @@ import pytest
 from pyarrow.fs import FileSelector
 
 from holdfast import train, tune
-from holdfast.testing.fault_proxy import FaultProxy, Ill
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.ills import Ill, Request, Well
 from holdfast.testing.s3_server import S3Server
 
 
@@ -112,25 +113,24 @@ def test_both_ways_to_make_a_checkpoint_are_where_users_look() -> None:
         assert "staging_directory()" in (module.Checkpoint.from_directory.__doc__ or "")
 
 
-class Revoked(FaultProxy):
-    """From some moment on the run's credentials allow no deletions."""
+class Revoked:
+    """The run's credentials allow no deletions."""
 
-    is_revoked = False
-
-    def strikes(self, method: str, path: str) -> bool:
-        return self.is_revoked and (method == "DELETE" or "delete" in path.partition("?")[2])
+    def befalls(self, request: Request) -> Ill | None:
+        deletes = request.method == "DELETE" or "delete" in request.path.partition("?")[2]
+        return Ill.FORBIDDEN if deletes else None
 
 
 @pytest.mark.server
 def test_a_bucket_that_refuses_deletions_is_told_and_no_error_of_the_run(
     fit: Any, moto: S3Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    proxy = Revoked(moto.endpoint, Ill.FORBIDDEN)
+    proxy = FaultProxy(moto.endpoint)
     uri = moto.uri("bucket/revoked").replace(moto.endpoint, proxy.endpoint)
 
     class Revoke(tune.Callback):
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            proxy.is_revoked = True
+            proxy.strike(Revoked())
 
     config = tune.CheckpointConfig(num_to_keep=1)
     settings = {"storage_path": uri, "name": "run", "checkpoint_config": config}
@@ -138,9 +138,9 @@ def test_a_bucket_that_refuses_deletions_is_told_and_no_error_of_the_run(
         (result,) = fit(report_three, callbacks=[Revoke()], verbose=1, **settings)
         told = capfd.readouterr().err
         assert "AccessDenied" in told
-        assert told.count("cannot remove") == 1
+        assert told.count("is superseded and cannot be removed") == 1
         assert "could not be removed, and go when the experiment is restored" in told
-        proxy.is_revoked = False
+        proxy.strike(Well())
         tune.Tuner.restore(
             f"{uri.partition('?')[0]}/run?{uri.partition('?')[2]}", report_three
         ).fit()
