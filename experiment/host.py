@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.experiment import session as sessions
 from holdfast.experiment.job import Assignment, Job
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING, is_checkpoint
 from holdfast.experiment.main_module import adopt
 from holdfast.experiment.metrics import sendable
 from holdfast.experiment.outlet import Outlet
@@ -276,9 +276,10 @@ def prepare_directory(session: Session) -> None:
     directory = session.trial_dir
     shutil.rmtree(directory / STAGING, ignore_errors=True)
     for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
-        number = found.name.removeprefix(CHECKPOINT_PREFIX)
-        if number.isdigit() and int(number) >= session.assignment.next_checkpoint:
-            shutil.rmtree(found)
+        if is_checkpoint(found.name) and found.is_dir():
+            number = int(found.name.removeprefix(CHECKPOINT_PREFIX))
+            if number >= session.assignment.next_checkpoint:
+                shutil.rmtree(found)
 
 
 @contextmanager

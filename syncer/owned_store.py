@@ -14,8 +14,8 @@ from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.store import Entry, Store
 
-_EPOCHS = ".epochs"
-_FIRST = f"{_EPOCHS}/{1:06d}"
+EPOCHS = ".epochs"
+_FIRST = f"{EPOCHS}/{1:06d}"
 _LOOK_S = 1.0
 
 
@@ -50,7 +50,7 @@ class OwnedStore:
             return
         newest = max(await self._claims(), default="")
         number = int(newest.rpartition("/")[2] or 0) + 1
-        epoch = f"{_EPOCHS}/{number:06d}"
+        epoch = f"{EPOCHS}/{number:06d}"
         try:
             await self._store.put(epoch, self._experiment_id.encode(), create_only=True)
         except AlreadyStored as error:
@@ -62,7 +62,7 @@ class OwnedStore:
         self.epoch = epoch
 
     async def _claims(self) -> list[str]:
-        entries = await self._store.list(_EPOCHS)
+        entries = await self._store.list(EPOCHS)
         return [entry.key for entry in entries if entry.name.isdecimal()]
 
     async def check(self, *, at_once: bool = False) -> None:
@@ -95,7 +95,7 @@ class OwnedStore:
     async def sweep(self) -> None:
         """Remove what the puts of those left that owned the storage before, and nobody reads."""
         if self._store.has_folders:
-            prefix = "" if self.epoch > _FIRST else _EPOCHS
+            prefix = "" if self.epoch > _FIRST else EPOCHS
             found = await self._store.list(prefix, leftovers=True)
             await self.delete([entry.key for entry in found if is_leftover(entry.name)])
 
