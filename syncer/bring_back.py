@@ -81,9 +81,10 @@ class _Listing:
         listed = self.files.get(name)
         if listed is None or not listed.checksum or listed.checksum == checksum:
             return ""
-        times = (entry.modified, self.written_at)
-        is_newer = None in times or times[0] >= times[1]  # type: ignore[operator]
-        return "" if is_newer else "its bytes in storage are not those that were sent"
+        put_at, listed_at = entry.modified, self.written_at
+        if put_at is None or listed_at is None or put_at > listed_at:
+            return ""
+        return "its bytes in storage are not those that were sent"
 
 
 async def _look(folder: str, storage: OwnedStore) -> tuple[list[Entry], _Listing]:

@@ -7,6 +7,7 @@ files at once, and nothing that is wrong with one file keeps the others from goi
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -200,13 +201,15 @@ class Mirror:
         """Read one file, and send it if storage does not have what was read."""
         try:
             await self._send_as_it_is(part, key)
-        except (FileNotFoundError, NotStored):
+        except FileNotFoundError:
             pass  # removed by the user meanwhile: there is nothing to keep
         except OSError as error:
             part.passed_over[key] = f"it cannot be read ({reason(error)})"
-        except StorageRefused as error:
-            part.passed_over[key] = str(error)
-            sync.refused += 1
+        except (StorageRefused, NotStored) as error:
+            # Some servers answer 404 to a name that they cannot have.
+            if await asyncio.to_thread(os.path.lexists, self._orders.root / key):
+                part.passed_over[key] = str(error)
+                sync.refused += 1
             if sync.refused > _MOST_REFUSED:
                 raise
         await self._advance(sync, part, key)
@@ -251,7 +254,9 @@ class Mirror:
     async def _remove(self, part: _Part, keys: Sequence[str]) -> None:
         if not keys:
             return
-        part.index.is_listed &= all(map(self._orders.is_record, keys))
+        if not all(map(self._orders.is_record, keys)):
+            await self._earlier(part.index)  # before what is removed is forgotten
+            part.index.is_listed = False
         await self._patience.until_done(
             f"remove from {part.index.name}", lambda: self._storage.delete(keys)
         )
@@ -281,30 +286,31 @@ class Mirror:
 
     async def _put_listing(self, index: FolderIndex) -> None:
         above = f"{index.name}/" if index.name else ""
-        key = f"{above}{LISTING_NAME}"
-        if index.earlier is None:
-            index.earlier = await self._patience.until_done(
-                f"read {key}", lambda: self._earlier(key)
-            )
-        listed = index.earlier | {
+        listed = await self._earlier(index) | {
             key.removeprefix(above): Listed(
                 size=known.facts.size, checksum=known.checksum, mtime_ns=known.facts.mtime_ns
             )
             for key, known in index.known.items()
             if not self._orders.is_record(key)
         }
-        data = listing_bytes(listed)
+        key, data = f"{above}{LISTING_NAME}", listing_bytes(listed)
         await self._patience.until_done(
             f"upload {key}", lambda: self._storage.put_for_sure(key, data)
         )
         index.is_listed, index.is_written = True, False
 
-    async def _earlier(self, key: str) -> dict[str, Listed]:
+    async def _earlier(self, index: FolderIndex) -> dict[str, Listed]:
         """What another machine has listed, and this one did not bring here, is still there."""
-        try:
-            return read_listing(await self._storage.read(key))
-        except (NotStored, ValueError):
-            return {}
+        key = f"{index.name}/{LISTING_NAME}" if index.name else LISTING_NAME
+        if index.earlier is None:
+            try:
+                data = await self._patience.until_done(
+                    f"read {key}", lambda: self._storage.read(key)
+                )
+                index.earlier = read_listing(data)
+            except (NotStored, ValueError):
+                index.earlier = {}
+        return index.earlier
 
     # -- what is told -------------------------------------------------------------------------
 

@@ -46,5 +46,5 @@ class PassedOver:
         left = {key: why for found in self._now.values() for key, why in found.items()}
         if not left:
             return ""
-        number = f"{len(left):,} files are" if len(left) > 1 else "1 file is"
-        return f"{number} not in storage as they are here: {told(left, _LISTED)}"
+        which = f"these {len(left):,} files are" if len(left) > 1 else "this file is"
+        return f"{which} not in storage as here: {told(left, _LISTED)}"

@@ -129,13 +129,14 @@ def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "images").write_text("100 GB")
     write(orders, "other/file", "trial-2/file")
-    for name, target in {
+    targets: dict[str, str | Path] = {
         "data": tmp_path / "data",
         "images": tmp_path / "data" / "images",
         "sibling": "../trial-2/file",
         "dangling": "nothing",
         "itself": "itself",
-    }.items():
+    }
+    for name, target in targets.items():
         (orders.root / "trial" / name).symlink_to(target)
     found = artifacts(orders)
     assert found.files == {}
@@ -176,7 +177,7 @@ def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
             raise PermissionError(13, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(scanning.os, "scandir", refusing)
+    monkeypatch.setattr(os, "scandir", refusing)
     found = artifacts(orders)
     assert set(found.files) == {"trial/open/b"}
     assert found.passed_over == {"trial/closed": "this folder cannot be read (permission denied)"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.syncer import steady
 from holdfast.syncer.scan import facts_of
 from holdfast.syncer.steady import NotRegular, Steady, read_steady, stands_still
 
@@ -46,7 +46,7 @@ def written_meanwhile(monkeypatch: pytest.MonkeyPatch, file: Path, *states: byte
 
         return act
 
-    monkeypatch.setattr(steady.os, "pread", Writer(*map(write, states)))
+    monkeypatch.setattr(os, "pread", Writer(*map(write, states)))
 
 
 def content(state: Steady | None) -> bytes:
@@ -121,7 +121,7 @@ def test_no_copy_is_made_where_the_journal_would_lose_its_room(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written_meanwhile(monkeypatch, file, b"first state and more")
-    monkeypatch.setattr(steady.shutil, "disk_usage", lambda path: type("", (), {"free": 30})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("", (), {"free": 30})())
     assert read_steady(file, copies=file.parent, small_bytes=1) is None
 
 
