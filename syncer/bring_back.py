@@ -22,6 +22,8 @@ from holdfast.syncer.steady import checksum_of
 from holdfast.syncer.store import Entry, check_key, for_each
 from holdfast.syncer.stored_index import FolderIndex, Listed, read_listing
 
+_AT_ONCE = 16
+
 
 async def bring_back(
     folder: str, orders: Orders, storage: OwnedStore, patience: Patience, mirror: Mirror
@@ -50,7 +52,7 @@ async def bring_back(
             passed_over[entry.key] = f"it cannot be written here ({reason(error)})"
 
     try:
-        await for_each(bring, wanted, at_once=2 * orders.parallel)
+        await for_each(bring, wanted, at_once=_AT_ONCE)
     finally:
         await mirror.save(index)
         mirror.passed_over.note({f"bring {folder}": passed_over})

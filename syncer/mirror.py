@@ -31,9 +31,9 @@ from holdfast.syncer.stored_index import (
     read_listing,
 )
 
-# Files under way at once, for each slot of a checkpoint's upload: they are mostly small, and wait
-# for the storage's answer.
-_PER_SLOT = 2
+# Files under way at once: 64 MiB of them at most are in memory, and they leave connections free
+# for checkpoints.
+_AT_ONCE = 16
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 1.0
 # So many files that the storage refuses are a matter of each; more, of the storage.
@@ -143,7 +143,7 @@ class Mirror:
         )
         parts = [await self._part(scope, folder, found) for folder, found in looked.items()]
         unchecked = [part for part in parts if not part.index.is_checked]
-        await for_each(self._check, unchecked, at_once=self._at_once)
+        await for_each(self._check, unchecked, at_once=_AT_ONCE)
         busy = [part for part in parts if part.changes != _NOTHING or _is_unlisted(scope, part)]
         sync = _Sync(scope, busy)
         sync.count()
@@ -154,10 +154,6 @@ class Mirror:
                 part.index.end(part.changes.read)
                 await self.save(part.index)
             self._conclude(sync, parts)
-
-    @property
-    def _at_once(self) -> int:
-        return _PER_SLOT * self._orders.parallel
 
     def _look(self, scope: Scope, wanted: Sequence[str] | None) -> dict[str, Found]:
         there = folders(self._orders)
@@ -194,8 +190,8 @@ class Mirror:
             await self.save(part.index)
             await self._remove(part, part.changes.first)
         files = [(part, key) for part in sync.parts for key in part.changes.read]
-        await for_each(lambda file: self._send_file(sync, *file), files, at_once=self._at_once)
-        await for_each(partial(self._finish, sync), sync.parts, at_once=self._at_once)
+        await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
+        await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
 
     async def _send_file(self, sync: _Sync, part: _Part, key: str) -> None:
         """Read one file, and send it if storage does not have what was read."""

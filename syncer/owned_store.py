@@ -42,6 +42,7 @@ class OwnedStore:
         self._experiment_id = experiment_id
         self._slots = asyncio.Semaphore(parallel)
         self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
         self.epoch = epoch
 
     async def claim(self) -> None:
@@ -71,9 +72,16 @@ class OwnedStore:
         Raises StorageUnavailable where our own claim is gone: nothing may be concluded from, or
         written to, an empty mount point.
         """
-        now = asyncio.get_running_loop().time()
-        if now - self._looked_at < _LOOK_S and not at_once:
+        if at_once:
+            await self._look()
             return
+        # One look for all that wait for it: 16 uploads at once made 15% of their requests so.
+        async with self._looking:
+            if asyncio.get_running_loop().time() - self._looked_at >= _LOOK_S:
+                await self._look()
+
+    async def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
         claims = await self._claims()
         if max(claims, default="") > self.epoch:
             cause = "a newer restore of this experiment has taken over"

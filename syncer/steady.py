@@ -23,7 +23,7 @@ from holdfast.syncer.scan import facts_of
 from holdfast.syncer.staging import copy_bytes
 
 # Up to here a file is read into memory, and what was hashed is what is sent.
-SMALL_BYTES = 8 << 20
+SMALL_BYTES = 4 << 20
 _ATTEMPTS = 3
 _BUFFER_BYTES = 1 << 20
 

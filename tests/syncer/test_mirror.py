@@ -516,7 +516,7 @@ async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_told(
 
     monkeypatch.setattr(FaultyStore, "put", put)
     await (await machine.open()).send_artifacts(None)
-    assert 4 < most <= 2 * machine.orders.parallel
+    assert 4 < most <= 16
     progress = [message for message in machine.told if message[0] == "progress"]
     assert progress[0][1:3] == [1, 100]
     assert progress[-2][1:] == [100, 100, 800, 800]
