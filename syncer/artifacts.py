@@ -52,15 +52,20 @@ class Found:
     """What a walk through a folder has found: files by key, and by key why something was passed
     over; for a folder that could not be looked into, all below it is out of sight.
 
-    `is_there` is False where the folder itself is not."""
+    `is_there` is False where the folder itself is not, `has_index` where it has no index (any
+    more)."""
 
     files: Mapping[str, Facts]
     passed_over: Mapping[str, str]
     is_there: bool = True
+    has_index: bool = True
 
     def hides(self, key: str) -> bool:
         """Whether the file may be there all the same."""
-        return any(above in self.passed_over for above in (key, *folders_above(key)))
+        passed_over = self.passed_over
+        return bool(passed_over) and any(
+            above in passed_over for above in (key, *folders_above(key))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

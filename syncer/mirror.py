@@ -41,6 +41,15 @@ _MOST_REFUSED = 20
 _NOTHING = Changes(first=(), read=(), gone=())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What lies in a folder, and the index that was read there where none was known yet."""
+
+    folder: str
+    found: Found
+    index: FolderIndex | None
+
+
 @dataclass(slots=True)
 class _Part:
     """One folder in one sync. `sent` are the keys that were put."""
@@ -49,7 +58,7 @@ class _Part:
     found: Found
     changes: Changes
     passed_over: dict[str, str]
-    sent: list[str] = field(default_factory=list)
+    sent: set[str] = field(default_factory=set)
 
     @property
     def has_changed(self) -> bool:
@@ -93,6 +102,7 @@ class Mirror:
         self._local = LocalIndex(orders.root)
         self._folders: dict[str, FolderIndex] = {}
         self._writing = asyncio.Lock()
+        self._told_unwritten = False
         self.passed_over = PassedOver(lambda text: tell(["warning", text]))
 
     async def open(self, *, is_continued: bool) -> None:
@@ -101,7 +111,7 @@ class Mirror:
         try:
             own = await asyncio.to_thread(self._local.open, epoch, is_continued=is_continued)
         except OSError as error:
-            self._tell(["warning", f"the index of what is in storage: {reason(error)}"])
+            self._tell_unwritten(error)
             own = FolderIndex("")
         self._folders = {"": own}
 
@@ -116,11 +126,10 @@ class Mirror:
 
     async def index_of(self, folder: str) -> FolderIndex:
         """What storage has of a folder."""
-        async with self._writing:
-            if folder not in self._folders:
-                loaded = await asyncio.to_thread(self._local.load, folder)
-                self._folders[folder] = loaded
-            return self._folders[folder]
+        if folder not in self._folders:
+            loaded = await asyncio.to_thread(self._local.load, folder)
+            self._folders.setdefault(folder, loaded)
+        return self._folders[folder]
 
     async def save(self, index: FolderIndex) -> None:
         """Keep in mind what is known of a folder; no death of a process loses it."""
@@ -133,7 +142,13 @@ class Mirror:
                 index.has_file = True
             except OSError as error:
                 index.is_written = False
-                self._tell(["trouble", f"the index of {index.name or 'the experiment'}: {error}"])
+                self._tell_unwritten(error)
+
+    def _tell_unwritten(self, error: OSError) -> None:
+        """Once: it costs a later restore an upload that was not needed."""
+        if not self._told_unwritten:
+            self._told_unwritten = True
+            self._tell(["warning", f"what is in storage cannot be written down here: {error}"])
 
     # -- what is to be done -------------------------------------------------------------------
 
@@ -141,7 +156,7 @@ class Mirror:
         looked = await self._patience.until_done(
             f"look for {scope}", lambda: asyncio.to_thread(self._look, scope, wanted)
         )
-        parts = [await self._part(scope, folder, found) for folder, found in looked.items()]
+        parts = [self._part(scope, look) for look in looked]
         unchecked = [part for part in parts if not part.index.is_checked]
         await for_each(self._check, unchecked, at_once=_AT_ONCE)
         busy = [part for part in parts if part.changes != _NOTHING or _is_unlisted(scope, part)]
@@ -155,20 +170,30 @@ class Mirror:
                 await self.save(part.index)
             self._conclude(sync, parts)
 
-    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> dict[str, Found]:
+    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[_Look]:
+        """In a thread: one way there for all folders, of which there may be ten thousand."""
         there = folders(self._orders)
         chosen = there if wanted is None else [name for name in there if name in set(wanted)]
-        return {folder: scan(self._orders, folder, scope) for folder in chosen}
+        return [
+            _Look(
+                folder=folder,
+                found=scan(self._orders, folder, scope),
+                index=None if folder in self._folders else self._local.load(folder),
+            )
+            for folder in chosen
+        ]
 
-    async def _part(self, scope: Scope, folder: str, found: Found) -> _Part:
-        index = await self.index_of(folder)
-        if index.has_file and not await asyncio.to_thread(self._local.exists, folder):
+    def _part(self, scope: Scope, look: _Look) -> _Part:
+        if look.index is not None:
+            self._folders.setdefault(look.folder, look.index)
+        index = self._folders[look.folder]
+        if index.has_file and not look.found.has_index:
             # The folder was lost, and perhaps made anew: nothing in it was removed by the user.
             index.lose()
-        decided = changes(index.known, found, covers(self._orders, scope))
+        decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:
             decided = replace(decided, first=(), gone=())
-        return _Part(index, found, decided, dict(found.passed_over))
+        return _Part(index, look.found, decided, dict(look.found.passed_over))
 
     async def _check(self, part: _Part) -> None:
         """Once for each folder that an earlier process has sent: does storage have it still?"""
@@ -194,6 +219,10 @@ class Mirror:
         await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
 
     async def _send_file(self, sync: _Sync, part: _Part, key: str) -> None:
+        await self._try_to_send(sync, part, key)
+        await self._advance(sync, part, key)
+
+    async def _try_to_send(self, sync: _Sync, part: _Part, key: str) -> None:
         """Read one file, and send it if storage does not have what was read."""
         try:
             await self._send_as_it_is(part, key)
@@ -208,7 +237,6 @@ class Mirror:
                 sync.refused += 1
             if sync.refused > _MOST_REFUSED:
                 raise
-        await self._advance(sync, part, key)
 
     async def _send_as_it_is(self, part: _Part, key: str) -> None:
         path = self._orders.root / key
@@ -238,7 +266,7 @@ class Mirror:
             index.doubt([key])
             index.is_listed &= self._orders.is_record(key)
             await self._patience.until_done(f"upload {key}", lambda: self._put(key, source))
-            part.sent.append(key)
+            part.sent.add(key)
         index.sent(key, Known(state.facts, state.checksum, state.is_settled))
 
     async def _put(self, key: str, source: bytes | Path) -> None:
@@ -265,18 +293,19 @@ class Mirror:
             return
         if part.sent and part.index.name:
             await self._patience.until_done(
-                f"confirm {part.index.name}", lambda: self._confirm(part)
+                f"confirm {part.index.name}", lambda: self._confirm(sync, part)
             )
         if not part.index.is_listed:
             await self._put_listing(part.index)
 
-    async def _confirm(self, part: _Part) -> None:
+    async def _confirm(self, sync: _Sync, part: _Part) -> None:
         """Some servers say that all is well, and keep nothing. Raises StorageUnavailable."""
         listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
-        missing = missing_there(part.index.known, listed, part.sent)
+        missing = missing_there(part.index.known, listed, sorted(part.sent))
+        part.index.doubt(missing)
+        part.sent.difference_update(missing)
         for key in missing:
-            part.index.doubt([key])
-            await self._send_as_it_is(part, key)
+            await self._try_to_send(sync, part, key)
         if missing:
             raise unconfirmed(missing[0])
 

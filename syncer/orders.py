@@ -45,7 +45,7 @@ class Orders:
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
         """Whether the file or folder is kept by other means, or for nobody but us."""
         above, _, name = key.rpartition("/")
-        if is_leftover(name):
+        if name[0] == "." and is_leftover(name):
             return True
         if not above:
             return name in (*self.private, self.journal, self.head, INDEX_NAME)

@@ -123,10 +123,6 @@ class LocalIndex:
             return FolderIndex(folder)
         return FolderIndex(folder, known, is_checked=not known, is_listed=is_listed, has_file=True)
 
-    def exists(self, folder: str) -> bool:
-        """Whether the folder still has its index: one that was lost, or made anew, has none."""
-        return (self._root / folder / INDEX_NAME).exists()
-
     def save(self, index: FolderIndex) -> None:
         """Replace the file at once; where the folder is gone, what was in it needs no index.
 

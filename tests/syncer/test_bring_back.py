@@ -160,6 +160,15 @@ async def test_what_is_here_stays_and_what_was_removed_here_does_not_come_back(
     assert (first.root / "trial" / "log").read_text() == "further here"
 
 
+async def test_a_file_that_is_here_stays_also_where_nothing_is_known_of_it(
+    second: Machine,
+) -> None:
+    second.write("trial/log", "mine")
+    await (await second.keeper()).bring_artifacts("trial")
+    assert (second.root / "trial" / "log").read_text() == "mine"
+    assert second.here == {"log", "samples/1", "stdout"}
+
+
 async def test_a_trial_that_was_lost_here_finds_its_files(first: Machine) -> None:
     shutil.rmtree(first.root / "trial")
     await (await first.keeper()).bring_artifacts("trial")

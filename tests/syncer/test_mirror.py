@@ -22,6 +22,7 @@ from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
 from holdfast.syncer.store import Store, Stored
 from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.stored_index import LocalIndex
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.s3_server import S3Server
@@ -279,6 +280,48 @@ async def test_nothing_goes_there_because_the_folder_here_was_lost(
         await keeper.publish(-1, 0)
     assert not any(line.startswith("delete") for line in machine.done())
     assert "trial/a" in memory.objects
+
+
+async def test_where_the_index_cannot_be_written_nothing_is_removed_there(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the folder was lost meanwhile could not be told."""
+    gone = machine.write("trial/a")
+    machine.write("trial/b")
+    keeper = await machine.open()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalIndex, "save", full)
+    await keeper.send_artifacts(None)
+    gone.unlink()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/a", "put trial/b"]
+    monkeypatch.undo()
+    await keeper.send_artifacts(None)
+    await keeper.send_artifacts(None)
+    assert "trial/b" in memory.objects
+
+
+@pytest.mark.parametrize("removed", [True, False])
+async def test_what_a_storage_only_says_to_have_kept_is_sent_until_it_is_there(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    path = machine.write("trial/a")
+    pretended = iter(range(3))
+    real = FaultyStore.put
+
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+        if key == "trial/a" and next(pretended, None) is not None:
+            if removed:
+                path.unlink()
+            return Stored(size=len(source))
+        return await real(self, key, source, **options)
+
+    monkeypatch.setattr(FaultyStore, "put", put)
+    await (await machine.open()).send_artifacts(None)
+    assert ("trial/a" in memory.objects) is not removed
 
 
 async def test_a_renamed_file_is_in_storage_all_the_time(machine: Machine) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.syncer import scan as scanning
 from holdfast.syncer.artifacts import Found
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.scan import folders, scan
@@ -188,11 +188,17 @@ def test_another_file_system_is_not_entered(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(orders, "trial/a")
-    walk = scanning._Walk(orders, str(orders.root / "trial"), "artifacts", device=-1)
-    (orders.root / "trial" / "mounted").mkdir()
-    assert list(walk.enter("trial")) == []
-    assert walk.passed_over == {"trial/mounted": "another file system is mounted there"}
-    assert set(walk.files) == {"trial/a"}
+    write(orders, "trial/mounted/a")
+    real, there = os.stat, str(orders.root / "trial")
+
+    def elsewhere(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        facts = real(path, *args, **options)
+        return os.stat_result((*facts[:2], -1, *facts[3:])) if str(path) == there else facts
+
+    monkeypatch.setattr(os, "stat", elsewhere)
+    found = artifacts(orders)
+    assert found.passed_over == {"trial/mounted": "another file system is mounted there"}
+    assert set(found.files) == {"trial/a"}
 
 
 def test_a_trial_whose_folder_is_gone_is_not_there(orders: Orders) -> None:
