@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer import manifest
+from holdfast.syncer.bring_back import bring_back
 from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.errors import (
     AlreadyStored,
@@ -21,6 +22,7 @@ from holdfast.syncer.errors import (
     from_os_error,
 )
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.patience import Patience
@@ -56,7 +58,8 @@ class Keeper:
                 epoch=orders.epoch,
                 parallel=orders.parallel,
             )
-            self._publication = Publication(orders, self._storage, self._patience)
+            self._mirror = Mirror(orders, self._storage, self._patience, tell)
+            self._publication = Publication(orders, self._storage, self._patience, self._mirror)
             there = orders.storage.local_path
             self._there = StoredRemovals(
                 self._storage,
@@ -79,6 +82,7 @@ class Keeper:
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
         await self._patience.until_done("tidy the storage up", self._storage.sweep)
+        await self._mirror.open(is_continued=bool(self._orders.epoch))
         await self._publication.recall()
         return self._storage.epoch
 
@@ -205,6 +209,25 @@ class Keeper:
         if self._storage is not None:
             await self._publication.extend(sealed, begins)
             self._tell(["published", sealed])
+
+    async def send_artifacts(self, trials: Sequence[str] | None) -> None:
+        """Have in storage what these trials (their folders; None: all) have written, as it is
+        now. Raises StorageError."""
+        if self._storage is not None:
+            await self._mirror.send_artifacts(trials)
+
+    async def bring_artifacts(self, trial: str) -> None:
+        """Have here what the trial in this folder has written on another machine.
+
+        Raises StorageError.
+        """
+        if self._storage is not None:
+            await bring_back(trial, self._orders, self._storage, self._patience, self._mirror)
+
+    @property
+    def left_out(self) -> str:
+        """Which files are not in storage as they are here, and why; "" where all are."""
+        return "" if self._storage is None else self._mirror.passed_over.listed()
 
     async def close(self) -> None:
         """Readers of remote checkpoints that were killed have left copies here, which go too."""

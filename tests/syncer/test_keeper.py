@@ -578,13 +578,6 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
     assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
 
 
-def test_what_an_interrupted_write_left_is_no_artifact(kept: Kept) -> None:
-    for name in ["params.json", ".tmp-0123456789abcdef"]:
-        (kept.root / "trial" / name).write_bytes(b"{}")
-    orders = replace(kept.orders(kept.memory), artifacts=True)
-    assert list(orders.files()) == ["trial/params.json"]
-
-
 async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gone_on_in(
     kept: Kept,
 ) -> None:
