@@ -29,7 +29,7 @@ class Orders:
     checkpoint_prefix: str
     private: tuple[str, ...] = ()
     artifacts: bool = False
-    parallel: int = 8
+    parallel: int = 16
     timeout_s: float = 1800.0
     epoch: str = ""
 

@@ -23,7 +23,7 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
     from_os_error,
 )
-from holdfast.syncer.s3_client import CONNECTIONS, Body, Budget, open_client, read_body
+from holdfast.syncer.s3_client import CONNECTIONS, Body, Budget, open_direct, read_body
 from holdfast.syncer.s3_errors import code_and_status, refused_object, translated
 from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Multipart, is_ours, put_mark
 from holdfast.syncer.s3_options import SECRETS, is_set
@@ -164,7 +164,9 @@ class S3Store:
     async def _opened(self) -> Any:
         async with self._opening:
             if self._client is None:
-                client = await self._stack.enter_async_context(open_client(self._options))
+                client = await self._stack.enter_async_context(
+                    open_direct(self._options, self._bucket)
+                )
                 if is_set(self._options, "allow_bucket_creation"):
                     await _make_bucket(client, self._bucket, self._options.get("region"))
                 self._client = client
