@@ -29,9 +29,10 @@ class Lines:
     def __init__(self, host: str, port: int, tls: Any) -> None:
         self._host, self._port, self._tls = host, port, tls
         self._idle: list[_Line] = []
+        self._all: set[_Line] = set()
 
     async def ask(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | memoryview
     ) -> Answer:
         """Raises ConnectionError: then it is not known whether the request was performed."""
         line = await self._free()
@@ -44,11 +45,18 @@ class Lines:
             raise
         if line.is_open:
             self._idle.append(line)
+        else:
+            line.cut()
         return answer
 
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().cut()
+    async def close(self) -> None:
+        """Returns when the connections are closed."""
+        self._idle.clear()
+        lines = list(self._all)
+        for line in lines:
+            line.cut()
+        for line in lines:
+            await line.is_gone.wait()
 
     async def _free(self) -> _Line:
         while self._idle:
@@ -58,32 +66,40 @@ class Lines:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 _, line = await asyncio.get_running_loop().create_connection(
-                    _Line, self._host, self._port, ssl=self._tls
+                    lambda: _Line(self._all), self._host, self._port, ssl=self._tls
                 )
         except OSError as error:  # a TimeoutError is one, and ssl.SSLError too
             raise ConnectionError(f"no connection: {error}") from error
+        # Of one that is cancelled while it is made, uvloop does not tell that it is closed.
+        self._all.add(line)
         return line
 
 
 class _Line(asyncio.Protocol):
     """One connection, on which one request is under way at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, among: set[_Line]) -> None:
+        """Among them for as long as there is a connection."""
+        self._among = among
         self.is_open = False
+        self.is_gone = asyncio.Event()
         self._transport: Any = None
         self._parser: Any = None
         self._answer = Answer()
         self._arrived: asyncio.Future[Answer] | None = None
 
-    async def ask(self, head: bytes, body: bytes) -> Answer:
+    async def ask(self, head: bytes, body: bytes | memoryview) -> Answer:
         import httptools
 
+        if not self.is_open:
+            raise ConnectionError("the connection broke off")
         self._answer, self._parser = Answer(), httptools.HttpResponseParser(self)
         self._arrived = asyncio.get_running_loop().create_future()
         if len(body) <= 1 << 16:
-            self._transport.write(head + body)
+            self._transport.write(head + bytes(body))
         else:
-            self._transport.writelines([head, body])
+            self._transport.write(head)
+            self._transport.write(body)
         return await self._arrived
 
     def cut(self) -> None:
@@ -107,6 +123,8 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ConnectionError(f"the connection broke off: {exc}"))
+        self._among.discard(self)
+        self.is_gone.set()
 
     def _fail(self, error: ConnectionError) -> None:
         self.is_open = False

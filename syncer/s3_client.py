@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.s3_direct import DirectS3
+from holdfast.syncer.s3_errors import code_and_status
 from holdfast.syncer.s3_options import endpoint_url, is_set
 
 CONNECTIONS = 32
@@ -50,7 +51,7 @@ async def open_direct(options: Mapping[str, str], bucket: str) -> AsyncIterator[
         try:
             yield direct
         finally:
-            direct.close()
+            await direct.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,23 @@ def _config(options: Mapping[str, str]) -> Any:
     )
 
 
+async def make_bucket(s3: Any, bucket: str, region: str | None) -> None:
+    """Create the bucket unless it is there. Raises what botocore raises."""
+    try:
+        await s3.head_bucket(Bucket=bucket)
+    except Exception as error:
+        if code_and_status(error)[1] != 404:
+            raise
+        elsewhere = region not in {None, "", "us-east-1"}
+        where = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
+        await s3.create_bucket(Bucket=bucket, **where)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
     """The bytes of one request, and their MD5."""
 
-    data: bytes
+    data: bytes | memoryview
     digest: bytes
 
     @property
@@ -143,16 +156,31 @@ class Body:
         return base64.b64encode(self.digest).decode()
 
 
-def read_body(source: bytes | Path, start: int, size: int) -> Body:
-    """Read and hash a stretch of the source. Raises OSError; EOFError if the file got shorter."""
+def read_body(
+    source: bytes | Path, start: int, size: int, buffer: memoryview | None = None
+) -> Body:
+    """Read and hash a stretch of the source, of a file into the buffer if there is one.
+
+    Raises OSError; EOFError if the file got shorter.
+    """
+    data: bytes | memoryview
     if isinstance(source, bytes):
-        data = source if size == len(source) else source[start : start + size]
+        data = source if size == len(source) else memoryview(source)[start : start + size]
     else:
-        with open(source, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), size, start)
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = _read(descriptor, start, size, buffer)
+        finally:
+            os.close(descriptor)
     if len(data) != size:
         raise EOFError("the file became shorter while it was uploaded")
     return Body(data=data, digest=hashlib.md5(data, usedforsecurity=False).digest())
+
+
+def _read(descriptor: int, start: int, size: int, buffer: memoryview | None) -> bytes | memoryview:
+    if buffer is None:
+        return os.pread(descriptor, size, start)
+    return buffer[: os.preadv(descriptor, [buffer], start)]
 
 
 class Budget:

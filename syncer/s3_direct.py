@@ -57,6 +57,7 @@ class DirectS3:
         self._ca_bundle = ca_bundle
         self._way: _Way | None = None
         self._lines: Lines | None = None
+        self._opened: list[Lines] = []
         self._failures = 0
         if credentials is not None:
             client.meta.events.register("before-send.s3", self._learn)
@@ -78,16 +79,18 @@ class DirectS3:
         answer = await self._perform("upload_part_copy", asked)
         return cast(Mapping[str, Any], answer.get("CopyPartResult", answer))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close our own connections; the client is its owner's to close."""
-        if self._lines is not None:
-            self._lines.close()
+        for lines in self._opened:
+            await lines.close()
 
     async def _perform(self, operation: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        way = self._way if _PLAIN >= asked.keys() and self._failures < _TRIES else None
+        way = self._way if asked.keys() <= _PLAIN and self._failures < _TRIES else None
         if way is not None and (etag := await self._directly(way, asked)):
             self._failures = 0
             return {"ETag": etag}
+        if isinstance(asked.get("Body"), memoryview):  # which botocore does not know
+            asked = {**asked, "Body": bytes(asked["Body"])}
         answer: Mapping[str, Any] = await getattr(self._client, operation)(**asked)
         if way is not None:  # what botocore sends is taken, and what we send is not
             self._failures += 1
@@ -117,8 +120,8 @@ class DirectS3:
         if request.method == "PUT":
             way = _way(request, self._bucket)
             if way is not None and way != self._way:
-                self.close()
                 self._lines = _lines(way, self._ca_bundle)
+                self._opened.append(self._lines)
                 self._way = way
 
 

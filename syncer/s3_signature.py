@@ -60,9 +60,8 @@ def signed(request: Request, credentials: Credentials, region: str, now: float) 
         headers["x-amz-security-token"] = credentials.token
     names = ";".join(sorted(headers))
     lines = "\n".join(f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers))
-    canonical = (
-        f"{request.method}\n{request.path}\n{request.encoded_query}\n{lines}\n\n{names}\n{UNSIGNED}"
-    )
+    first = (request.method, request.path, request.encoded_query)
+    canonical = "\n".join([*first, lines, "", names, UNSIGNED])
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"

@@ -159,7 +159,9 @@ def main() -> None:
             asyncio.run(obstore())
         case _:
             raise SystemExit(f"no such client: {client}")
-    print(json.dumps({**told, "max_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+    print(
+        json.dumps({**told, "max_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import http.server
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final
@@ -46,7 +46,7 @@ _HOP_BY_HOP: Final = frozenset({"connection", "expect", "keep-alive", "transfer-
 class FaultProxy:
     """Listens on loopback and passes on what it hears, but for `times` requests from the `at`-th.
 
-    `log` has every request, `struck` those that were ill.
+    `log` has every request, `struck` those that were ill; `received` counts the bytes of bodies.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class FaultProxy:
         self.ill, self._at, self._times = ill, at, times
         self.log: list[str] = []
         self.struck: list[str] = []
+        self.received = 0
+        self._is_meant: Callable[[str, bool], bool] = lambda line, is_copy: False
         self._lock = threading.Lock()
         proxy = self
 
@@ -67,12 +69,26 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
-    def strikes(self, method: str, path: str) -> bool:
-        """Count a request; whether it is one of the ill ones."""
+    def strike_copies(self, ill: Ill) -> None:
+        """From now on, this befalls every copy of an object."""
+        self.ill, self._is_meant = ill, lambda _, is_copy: is_copy
+
+    def strike_completions(self, ill: Ill, *, times: int) -> None:
+        """This befalls the next completions of uploads in parts."""
+        left = iter(range(times))
+        self.ill = ill
+        self._is_meant = lambda line, _: (
+            line.startswith("POST") and "uploadId=" in line and next(left, None) is not None
+        )
+
+    def strikes(self, method: str, path: str, *, size: int = 0, is_copy: bool = False) -> bool:
+        """Count a request with a body of this size; whether it is one of the ill ones."""
         with self._lock:
             self.log.append(f"{method} {path}")
+            self.received += size
             number = len(self.log)
             is_meant = 0 < self._at <= number < self._at + self._times
+            is_meant |= self._is_meant(self.log[-1], is_copy)
             if is_meant and (method == "PUT" or self.ill not in _PUTS_ONLY):
                 self.struck.append(f"{method} {path}")
                 return True
@@ -99,7 +115,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        ill = self.owner.ill if self.owner.strikes(self.command, self.path) else None
+        is_copy = "x-amz-copy-source" in self.headers
+        struck = self.owner.strikes(self.command, self.path, size=len(body), is_copy=is_copy)
+        ill = self.owner.ill if struck else None
         if ill is None:
             self._pass_on(body)
         else:
