@@ -32,7 +32,6 @@ def measured() -> Iterator[None]:
     told["wall_s"] = time.monotonic() - began_s
     after = resource.getrusage(resource.RUSAGE_SELF)
     told["cpu_s"] = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    told["grown"] = 1024 * (after.ru_maxrss - before.ru_maxrss)
 
 
 async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:

@@ -59,6 +59,8 @@ class FaultProxy:
         self.received = 0
         self._is_meant: Callable[[str, bool], bool] = lambda line, is_copy: False
         self._lock = threading.Lock()
+        self._flows = threading.Event()
+        self._flows.set()
         proxy = self
 
         class Handler(_Handler):
@@ -68,6 +70,13 @@ class FaultProxy:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
+
+    def stall(self) -> None:
+        """From now on requests are taken in and not answered, until the proxy is closed."""
+        self._flows.clear()
+
+    def wait_while_stalled(self) -> None:
+        self._flows.wait()
 
     def strike_copies(self, ill: Ill) -> None:
         """From now on, this befalls every copy of an object."""
@@ -95,6 +104,7 @@ class FaultProxy:
             return False
 
     def close(self) -> None:
+        self._flows.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -115,6 +125,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.owner.wait_while_stalled()
         is_copy = "x-amz-copy-source" in self.headers
         struck = self.owner.strikes(self.command, self.path, size=len(body), is_copy=is_copy)
         ill = self.owner.ill if struck else None
