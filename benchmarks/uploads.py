@@ -189,7 +189,7 @@ def _upload(server: S3Server, forget: Callable[[str], None], client: str, source
             raise
         told = finish(command, **environ).told
     forget(prefix)
-    return _Sample(wall_s=told["wall_s"], cpu_s=told["cpu_s"], rss=told["max_rss"])
+    return _Sample(wall_s=told["wall_s"], cpu_s=told["cpu_s"], rss=told["peak"])
 
 
 @contextmanager
