@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,28 @@ from holdfast.syncer import manifest
 from holdfast.syncer.bring_back import bring_back
 from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.errors import (
-    AlreadyStored,
     ManifestMismatch,
     NotStored,
-    StorageUnavailable,
+    StorageError,
     from_os_error,
 )
 from holdfast.syncer.manifest import Manifest
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore, unconfirmed
+from holdfast.syncer.owned_store import OwnedStore
 from holdfast.syncer.patience import Patience
 from holdfast.syncer.publication import Publication
 from holdfast.syncer.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.upload import Committed, Upload
 
 _CONTESTABLE = (
     "{} cannot tell two restores at the same moment apart: let no other machine restore this "
     "experiment now"
 )
+
+_TIDY_S = 5.0
 
 
 class Keeper:
@@ -67,6 +70,7 @@ class Keeper:
                 timeout_s=orders.timeout_s,
                 refused=self._tell_refusal,
             )
+        self._committed = Committed()
         self._doomed: list[str] = []
 
     @property
@@ -82,6 +86,9 @@ class Keeper:
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
         await self._patience.until_done("tidy the storage up", self._storage.sweep)
+        await self._patience.until_done(
+            "look for unfinished uploads", self._storage.recall_unfinished
+        )
         await self._mirror.open(is_continued=bool(self._orders.epoch))
         await self._publication.recall()
         return self._storage.epoch
@@ -108,9 +115,14 @@ class Keeper:
             f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
         )
         if storage is not None and uploads:
-            await self._patience.until_done(
-                f"upload {folder}", lambda: _upload(storage, directory, folder, written)
+            upload = Upload(
+                storage=storage,
+                committed=self._committed,
+                directory=directory,
+                folder=folder,
+                written=written,
             )
+            await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
     def _seal(self, directory: Path) -> Manifest:
@@ -234,38 +246,11 @@ class Keeper:
         from holdfast.syncer.shared_copy import remove_unread
 
         if self._storage is not None:
+            with suppress(StorageError, TimeoutError):  # the next incarnation finds them, too
+                async with asyncio.timeout(_TIDY_S):
+                    await self._storage.abandon_recalled()
             await self._storage.close()
         await asyncio.to_thread(remove_unread)
-
-
-async def _upload(storage: OwnedStore, directory: Path, folder: str, written: Manifest) -> None:
-    """All files, then the manifest. What another incarnation left there goes first."""
-    marker, content = f"{folder}/{MANIFEST_NAME}", written.to_bytes()
-    await storage.check()
-    present = {entry.key for entry in await storage.list(folder, leftovers=True)}
-    if marker in present:
-        if await storage.read(marker) == content:
-            return
-        await storage.delete([marker])
-    await storage.delete(sorted(present - {marker}))
-    async with asyncio.TaskGroup() as tasks:
-        for name in written.files:
-            tasks.create_task(storage.upload(f"{folder}/{name}", directory / name))
-    sizes = {
-        entry.key.removeprefix(f"{folder}/"): entry.size for entry in await storage.list(folder)
-    }
-    if missing := written.differences(sizes):
-        raise unconfirmed(f"{folder}: {'; '.join(missing)}")
-    await storage.check(at_once=True)
-    try:
-        await storage.put_for_sure(marker, content, create_only=True)
-    except AlreadyStored as error:
-        # A newer incarnation's, one that an older put while we uploaded, or our own where the
-        # answer was lost.
-        await storage.check(at_once=True)
-        if await storage.read(marker) != content:
-            cause = "another incarnation has put its own there meanwhile"
-            raise StorageUnavailable("upload", folder, cause) from error
 
 
 def _verify(directory: Path) -> None:

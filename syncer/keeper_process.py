@@ -288,4 +288,6 @@ def told(error: Exception) -> str:
 
 def main(wire: Wire, orders: Orders | None = None) -> None:
     """Main function of the keeper's process; or of its thread, where `orders` cannot travel."""
-    asyncio.run(KeeperProcess(wire, orders).serve())
+    import uvloop
+
+    uvloop.run(KeeperProcess(wire, orders).serve())

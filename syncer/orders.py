@@ -38,7 +38,7 @@ class Orders:
     private_inside: tuple[str, ...] = ()
     is_remade: Callable[[str], bool] = _none
     artifacts: bool = False
-    parallel: int = 8
+    parallel: int = 16
     timeout_s: float = 1800.0
     epoch: str = ""
 

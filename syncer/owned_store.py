@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.reading import CLAIMS
-from holdfast.syncer.store import Entry, Store
+from holdfast.syncer.store import Entry, Store, Stored
 
 _FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
@@ -32,7 +32,8 @@ def unconfirmed(key: str) -> StorageUnavailable:
 
 class OwnedStore:
     """A store that looks whose it is before each write: at most once a second where that is
-    enough, at once before it deletes anything. `epoch` is a claim made earlier, "" for none."""
+    enough, at once before it deletes anything. `epoch` is a claim made earlier, "" for none.
+    `is_new` says that nobody has owned the storage before."""
 
     def __init__(
         self, store: Store, *, where: str, experiment_id: str, epoch: str, parallel: int
@@ -44,6 +45,8 @@ class OwnedStore:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
         self.epoch = epoch
+        self.is_new = False
+        self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
         """Own the storage from now on, unless it was claimed earlier. Raises Usurped."""
@@ -61,6 +64,7 @@ class OwnedStore:
         if epoch not in await self._claims():
             raise unconfirmed(epoch)
         self.epoch = epoch
+        self.is_new = epoch == _FIRST
 
     async def _claims(self) -> list[str]:
         entries = await self._store.list(CLAIMS)
@@ -128,11 +132,39 @@ class OwnedStore:
         if not is_there:
             raise unconfirmed(key)
 
-    async def upload(self, key: str, source: Path) -> None:
+    async def upload(self, key: str, source: Path, *, resumable: bool = False) -> Stored:
         """Put a file, so many at once. Raises Usurped."""
         async with self._slots:
             await self.check()
-            await self._store.put(key, source)
+            self._unfinished.discard(key)
+            return await self._store.put(key, source, resumable=resumable)
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        """Make an object of another one's bytes. Raises Usurped, NotStored."""
+        async with self._slots:
+            await self.check()
+            return await self._store.copy(source, key)
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        async with self._slots:
+            return await self._store.holds(entry, source)
+
+    async def recall_unfinished(self) -> None:
+        """Find the puts that those who owned the storage before have begun and not ended."""
+        if not self.is_new:
+            self._unfinished = set(await self._store.unfinished())
+
+    async def abandon(self, folder: str) -> None:
+        """Remove what is left there of unfinished puts. For who has just looked whose it is."""
+        await self._store.abandon(folder)
+
+    async def abandon_recalled(self) -> None:
+        """Remove what was begun before we came, and was not continued. Raises Usurped."""
+        if self._unfinished:
+            await self.check(at_once=True)
+            for folder in {key.rpartition("/")[0] for key in self._unfinished}:
+                await self._store.abandon(folder)
+            self._unfinished.clear()
 
     async def download(self, key: str, target: Path) -> None:
         """Get a file, so many at once."""

@@ -16,26 +16,14 @@ from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.store import Entry, Store
+from holdfast.syncer.store import Entry, Store, Stored
 from holdfast.syncer.store_local import LocalStore
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
 LISTING = "trial/.artifacts.json"
 RECORDS = {"trial/stdout", "trial/result.json"}
-
-
-class Place:
-    """Stands for a `Location` whose store is at hand."""
-
-    public = "memory"
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def open_store(self) -> Store:
-        return self._store
 
 
 class Timed(MemoryStore):
@@ -46,9 +34,9 @@ class Timed(MemoryStore):
         self.now = 1.0
         self.put_at: dict[str, float] = {}
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Any:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
         self.put_at[key] = self.now
-        return await super().put(key, source, create_only=create_only)
+        return await super().put(key, source, **how)
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         found = await super().list(prefix, leftovers=leftovers)

@@ -25,25 +25,12 @@ from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
 from holdfast.syncer.store import Store
 from holdfast.syncer.store_local import LocalStore
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = "trial/checkpoint_000000"
 MARKER = f"{FOLDER}/.holdfast.json"
-
-
-class Place:
-    """Stands for a `Location` whose store is at hand."""
-
-    public = "memory"
-    local_path = None
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def open_store(self) -> Store:
-        return self._store
 
 
 class Forbidding(MemoryStore):

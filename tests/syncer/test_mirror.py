@@ -26,24 +26,12 @@ from holdfast.syncer.stored_index import LocalIndex
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
 LISTING = "trial/.artifacts.json"
 LONG_AGO_S = 10**9
-
-
-class Place:
-    """Stands for a `Location` whose store is at hand."""
-
-    public = "memory"
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def open_store(self) -> Store:
-        return self._store
 
 
 def is_record(key: str) -> bool:
