@@ -40,7 +40,7 @@ class Tally:
         self.told += 1
         self.reached += bool(story.fell_on)
         self.wrong += bool(story.problems)
-        self.injected.update(story.injected)
+        self.injected.update({kind: n for kind, n in story.injected.items() if n})
         self.checked.update(story.checked)
 
     def lines(self) -> Iterator[str]:
