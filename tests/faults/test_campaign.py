@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 
@@ -53,12 +53,17 @@ def shown(story: Story) -> str:
     return f"{story.fault} on {story.fell_on}:\n{story.said}"
 
 
+def stopped(stories: Iterable[Future[Story]]) -> None:
+    """Begin none of them any more, and wait for those that are under way."""
+    wait([story for story in stories if not story.cancel()])
+
+
 @pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
     """Much of a story is the start of Python on one CPU: others are played meanwhile."""
     pool = ThreadPoolExecutor(AT_ONCE)
     yield pool
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -68,36 +73,41 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def crashed(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[Story]:
+def crashed(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
     """Crashes of every role, the same in each test session."""
     measured = {mirrored: stage.measure(mirrored=mirrored) for mirrored in (False, True)}
     busy = set(ROLES) - {"warm"}
     assert all(most[role] > 10 for most in measured.values() for role in busy)
-    return threads.map(stage.crash, islice(crashes(measured, random.Random(1)), CRASHES))
+    chosen = islice(crashes(measured, random.Random(1)), CRASHES)
+    stories = [threads.submit(stage.crash, crash) for crash in chosen]
+    yield stories
+    stopped(stories)
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
 def test_a_run_that_is_killed_at_any_operation_goes_on_and_nothing_is_lost(
-    crashed: Iterator[Story], number: int
+    crashed: list[Future[Story]], number: int
 ) -> None:
-    story = next(crashed)
+    story = crashed[number].result()
     assert list(story.problems) == [], shown(story)
 
 
 @pytest.fixture(scope="module")
-def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[Iterator[Story]]:
+def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
     with stage.recorded() as recording:
         fsyncs = len(recording.moments)
         assert fsyncs > 20
         chosen = islice(cuts(fsyncs, random.Random(2)), CUTS)
-        yield threads.map(lambda cut: stage.lose_power(recording, cut), chosen)
+        stories = [threads.submit(stage.lose_power, recording, cut) for cut in chosen]
+        yield stories
+        stopped(stories)
 
 
 @pytest.mark.parametrize("number", range(CUTS))
 def test_a_run_whose_machine_lost_its_power_goes_on_from_what_was_on_the_disk(
-    darkened: Iterator[Story], number: int
+    darkened: list[Future[Story]], number: int
 ) -> None:
-    story = next(darkened)
+    story = darkened[number].result()
     assert list(story.problems) == [], shown(story)
 
 
@@ -108,16 +118,19 @@ def buckets(stage: Stage) -> Iterator[BucketStage]:
 
 
 @pytest.fixture(scope="module")
-def befallen(buckets: BucketStage, threads: ThreadPoolExecutor) -> Iterator[Story]:
-    return threads.map(buckets.play, IN_A_BUCKET)
+def befallen(
+    buckets: BucketStage, threads: ThreadPoolExecutor
+) -> Iterator[Mapping[Remote, Future[Story]]]:
+    stories = {mishap: threads.submit(buckets.play, mishap) for mishap in IN_A_BUCKET}
+    yield stories
+    stopped(stories.values())
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("mishap", IN_A_BUCKET, ids=str)
 def test_a_run_whose_bucket_ails_loses_nothing_once_it_is_well_again(
-    befallen: Iterator[Story], mishap: Remote
+    befallen: Mapping[Remote, Future[Story]], mishap: Remote
 ) -> None:
-    story = next(befallen)
-    assert story.fault == mishap
+    story = befallen[mishap].result()
     assert story.fell_on
     assert list(story.problems) == [], shown(story)

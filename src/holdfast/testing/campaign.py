@@ -40,7 +40,7 @@ class Tally:
         self.told += 1
         self.reached += bool(story.fell_on)
         self.wrong += bool(story.problems)
-        self.injected.update(story.injected)
+        self.injected.update({kind: n for kind, n in story.injected.items() if n})
         self.checked.update(story.checked)
 
     def lines(self) -> Iterator[str]:
@@ -156,6 +156,8 @@ def _every(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:
 def _each_operation(stage: Stage, where: str, jobs: int) -> Iterator[Story]:
     mirrored = where == "mirrored"
     for role, most in stage.measure(mirrored=mirrored).items():
+        if not most:
+            continue
         each = [Crash(role=role, at=at, mirrored=mirrored) for at in range(1, most + 1)]
         what = f"{where}, operations of the {role}"
         yield from _counted(what, most, played(stage.crash, each, jobs))

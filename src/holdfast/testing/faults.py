@@ -37,7 +37,8 @@ class Fault:
     """Deaths when the process of this `role` comes to its operation number `at`, from 1; 0 for
     never.
 
-    Operations count below `roots`. `is_torn`: half of a write is performed. Every process of the
+    Operations count below `roots`. `is_torn`: half of that write, or else of the next one, is
+    performed. Every process of the
     `victims`, which are roles, dies in that moment; where there are none, the one that came to
     it. `folder` holds what is counted, and what was done.
     """
@@ -147,9 +148,7 @@ class _Counter:
         number = next(self._count)
         _SLOT.pack_into(self._counts, _SLOT.size * ROLES.index(self.role), number)
         fault = self.fault
-        if self.role != fault.role or number != fault.at:
-            return
-        if fault.is_torn and tear is None:
+        if self.role != fault.role or not self._has_come(number, can_tear=tear is not None):
             return
         told = f"{self.role} {number} {operation}{' torn' if fault.is_torn else ''}"
         if not self._is_first(told):
@@ -157,6 +156,11 @@ class _Counter:
         if fault.is_torn and tear is not None:
             tear()
         self._die()
+
+    def _has_come(self, number: int, *, can_tear: bool) -> bool:
+        if self.fault.is_torn:
+            return can_tear and 0 < self.fault.at <= number
+        return number == self.fault.at
 
     def _is_first(self, told: str) -> bool:
         """Whether no other process of this role has died before."""
