@@ -32,14 +32,25 @@ class Lines:
         self._all: set[_Line] = set()
 
     async def ask(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | memoryview,
+        *,
+        deadline_s: float,
     ) -> Answer:
-        """Raises ConnectionError: then it is not known whether the request was performed."""
+        """Raises ConnectionError, also where no answer comes in time: then it is not known
+        whether the request was performed."""
         line = await self._free()
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
         head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
         try:
-            answer = await line.ask(head, body)
+            async with asyncio.timeout(deadline_s):
+                answer = await line.ask(head, body)
+        except TimeoutError as error:
+            line.cut()
+            raise ConnectionError(f"no answer within {deadline_s:g} s") from error
         except BaseException:
             line.cut()
             raise

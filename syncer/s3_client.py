@@ -47,7 +47,13 @@ async def open_direct(options: Mapping[str, str], bucket: str) -> AsyncIterator[
         else:
             credentials = await session.get_credentials()
         bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-        direct = DirectS3(client, bucket, credentials, bundle)
+        direct = DirectS3(
+            client,
+            bucket,
+            credentials,
+            ca_bundle=bundle,
+            request_timeout_s=seconds(options, "request_timeout", _READ_S),
+        )
         try:
             yield direct
         finally:

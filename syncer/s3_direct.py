@@ -22,6 +22,7 @@ _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_re
 _COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
 # So often in a row it may fail where botocore does not; then it is not tried any more.
 _TRIES = 3
+_SLOWEST_BYTES_PER_S = 256 << 10
 _HEADERS = {
     "ContentMD5": "content-md5",
     "CopySourceIfMatch": "x-amz-copy-source-if-match",
@@ -48,13 +49,21 @@ class DirectS3:
     `copy_object` take the short way if they can; the answer of each has the `ETag`."""
 
     def __init__(
-        self, client: Any, bucket: str, credentials: Any, ca_bundle: str | None = None
+        self,
+        client: Any,
+        bucket: str,
+        credentials: Any,
+        *,
+        ca_bundle: str | None = None,
+        request_timeout_s: float,
     ) -> None:
-        """`credentials` are aiobotocore's, None for anonymous requests."""
+        """`credentials` are aiobotocore's, None for anonymous requests. An answer may take
+        `request_timeout_s`, and a second more for each 256 KiB that are sent."""
         self._client = client
         self._bucket = bucket
         self._credentials = credentials
         self._ca_bundle = ca_bundle
+        self._request_timeout_s = request_timeout_s
         self._way: _Way | None = None
         self._lines: Lines | None = None
         self._opened: list[Lines] = []
@@ -105,11 +114,16 @@ class DirectS3:
             query=_query(asked),
             headers={"host": way.host, **_headers(asked)},
         )
+        body = asked.get("Body", b"")
         credentials: Credentials = await self._credentials.get_frozen_credentials()
         headers = signed(request, credentials, way.region, time.time())
         try:
             answer = await self._lines.ask(
-                request.method, request.target, headers, asked.get("Body", b"")
+                request.method,
+                request.target,
+                headers,
+                body,
+                deadline_s=self._request_timeout_s + len(body) / _SLOWEST_BYTES_PER_S,
             )
         except ConnectionError:
             return ""

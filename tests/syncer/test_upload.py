@@ -269,8 +269,10 @@ async def test_an_upload_that_nobody_goes_on_with_does_not_stay(
     await experiment.cut(monkeypatch, Multipart, "_complete")
     assert await experiment.unfinished() == [f"{FIRST}/large"]
     (experiment.root / FIRST / "large").unlink()
-    await experiment.commit(FIRST)
+    keeper = await experiment.opened()
+    await keeper.commit("t", 0, FIRST)
     assert await experiment.unfinished() == []
+    await keeper.close()
 
 
 async def test_an_upload_of_a_checkpoint_that_is_not_wanted_any_more_does_not_stay(
