@@ -27,6 +27,7 @@ from holdfast.experiment.place import (
     check_remote,
     claim,
     find_place,
+    left_elsewhere,
 )
 from holdfast.experiment.placeholders import UsersValues
 from holdfast.experiment.plan import Plan
@@ -146,7 +147,7 @@ def _plan(
         for notice in recovered.notices:
             view.message(notice, "warning")
         machine, begins, fresh = recovered.machine, recovered.begins, False
-        if notice := _left_elsewhere(request, place, machine):
+        if notice := left_elsewhere(place, machine, request.run.sync_config):
             view.message(notice, "warning")
         spec = machine.spec
         first = Resumed(
@@ -194,27 +195,6 @@ def _plan(
         },
         policy=pickled,
         launcher=InlineLauncher() if debug else None,
-    )
-
-
-def _left_elsewhere(request: Request, place: Place, machine: Machine) -> str:
-    """What is to be said of artifacts that trials wrote on another machine; "" for nothing."""
-    sync = request.run.sync_config
-    if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
-        return ""
-    moved = [
-        trial
-        for trial in machine.trials.values()
-        if trial.attempt
-        and not trial.status.is_final
-        and not place.layout.trial(trial.spec).exists()
-    ]
-    if not moved:
-        return ""
-    return (
-        f"artifacts that {len(moved)} unfinished trials wrote on another machine stay in storage: "
-        f"Tuner.restore(..., restore_artifacts=True) brings them here. Files that the trials "
-        f"write anew take the place of those of the same names there"
     )
 
 

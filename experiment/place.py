@@ -25,6 +25,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique
@@ -32,6 +33,7 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
+from holdfast.trial.config import SyncConfig
 from holdfast.trial.errors import ExperimentExists, TuneError
 
 
@@ -173,6 +175,26 @@ def bring(place: Place) -> None:
     if aside.exists():
         aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
     fetch_state(place.layout, place.remote, aside)
+
+
+def left_elsewhere(place: Place, machine: Machine, sync: SyncConfig) -> str:
+    """What is to be said of artifacts that trials wrote on another machine; "" for nothing."""
+    if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
+        return ""
+    moved = [
+        trial
+        for trial in machine.trials.values()
+        if trial.attempt
+        and not trial.status.is_final
+        and not place.layout.trial(trial.spec).exists()
+    ]
+    if not moved:
+        return ""
+    return (
+        f"artifacts that {len(moved)} unfinished trials wrote on another machine stay in storage: "
+        f"Tuner.restore(..., restore_artifacts=True) brings them here. Files that the trials "
+        f"write anew take the place of those of the same names there"
+    )
 
 
 def _is_ahead(layout: Layout, head: Mapping[str, Any]) -> bool:

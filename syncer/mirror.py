@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts import LISTING_NAME, Changes, Found, Known, changes, missing_there
+from holdfast.syncer.artifacts import LISTING_NAME, Changes, Known, changes, missing_there
 from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.passed_over import HELD_BACK, PassedOver
 from holdfast.syncer.patience import Patience
+from holdfast.syncer.round import Look, Part, Sync
 from holdfast.syncer.scan import Scope, covers, folders, reason, scan
 from holdfast.syncer.steady import Steady, read_steady, stands_still
 from holdfast.syncer.store import for_each
@@ -39,50 +40,6 @@ _TELL_EVERY_S = 1.0
 # So many files that the storage refuses are a matter of each; more, of the storage.
 _MOST_REFUSED = 20
 _NOTHING = Changes(first=(), read=(), gone=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What lies in a folder, and the index that was read there where none was known yet."""
-
-    folder: str
-    found: Found
-    index: FolderIndex | None
-
-
-@dataclass(slots=True)
-class _Part:
-    """One folder in one sync. `sent` are the keys that were put."""
-
-    index: FolderIndex
-    found: Found
-    changes: Changes
-    passed_over: dict[str, str]
-    sent: set[str] = field(default_factory=set)
-
-    @property
-    def has_changed(self) -> bool:
-        return bool(self.sent or self.changes.first or self.changes.gone)
-
-
-@dataclass(slots=True)
-class _Sync:
-    """How far a sync has come, in files and bytes."""
-
-    scope: Scope
-    parts: Sequence[_Part]
-    files: int = 0
-    bytes: int = 0
-    refused: int = 0
-    saved_at: float = 0.0
-    told_at: float = 0.0
-    total_files: int = 0
-    total_bytes: int = 0
-
-    def count(self) -> None:
-        reads = [(part, key) for part in self.parts for key in part.changes.read]
-        self.total_files = len(reads)
-        self.total_bytes = sum(part.found.files[key].size for part, key in reads)
 
 
 class Mirror:
@@ -160,7 +117,7 @@ class Mirror:
         unchecked = [part for part in parts if not part.index.is_checked]
         await for_each(self._check, unchecked, at_once=_AT_ONCE)
         busy = [part for part in parts if part.changes != _NOTHING or _is_unlisted(scope, part)]
-        sync = _Sync(scope, busy)
+        sync = Sync(scope, busy)
         sync.count()
         try:
             await self._perform(sync)
@@ -170,12 +127,12 @@ class Mirror:
                 await self.save(part.index)
             self._conclude(sync, parts)
 
-    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[_Look]:
+    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[Look]:
         """In a thread: one way there for all folders, of which there may be ten thousand."""
         there = folders(self._orders)
         chosen = there if wanted is None else [name for name in there if name in set(wanted)]
         return [
-            _Look(
+            Look(
                 folder=folder,
                 found=scan(self._orders, folder, scope),
                 index=None if folder in self._folders else self._local.load(folder),
@@ -183,7 +140,7 @@ class Mirror:
             for folder in chosen
         ]
 
-    def _part(self, scope: Scope, look: _Look) -> _Part:
+    def _part(self, scope: Scope, look: Look) -> Part:
         if look.index is not None:
             self._folders.setdefault(look.folder, look.index)
         index = self._folders[look.folder]
@@ -193,9 +150,9 @@ class Mirror:
         decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:
             decided = replace(decided, first=(), gone=())
-        return _Part(index, look.found, decided, dict(look.found.passed_over))
+        return Part(index, look.found, decided, dict(look.found.passed_over))
 
-    async def _check(self, part: _Part) -> None:
+    async def _check(self, part: Part) -> None:
         """Once for each folder that an earlier process has sent: does storage have it still?"""
         index = part.index
         index.check(await self._present(index.name))
@@ -209,7 +166,7 @@ class Mirror:
 
     # -- and how it is done -------------------------------------------------------------------
 
-    async def _perform(self, sync: _Sync) -> None:
+    async def _perform(self, sync: Sync) -> None:
         for part in sync.parts:
             part.index.begin(part.changes.read)
             await self.save(part.index)
@@ -218,11 +175,11 @@ class Mirror:
         await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
         await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
 
-    async def _send_file(self, sync: _Sync, part: _Part, key: str) -> None:
+    async def _send_file(self, sync: Sync, part: Part, key: str) -> None:
         await self._try_to_send(sync, part, key)
         await self._advance(sync, part, key)
 
-    async def _try_to_send(self, sync: _Sync, part: _Part, key: str) -> None:
+    async def _try_to_send(self, sync: Sync, part: Part, key: str) -> None:
         """Read one file, and send it if storage does not have what was read."""
         try:
             await self._send_as_it_is(part, key)
@@ -238,7 +195,7 @@ class Mirror:
             if sync.refused > _MOST_REFUSED:
                 raise
 
-    async def _send_as_it_is(self, part: _Part, key: str) -> None:
+    async def _send_as_it_is(self, part: Part, key: str) -> None:
         path = self._orders.root / key
         # Twice, where a large one began to change while it was sent.
         for _ in range(2):
@@ -259,7 +216,7 @@ class Mirror:
             part.index.doubt([key])
         part.passed_over[key] = "it was changing while it was sent, and is sent again"
 
-    async def _send_state(self, part: _Part, key: str, state: Steady) -> None:
+    async def _send_state(self, part: Part, key: str, state: Steady) -> None:
         index, source = part.index, state.source
         before = index.known.get(key)
         if before is None or before.checksum != state.checksum:
@@ -275,7 +232,7 @@ class Mirror:
         else:
             await self._storage.upload(key, source)
 
-    async def _remove(self, part: _Part, keys: Sequence[str]) -> None:
+    async def _remove(self, part: Part, keys: Sequence[str]) -> None:
         if not keys:
             return
         if not all(map(self._orders.is_record, keys)):
@@ -286,7 +243,7 @@ class Mirror:
         )
         part.index.forget(keys)
 
-    async def _finish(self, sync: _Sync, part: _Part) -> None:
+    async def _finish(self, sync: Sync, part: Part) -> None:
         """What is gone here goes there last: a file that was renamed is there all the time."""
         await self._remove(part, part.changes.gone)
         if sync.scope == "records":
@@ -298,7 +255,7 @@ class Mirror:
         if not part.index.is_listed:
             await self._put_listing(part.index)
 
-    async def _confirm(self, sync: _Sync, part: _Part) -> None:
+    async def _confirm(self, sync: Sync, part: Part) -> None:
         """Some servers say that all is well, and keep nothing. Raises StorageUnavailable."""
         listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
         missing = missing_there(part.index.known, listed, sorted(part.sent))
@@ -339,7 +296,7 @@ class Mirror:
 
     # -- what is told -------------------------------------------------------------------------
 
-    async def _advance(self, sync: _Sync, part: _Part, key: str) -> None:
+    async def _advance(self, sync: Sync, part: Part, key: str) -> None:
         now = asyncio.get_running_loop().time()
         sync.files += 1
         sync.bytes += part.found.files[key].size
@@ -350,12 +307,12 @@ class Mirror:
             sync.saved_at = now
             await self.save(part.index)
 
-    def _tell_progress(self, sync: _Sync) -> None:
+    def _tell_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"
         self._patience.unfinished["send the artifacts"] = done
         self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
 
-    def _conclude(self, sync: _Sync, parts: Sequence[_Part]) -> None:
+    def _conclude(self, sync: Sync, parts: Sequence[Part]) -> None:
         if sync.scope == "artifacts":
             self._patience.unfinished.pop("send the artifacts", None)
             if sync.told_at:
@@ -365,5 +322,5 @@ class Mirror:
         )
 
 
-def _is_unlisted(scope: Scope, part: _Part) -> bool:
+def _is_unlisted(scope: Scope, part: Part) -> bool:
     return scope == "artifacts" and not part.index.is_listed
