@@ -20,8 +20,10 @@ from benchmarks import (
     reports,
     restoring,
     s3,
+    stalled,
     startup,
     trials,
+    uploads,
 )
 from benchmarks.measure import Bench, ScriptFailed
 from benchmarks.rows import Row, table
@@ -34,6 +36,8 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "controller": controller.measure,
     "checkpoint": checkpoints.measure,
     "s3": s3.measure,
+    "uploads": uploads.measure,
+    "stalled": stalled.measure,
     "memory": memory.measure,
     "restore": restoring.measure,
 }

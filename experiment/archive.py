@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.summary import StorageAge
+from holdfast.experiment.summary import StorageAge, Upload
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
@@ -36,6 +37,7 @@ class Waiting:
 
     since: float
     size_bytes: int
+    trial_folder: str
     order: Message
 
 
@@ -60,9 +62,14 @@ class Archive:
         begins: int,
         is_remote: bool,
         sync_period_s: float,
+        artifacts: bool = False,
+        with_checkpoints: bool = True,
+        brings_artifacts: bool = False,
     ) -> None:
-        """`refused` is told when another incarnation owns the storage, `lost` of a checkpoint
-        that should have been committed and is nowhere."""
+        """`artifacts` are sent each period, at the end, and (`with_checkpoints`) those of a trial
+        after its checkpoint was committed; `brings_artifacts` says that trials which went on
+        elsewhere are to find theirs here. `refused` is told when another incarnation owns the
+        storage, `lost` of a checkpoint that should have been committed and is nowhere."""
         self._keeper = keeper
         self._ledger = ledger
         self._post = post
@@ -76,7 +83,14 @@ class Archive:
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._callers: dict[tuple[str, int], Caller] = {}
-        self._fetches: dict[str, tuple[str, asyncio.Future[str]]] = {}
+        self._fetches: dict[str, tuple[Message, asyncio.Future[str]]] = {}
+        self._rounds = (
+            ArtifactRounds(period_s=sync_period_s, with_checkpoints=with_checkpoints)
+            if artifacts and is_remote
+            else None
+        )
+        self.brings_artifacts = brings_artifacts and is_remote
+        self._upload: Upload | None = None
         self._published_at = time.time()
         self._asked_at: dict[int, float] = {}
         self._sealed = self._published = -1
@@ -126,10 +140,15 @@ class Archive:
             return StorageAge(trouble=self._trouble) if self._trouble else None
         oldest = min((item.since for item in self._waiting.values()), default=now)
         oldest = min(oldest, self._published_at)
-        if oldest >= now and not self._trouble:
+        if oldest >= now and not self._trouble and self._upload is None:
             return None
         pending = sum(item.size_bytes for item in self._waiting.values())
-        return StorageAge(oldest_s=now - oldest, pending_bytes=pending, trouble=self._trouble)
+        return StorageAge(
+            oldest_s=now - oldest,
+            pending_bytes=pending,
+            uploads=() if self._upload is None else (self._upload,),
+            trouble=self._trouble,
+        )
 
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         key = (spec.trial_id, record.index)
@@ -139,7 +158,10 @@ class Archive:
             stays = record.upload == CheckpointUploadMode.NO_UPLOAD
             order = ["seal" if stays else "commit", spec.trial_id, record.index, folder]
             self._waiting[key] = Waiting(
-                since=time.time(), size_bytes=record.size_bytes, order=order
+                since=time.time(),
+                size_bytes=record.size_bytes,
+                trial_folder=spec.dirname,
+                order=order,
             )
             self._keeper.send(order)
 
@@ -162,8 +184,11 @@ class Archive:
         """Tell a keeper that took the place of one that died what still waits."""
         for item in self._waiting.values():
             self._keeper.send(item.order)
-        for ticket, (folder, _) in self._fetches.items():
-            self._keeper.send(["fetch", ticket, folder])
+        for order, _ in self._fetches.values():
+            self._keeper.send(order)
+        self._upload = None
+        if self._rounds is not None:
+            self._keeper.send(["artifacts", None])
         if self._sealed > self._published:
             self._keeper.send(["publish", self._sealed, self._begins])
         if self._close_deadline_s is not None:
@@ -177,14 +202,25 @@ class Archive:
         """Bring a checkpoint here; returns what went wrong, "" for nothing."""
         ticket = f"{spec.trial_id}/{record.index}"
         folder = f"{spec.dirname}/{record.dirname}"
+        return await self._answered(ticket, ["fetch", ticket, folder])
+
+    async def bring(self, spec: TrialSpec) -> None:
+        """Bring here what the trial wrote on another machine, where that was asked for."""
+        ticket = f"artifacts of {spec.trial_id}"
+        await self._answered(ticket, ["bring", ticket, spec.dirname])
+
+    async def _answered(self, ticket: str, order: Message) -> str:
         answer: asyncio.Future[str] = self._loop.create_future()
-        self._fetches[ticket] = (folder, answer)
-        self._keeper.send(["fetch", ticket, folder])
+        self._fetches[ticket] = (order, answer)
+        self._keeper.send(order)
         return await answer
 
     def on_keeper(self, message: Message) -> None:
         match message:
             case ["committed", str(trial_id), int(index)]:
+                waiting = self._waiting.get((trial_id, index))
+                if self._rounds is not None and waiting is not None:
+                    self._rounds.committed(waiting.trial_folder)
                 self._done_with(trial_id, index)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
@@ -223,11 +259,15 @@ class Archive:
             case ["left", list(lines)]:
                 self._tell(_left(lines))
             case ["fetched", str(ticket), str(error)]:
-                _, answer = self._fetches.pop(ticket, ("", None))
+                _, answer = self._fetches.pop(ticket, (None, None))
                 if answer is not None and not answer.done():  # else the attempt was halted
                     answer.set_result(error)
             case ["warning", str(text)]:
                 self._tell(text)
+            case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:
+                name = f"{files:,} of {total:,} artifacts"
+                done = Upload(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
+                self._upload = done if files < total else None
             case ["opened", str()]:
                 self._opened.set()
             case ["refused", str(text)]:
@@ -258,12 +298,20 @@ class Archive:
             if self._timer.when() <= self._loop.time() + delay_s:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_later(delay_s, self.publish)
+        self._timer = self._loop.call_later(delay_s, lambda: self.publish(whole=False))
 
-    def publish(self) -> None:
-        """Seal what the journal holds and make it visible in storage, once it is durable here."""
+    def publish(self, *, whole: bool = True) -> None:
+        """Seal what the journal holds and make it visible in storage, once it is durable here;
+        with the artifacts of all trials (`whole`), or of those whose turn it is."""
         self._stop_timer()
-        self._publish_within(self._sync_period_s)
+        due_s = self._sync_period_s
+        if self._rounds is not None:
+            now = self._loop.time()
+            folders = self._rounds.take(now, whole=whole)
+            if folders is None or folders:
+                self._keeper.send(["artifacts", folders])
+            due_s = self._rounds.due_in_s(now)
+        self._publish_within(due_s)
         try:
             sealed = self._ledger.rotate()
         except JournalFull as error:

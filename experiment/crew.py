@@ -61,6 +61,7 @@ class Crew:
         self._waiting: dict[str, tuple[Launch, Waiting]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._inherited: dict[str, int] = {}
+        self._unvisited: set[str] = set()
         self._has_told = False
 
     @property
@@ -87,6 +88,7 @@ class Crew:
     def inherit(self, trials: Iterable[Trial]) -> None:
         """What an earlier incarnation left may have changed: it is read before it is used."""
         self._inherited = {trial.trial_id: trial.next_checkpoint for trial in trials}
+        self._unvisited = set(self._inherited)
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
         """Answer the report of this attempt, if its worker is still there to hear it."""
@@ -179,7 +181,9 @@ class Crew:
         trial = self._office.machine.trials[effect.trial_id]
         checkpoint = effect.checkpoint
         inherited = self._inherited.get(effect.trial_id, 0)
-        if checkpoint is not None and checkpoint.index < inherited:
+        if checkpoint is not None and checkpoint.index >= inherited:
+            checkpoint = None
+        if checkpoint is not None or self._may_miss_files(trial):
             work = self._verify_and_start(effect, trial, checkpoint, reused)
             self._verifying[effect.trial_id] = (self._office.spawn(work), reused)
         else:
@@ -193,19 +197,32 @@ class Crew:
             self._actors[trial_id] = reused
             reused.dismiss(trial_id, attempt)
 
+    def _may_miss_files(self, trial: Trial) -> bool:
+        """Whether what the trial wrote on another machine is to be had from storage."""
+        archive = self._office.archive
+        asked = archive is not None and archive.brings_artifacts
+        return asked and trial.trial_id in self._unvisited
+
     async def _verify_and_start(
         self,
         effect: Launch,
         trial: Trial,
-        checkpoint: CheckpointRecord,
+        checkpoint: CheckpointRecord | None,
         reused: TrialActor | None,
     ) -> None:
         """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
-        problem = await self._problem_with(trial.spec, checkpoint)
+        problem = ""
+        if checkpoint is not None:
+            problem = await self._problem_with(trial.spec, checkpoint)
+        if not problem and self._may_miss_files(trial):
+            assert self._office.archive is not None
+            await self._office.archive.bring(trial.spec)
+            self._unvisited.discard(trial.trial_id)
         del self._verifying[trial.trial_id]
         if not problem:
             self._start(effect, trial, reused)
             return
+        assert checkpoint is not None
         self._office.lose(trial.trial_id, checkpoint.index, problem)
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))

@@ -146,6 +146,8 @@ def _plan(
         for notice in recovered.notices:
             view.message(notice, "warning")
         machine, begins, fresh = recovered.machine, recovered.begins, False
+        if notice := _left_elsewhere(request, place, machine):
+            view.message(notice, "warning")
         spec = machine.spec
         first = Resumed(
             epoch=machine.epoch + 1,
@@ -192,6 +194,27 @@ def _plan(
         },
         policy=pickled,
         launcher=InlineLauncher() if debug else None,
+    )
+
+
+def _left_elsewhere(request: Request, place: Place, machine: Machine) -> str:
+    """What is to be said of artifacts that trials wrote on another machine; "" for nothing."""
+    sync = request.run.sync_config
+    if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
+        return ""
+    moved = [
+        trial
+        for trial in machine.trials.values()
+        if trial.attempt
+        and not trial.status.is_final
+        and not place.layout.trial(trial.spec).exists()
+    ]
+    if not moved:
+        return ""
+    return (
+        f"artifacts that {len(moved)} unfinished trials wrote on another machine stay in storage: "
+        f"Tuner.restore(..., restore_artifacts=True) brings them here. Files that the trials "
+        f"write anew take the place of those of the same names there"
     )
 
 

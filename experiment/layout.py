@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import TrialSpec
 
 JOURNAL = "journal"
@@ -35,6 +35,16 @@ def is_ours(name: str) -> bool:
     """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
     is_events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
     return is_events or name in TRIAL_FILES
+
+
+def is_the_experiments(name: str) -> bool:
+    """Whether a file in the experiment's own folder is one that holdfast writes."""
+    return name in (TUNER, CALLBACKS) or name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX))
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a folder in a trial's directory has the name of a checkpoint."""
+    return checkpoint_number(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

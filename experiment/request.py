@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from holdfast.experiment.layout import (
@@ -52,6 +52,11 @@ class Request:
         """The part of `stop` that is the user's code."""
         stop = self.run.stop
         return None if isinstance(stop, Mapping) else stop
+
+    def with_artifacts(self, *, brought: bool) -> Request:
+        """The same, with or without artifacts that were written on another machine."""
+        sync = replace(self.run.sync_config, restore_artifacts=brought)
+        return replace(self, run=replace(self.run, sync_config=sync))
 
     def check(self) -> None:
         """Refuse what could never end. Raises InvalidConfig."""

@@ -23,6 +23,7 @@ from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper_process import main as keep
 from holdfast.syncer.orders import Orders
+from holdfast.syncer.reading import CLAIMS
 
 SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper_process:main"
@@ -79,8 +80,10 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         journal=names.JOURNAL,
         head=names.HEAD,
         is_record=partial(_is_record, plan.job.log_names),
+        is_remade=_is_remade,
         checkpoint_prefix=names.CHECKPOINT_PREFIX,
-        private=(names.JOURNAL, names.LOCK, names.MIRROR_OF, names.STAGING),
+        private=(names.LOCK, names.MIRROR_OF, CLAIMS),
+        private_inside=(names.STAGING,),
         artifacts=plan.sync.sync_artifacts,
         timeout_s=plan.sync.sync_timeout,
     )
@@ -117,6 +120,9 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         begins=plan.begins,
         is_remote=plan.remote is not None,
         sync_period_s=plan.sync.sync_period,
+        artifacts=plan.sync.sync_artifacts,
+        with_checkpoints=plan.sync.sync_artifacts_on_checkpoint,
+        brings_artifacts=plan.sync.restore_artifacts,
     )
     archives.append(archive)
     return archive
@@ -168,6 +174,16 @@ def _start_keeper(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], 
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:
-    """Which files are persisted without `sync_artifacts`."""
+    """Which files are persisted without `sync_artifacts`: those that holdfast writes. What lies
+    deeper in a trial's folder is the user's, whatever its name."""
     folder, _, name = key.rpartition("/")
-    return not folder or names.is_ours(name) or name in log_names
+    if not folder:
+        return names.is_the_experiments(name)
+    return "/" not in folder and (names.is_ours(name) or name in log_names)
+
+
+def _is_remade(key: str) -> bool:
+    """Which of them the scribe makes anew from the journal, wherever the experiment goes on."""
+    folder, _, name = key.rpartition("/")
+    logs = (names.STDOUT, names.STDERR)
+    return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)

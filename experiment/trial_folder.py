@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout
+from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout, is_checkpoint
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.location import Location
@@ -180,14 +180,15 @@ class TrialFolder:
         """
         if self.local is not None:
             return self._complete_here(self.local)
-        names = [n for n in list_folder(self.location) if n.startswith(CHECKPOINT_PREFIX)]
+        names = [name for name in list_folder(self.location) if is_checkpoint(name)]
         whole = have_files(self.location, [f"{name}/{MANIFEST_NAME}" for name in names])
         return [name for name, is_whole in zip(names, whole, strict=True) if is_whole]
 
     @staticmethod
     def _complete_here(folder: Path) -> list[str]:
         staged = (folder.parent / LOCK).exists()
-        names = sorted(entry.name for entry in folder.glob(f"{CHECKPOINT_PREFIX}*/"))
+        found = sorted(entry.name for entry in folder.glob(f"{CHECKPOINT_PREFIX}*/"))
+        names = [name for name in found if is_checkpoint(name)]
         return [name for name in names if staged or (folder / name / MANIFEST_NAME).is_file()]
 
 

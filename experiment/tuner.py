@@ -109,13 +109,16 @@ class Tuner:
         storage_filesystem: Any = None,
         *,
         resume_config: ResumeConfig | None = None,
+        restore_artifacts: bool | None = None,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`.
 
         Finished trials stay finished. Unfinished ones go on from their newest checkpoint, unless
         `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`), or
         begin again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
-        `param_space` with the same keys replaces the objects in it.
+        `param_space` with the same keys replaces the objects in it. `restore_artifacts` says,
+        instead of the run's SyncConfig, whether trials find here what they wrote on another
+        machine.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
         a `param_space` that differs.
@@ -136,6 +139,8 @@ class Tuner:
             param_space=param_space,
             resume=resume,
         )
+        if restore_artifacts is not None:
+            request = request.with_artifacts(brought=restore_artifacts)
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:
             raise InvalidConfig(

@@ -8,31 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.syncer import manifest
+from holdfast.syncer.bring_back import bring_back
 from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.errors import (
-    AlreadyStored,
     ManifestMismatch,
     NotStored,
-    StorageUnavailable,
+    StorageError,
     from_os_error,
 )
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore, unconfirmed
+from holdfast.syncer.owned_store import OwnedStore
 from holdfast.syncer.patience import Patience
 from holdfast.syncer.publication import Publication
 from holdfast.syncer.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.upload import Committed, Upload
 
 _CONTESTABLE = (
     "{} cannot tell two restores at the same moment apart: let no other machine restore this "
     "experiment now"
 )
+
+_TIDY_S = 5.0
 
 
 class Keeper:
@@ -56,7 +61,8 @@ class Keeper:
                 epoch=orders.epoch,
                 parallel=orders.parallel,
             )
-            self._publication = Publication(orders, self._storage, self._patience)
+            self._mirror = Mirror(orders, self._storage, self._patience, tell)
+            self._publication = Publication(orders, self._storage, self._patience, self._mirror)
             there = orders.storage.local_path
             self._there = StoredRemovals(
                 self._storage,
@@ -64,6 +70,7 @@ class Keeper:
                 timeout_s=orders.timeout_s,
                 refused=self._tell_refusal,
             )
+        self._committed = Committed()
         self._doomed: list[str] = []
 
     @property
@@ -79,6 +86,10 @@ class Keeper:
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
         await self._patience.until_done("tidy the storage up", self._storage.sweep)
+        await self._patience.until_done(
+            "look for unfinished uploads", self._storage.recall_unfinished
+        )
+        await self._mirror.open(is_continued=bool(self._orders.epoch))
         await self._publication.recall()
         return self._storage.epoch
 
@@ -104,9 +115,14 @@ class Keeper:
             f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
         )
         if storage is not None and uploads:
-            await self._patience.until_done(
-                f"upload {folder}", lambda: _upload(storage, directory, folder, written)
+            upload = Upload(
+                storage=storage,
+                committed=self._committed,
+                directory=directory,
+                folder=folder,
+                written=written,
             )
+            await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
     def _seal(self, directory: Path) -> Manifest:
@@ -206,43 +222,35 @@ class Keeper:
             await self._publication.extend(sealed, begins)
             self._tell(["published", sealed])
 
+    async def send_artifacts(self, trials: Sequence[str] | None) -> None:
+        """Have in storage what these trials (their folders; None: all) have written, as it is
+        now. Raises StorageError."""
+        if self._storage is not None:
+            await self._mirror.send_artifacts(trials)
+
+    async def bring_artifacts(self, trial: str) -> None:
+        """Have here what the trial in this folder has written on another machine.
+
+        Raises StorageError.
+        """
+        if self._storage is not None:
+            await bring_back(trial, self._orders, self._storage, self._patience, self._mirror)
+
+    @property
+    def left_out(self) -> str:
+        """Which files are not in storage as they are here, and why; "" where all are."""
+        return "" if self._storage is None else self._mirror.passed_over.listed()
+
     async def close(self) -> None:
         """Readers of remote checkpoints that were killed have left copies here, which go too."""
         from holdfast.syncer.shared_copy import remove_unread
 
         if self._storage is not None:
+            with suppress(StorageError, TimeoutError):  # the next incarnation finds them, too
+                async with asyncio.timeout(_TIDY_S):
+                    await self._storage.abandon_recalled()
             await self._storage.close()
         await asyncio.to_thread(remove_unread)
-
-
-async def _upload(storage: OwnedStore, directory: Path, folder: str, written: Manifest) -> None:
-    """All files, then the manifest. What another incarnation left there goes first."""
-    marker, content = f"{folder}/{MANIFEST_NAME}", written.to_bytes()
-    await storage.check()
-    present = {entry.key for entry in await storage.list(folder, leftovers=True)}
-    if marker in present:
-        if await storage.read(marker) == content:
-            return
-        await storage.delete([marker])
-    await storage.delete(sorted(present - {marker}))
-    async with asyncio.TaskGroup() as tasks:
-        for name in written.files:
-            tasks.create_task(storage.upload(f"{folder}/{name}", directory / name))
-    sizes = {
-        entry.key.removeprefix(f"{folder}/"): entry.size for entry in await storage.list(folder)
-    }
-    if missing := written.differences(sizes):
-        raise unconfirmed(f"{folder}: {'; '.join(missing)}")
-    await storage.check(at_once=True)
-    try:
-        await storage.put_for_sure(marker, content, create_only=True)
-    except AlreadyStored as error:
-        # A newer incarnation's, one that an older put while we uploaded, or our own where the
-        # answer was lost.
-        await storage.check(at_once=True)
-        if await storage.read(marker) != content:
-            cause = "another incarnation has put its own there meanwhile"
-            raise StorageUnavailable("upload", folder, cause) from error
 
 
 def _verify(directory: Path) -> None:

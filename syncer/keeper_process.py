@@ -3,9 +3,11 @@
 told:     ["open", pickled Orders]  ["commit", trial, index, folder]
           ["seal", trial, index, folder]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
-          ["publish", sealed, begins]  ["close", deadline_s]
+          ["publish", sealed, begins]  ["artifacts", [folder, ...] or None for all]
+          ["bring", ticket, folder]  ["close", deadline_s]
 answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]  ["published", sealed]
           ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
+          ["progress", files, files in all, bytes, bytes in all]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
           ["failed", what, text]  ["stuck", where, why]
           ["left", [text, ...]]  ["closed", [text, ...]]
@@ -28,6 +30,8 @@ from holdfast.syncer.owned_store import Usurped
 
 # How long the end waits for removals alone.
 _TIDY_S = 20.0
+_ARTIFACTS = "send the artifacts"
+_AHEAD_S = 20.0
 
 
 class Wire(Protocol):
@@ -50,6 +54,7 @@ class KeeperProcess:
         # With what is missing where it is not done in the end: "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
         self._asked: list[tuple[int, int, tuple[str, ...]]] = []
+        self._wanted: list[list[str] | None] = []
         # By lane and what was to be done there, until that is done after all.
         self._failed: dict[tuple[str, str], str] = {}
 
@@ -96,6 +101,12 @@ class KeeperProcess:
                 self._in_lane(trial_id, what, discard, is_needed=False)
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
+            case ["artifacts", list() | None as trials]:
+                self._wanted.append(trials)
+                if len(self._wanted) == 1:  # else one waits already, and will take these along
+                    self._in_lane(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
+            case ["bring", str(ticket), str(folder)]:
+                self._in_lane(ticket, folder, lambda: self._bring(ticket, folder))
             case ["publish", int(sealed), int(begins)]:
                 self._asked.append((sealed, begins, self._opened().condemned()))
                 if len(self._asked) == 1:  # else one waits already, and will take this one along
@@ -120,9 +131,33 @@ class KeeperProcess:
         else:
             self._wire.send(["opened", epoch])
 
+    async def _send_artifacts(self) -> None:
+        """Those of all trials that were asked for until now."""
+        wanted, self._wanted = self._wanted, []
+        chosen = (
+            None if None in wanted else sorted({name for names in wanted for name in names or ()})
+        )
+        await self._opened().send_artifacts(chosen)
+
+    async def _bring(self, ticket: str, folder: str) -> None:
+        try:
+            await self._opened().bring_artifacts(folder)
+        except Exception as error:
+            # They were asked for: a trial that begins without them writes them anew, and what it
+            # writes would take their place in storage.
+            self._wire.send(["refused", told(error)])
+        else:
+            self._wire.send(["fetched", ticket, ""])
+
     async def _publish(self) -> None:
         """All that was asked for until now at once: where storage is slower than the period of
-        publications, they would queue up for ever."""
+        publications, they would queue up for ever.
+
+        Artifacts that were ordered before go first, as long as that does not hold up the records
+        for long: a restore from what is published finds them.
+        """
+        if ahead := self._lanes.get(_ARTIFACTS):
+            await asyncio.wait([ahead], timeout=_AHEAD_S)
         sealed, begins, _ = max(self._asked)
         doomed = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
@@ -216,6 +251,8 @@ class KeeperProcess:
                     await self._keeper.tidy()
         if self._keeper is not None and (left := self._keeper.left):
             self._wire.send(["left", left])
+        if self._keeper is not None and (left_out := self._keeper.left_out):
+            self._wire.send(["warning", left_out])
         # Told before anything else is closed, which might take its time as well.
         self._wire.send(["closed", [*self._failed.values(), *late]])
         for task in list(self._under_way):
@@ -251,4 +288,6 @@ def told(error: Exception) -> str:
 
 def main(wire: Wire, orders: Orders | None = None) -> None:
     """Main function of the keeper's process; or of its thread, where `orders` cannot travel."""
-    asyncio.run(KeeperProcess(wire, orders).serve())
+    import uvloop
+
+    uvloop.run(KeeperProcess(wire, orders).serve())

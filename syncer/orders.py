@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.syncer.artifacts import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.location import Location
+
+
+def _none(key: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
     """What the keeper must know. `storage` is None where the local tree is the storage.
 
-    `is_record(path)` says which small files are persisted always, `artifacts` adds all others.
-    Neither `private` names nor checkpoints (names with `checkpoint_prefix`) are uploaded as files.
+    `is_record(key)` says which small files are persisted always, `is_remade(key)` which of them
+    every restore writes anew; `artifacts` adds all other files. What is called one of `private`
+    in the experiment's folder, or one of `private_inside` in a trial's, is never uploaded as a
+    file, nor are a trial's checkpoints (folders named `checkpoint_prefix` and a number).
     `epoch` is what an earlier keeper of this same incarnation has claimed, "" where none has.
     """
 
@@ -28,23 +35,28 @@ class Orders:
     is_record: Callable[[str], bool]
     checkpoint_prefix: str
     private: tuple[str, ...] = ()
+    private_inside: tuple[str, ...] = ()
+    is_remade: Callable[[str], bool] = _none
     artifacts: bool = False
-    parallel: int = 8
+    parallel: int = 16
     timeout_s: float = 1800.0
     epoch: str = ""
 
-    def files(self) -> Iterator[str]:
-        """The keys of the files, checkpoints and journal apart, that are persisted."""
-        for folder, folders, names in os.walk(self.root):
-            folders[:] = [
-                name
-                for name in folders
-                if name not in self.private and not name.startswith((".", self.checkpoint_prefix))
-            ]
-            for name in names:
-                key = Path(folder, name).relative_to(self.root).as_posix()
-                if self._is_persisted(name) and (self.artifacts or self.is_record(key)):
-                    yield key
+    def is_ours(self, key: str, *, is_folder: bool) -> bool:
+        """Whether the file or folder is kept by other means, or for nobody but us."""
+        above, _, name = key.rpartition("/")
+        if name[0] == "." and is_leftover(name):
+            return True
+        if not above:
+            return name in (*self.private, self.journal, self.head, INDEX_NAME)
+        if "/" in above:
+            return False
+        if name in (*self.private_inside, INDEX_NAME, LISTING_NAME):
+            return True
+        return is_folder and self.is_checkpoint(name)
 
-    def _is_persisted(self, name: str) -> bool:
-        return name not in self.private and not is_leftover(name)
+    def is_checkpoint(self, name: str) -> bool:
+        """Whether a folder of a trial has the name of a checkpoint: six digits, or more of them
+        that do not begin with a zero. `checkpoint_best` and `checkpoint_500` are the user's."""
+        number = name.removeprefix(self.checkpoint_prefix)
+        return number != name and re.fullmatch(r"[0-9]{6}|[1-9][0-9]{6,}", number) is not None

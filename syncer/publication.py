@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.syncer.errors import AlreadyStored, NotStored
 from holdfast.syncer.journal import segment_name
+from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import Patience
@@ -24,11 +25,13 @@ from holdfast.syncer.patience import Patience
 class Publication:
     """What has reached the storage by now, and how more does."""
 
-    def __init__(self, orders: Orders, storage: OwnedStore, patience: Patience) -> None:
+    def __init__(
+        self, orders: Orders, storage: OwnedStore, patience: Patience, mirror: Mirror
+    ) -> None:
         self._orders = orders
         self._storage = storage
         self._patience = patience
-        self._files: dict[str, tuple[int, int]] = {}
+        self._mirror = mirror
         self._segments: dict[int, dict[str, Any]] = {}
         self._published: dict[str, tuple[int, int]] = {}
 
@@ -67,7 +70,7 @@ class Publication:
 
         Raises StorageError.
         """
-        await self._upload_files()
+        await self._mirror.send_records()
         for number in range(begins, sealed + 1):
             if number not in self._segments:
                 await self._extend_by_segment(number)
@@ -102,35 +105,6 @@ class Publication:
                 data = await asyncio.to_thread((self._orders.root / key).read_bytes)
                 await self._storage.put(key, data)
                 raise unconfirmed(key)
-
-    async def _upload_files(self) -> None:
-        changed = await asyncio.to_thread(self._changed_files)
-        async with asyncio.TaskGroup() as tasks:
-            for key in changed:
-                tasks.create_task(self._upload_file(key))
-
-    async def _upload_file(self, key: str) -> None:
-        path = self._orders.root / key
-        try:
-            stat = path.stat()
-            await self._patience.until_done(
-                f"upload {key}", lambda: self._storage.upload(key, path)
-            )
-        except (FileNotFoundError, NotStored):
-            # Deleted by the user meanwhile; there is nothing to keep.
-            return
-        self._files[key] = (stat.st_size, stat.st_mtime_ns)
-
-    def _changed_files(self) -> list[str]:
-        changed = []
-        for key in self._orders.files():
-            try:
-                stat = (self._orders.root / key).stat()
-            except FileNotFoundError:
-                continue
-            if self._files.get(key) != (stat.st_size, stat.st_mtime_ns):
-                changed.append(key)
-        return changed
 
     async def _put_head(self, begins: int, sealed: int) -> None:
         await self._storage.check(at_once=True)

@@ -63,6 +63,11 @@ def code_and_status(error: Exception) -> tuple[str, int]:
     return code, int(status or (code if code.isdigit() else 0))
 
 
+def cause_of(error: StorageError) -> Exception:
+    """What an error of this room was made from; itself where there is nothing."""
+    return error.__cause__ if isinstance(error.__cause__, Exception) else error
+
+
 def translated(
     error: Exception, operation: str, where: str, secrets: Iterable[str] = ()
 ) -> StorageError:

@@ -1,16 +1,21 @@
-"""Uploading a large object in parts: several at once, in bounded memory, aborted on failure."""
+"""Putting a large object in parts: several at once, in bounded memory.
+
+What fails is aborted, or left to be continued where that was asked for: then parts that are there
+already and have the right MD5 are not sent again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import StorageError, StorageUnavailable
-from holdfast.syncer.s3_client import Body, Budget
+from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer.s3_client import Budget
 from holdfast.syncer.s3_errors import code_and_status
-from holdfast.syncer.store import Stored, allowance_s, for_each
+from holdfast.syncer.store import Stored, for_each
 
 R = TypeVar("R")
 
@@ -32,58 +37,102 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A stretch of the object. `there` is the ETag of what an interrupted upload left of it."""
+
+    number: int
+    start: int
+    size: int
+    there: str | None = None
+
+
+class SendPart(Protocol):
+    """Bring one part to the upload (its place and id), and return its ETag."""
+
+    def __call__(self, upload: Mapping[str, str], part: Part) -> Awaitable[str]: ...
+
+
+def part_bytes(size: int) -> int:
+    """8 MiB, or more whole MiB where that would make over 10,000 parts."""
+    mebibyte = 1 << 20
+    least = -(-size // _MAX_PARTS)
+    return max(PART_BYTES, -(-least // mebibyte) * mebibyte)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Multipart:
-    """One upload of `size` bytes, which `read(start, size)` gives, to `place`."""
+    """One upload of `size` bytes to `place`, `each` bytes in a part.
+
+    `begun` is the id of an interrupted one that is continued; `leave` is called with the id of one
+    that failed and may be continued, and None has it aborted.
+    """
 
     call: Call
-    read: Callable[[int, int], Awaitable[Body]]
+    send: SendPart
     budget: Budget
     place: Mapping[str, str]
-    condition: Mapping[str, str]
     size: int
-
-    @property
-    def part_bytes(self) -> int:
-        """8 MiB, or more whole MiB where that would make over 10,000 parts."""
-        mebibyte = 1 << 20
-        least = -(-self.size // _MAX_PARTS)
-        return max(PART_BYTES, -(-least // mebibyte) * mebibyte)
+    each: int
+    condition: Mapping[str, str] = field(default_factory=dict)
+    begun: str | None = None
+    leave: Callable[[str], None] | None = None
 
     async def upload(self) -> Stored:
-        """Send all parts and complete; on any failure, abort. Raises StorageError."""
+        """Send all parts and complete. Raises StorageError."""
         mark = put_mark({"IfNoneMatch": "*"})
-        started = await self.call(
-            lambda s3: s3.create_multipart_upload(**self.place, **mark), _REQUEST_S
-        )
-        upload = {**self.place, "UploadId": started["UploadId"]}
+        upload_id, there = await self._resumed() or (await self._started(mark), {})
+        upload = {**self.place, "UploadId": upload_id}
         try:
-            etags = await self._send_parts(upload)
+            etags = await self._send_parts(upload, there)
             await self._complete(upload, etags, mark)
-        except BaseException:
-            await self._abort(upload)
+        except BaseException as error:
+            if self.leave is None or isinstance(error, StorageRefused):
+                await abort(self.call, upload)
+            else:
+                self.leave(upload_id)
             raise
         return await self._confirmed()
 
-    async def _send_parts(self, upload: Mapping[str, str]) -> dict[int, str]:
+    async def _started(self, mark: Mapping[str, Any]) -> str:
+        started = await self.call(
+            lambda s3: s3.create_multipart_upload(**self.place, **mark), _REQUEST_S
+        )
+        return str(started["UploadId"])
+
+    async def _resumed(self) -> tuple[str, dict[int, tuple[int, str]]] | None:
+        """The interrupted upload with sizes and ETags of its parts, if it is still known."""
+        if self.begun is None:
+            return None
+        query = {**self.place, "UploadId": self.begun}
+        parts: dict[int, tuple[int, str]] = {}
+        while True:
+            try:
+                page = await self.call(lambda s3: s3.list_parts(**query), _REQUEST_S)
+            except StorageUnavailable:
+                raise
+            except StorageError:  # it was aborted or completed, or may not be listed
+                return None
+            for part in page.get("Parts", ()):
+                parts[part["PartNumber"]] = part["Size"], part["ETag"]
+            if not page.get("IsTruncated"):
+                return self.begun, parts
+            query["PartNumberMarker"] = page["NextPartNumberMarker"]
+
+    async def _send_parts(
+        self, upload: Mapping[str, str], there: Mapping[int, tuple[int, str]]
+    ) -> dict[int, str]:
         sent: dict[int, str] = {}
 
         async def send(number: int) -> None:
-            start = (number - 1) * self.part_bytes
-            size = min(self.part_bytes, self.size - start)
-            async with self.budget.take(size):
-                body = await self.read(start, size)
-                answer = await self.call(
-                    lambda s3: s3.upload_part(
-                        **upload,
-                        PartNumber=number,
-                        Body=body.data,
-                        ContentMD5=body.content_md5,
-                    ),
-                    allowance_s(size),
-                )
-            sent[number] = answer["ETag"]
+            start = (number - 1) * self.each
+            size = min(self.each, self.size - start)
+            found_size, etag = there.get(number, (0, ""))
+            left = etag if found_size == size else None
+            async with self.budget.take(min(size, PART_BYTES)):
+                part = Part(number=number, start=start, size=size, there=left)
+                sent[number] = await self.send(upload, part)
 
-        parts = -(-self.size // self.part_bytes)
+        parts = -(-self.size // self.each)
         await for_each(send, range(1, parts + 1), at_once=_PARTS_AT_ONCE)
         return sent
 
@@ -102,8 +151,12 @@ class Multipart:
                 # there, and no upload any more.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
-                if not (again and await is_ours(s3, self.place, mark)):
-                    raise
+                if again and await is_ours(s3, self.place, mark, composite(etags)):
+                    return
+                if code == "NoSuchUpload" and not self.condition:
+                    cause = "its upload was aborted meanwhile"
+                    raise StorageUnavailable("put", self.place["Key"], cause) from error
+                raise
 
         await self.call(complete, _REQUEST_S)
 
@@ -114,16 +167,18 @@ class Multipart:
             raise StorageUnavailable("put", self.place["Key"], cause)
         return Stored(size=self.size, etag=found["ETag"].strip('"'))
 
-    async def _abort(self, upload: Mapping[str, str]) -> None:
-        import anyio
 
-        with anyio.move_on_after(_ABORT_S, shield=True):
-            try:
-                await self.call(lambda s3: s3.abort_multipart_upload(**upload), _ABORT_S)
-            except StorageError:
-                # The failure that led here is what the caller is told; parts that stay behind
-                # are invisible, and buckets have rules that expire them.
-                return
+async def abort(call: Call, upload: Mapping[str, str]) -> None:
+    """Give an upload up, so that its parts cost nothing; if that fails they stay, invisible."""
+    import anyio
+
+    with anyio.move_on_after(_ABORT_S, shield=True):
+        try:
+            await call(lambda s3: s3.abort_multipart_upload(**upload), _ABORT_S)
+        except StorageError:
+            # The failure that led here is what the caller is told; buckets have rules that expire
+            # what stays behind.
+            return
 
 
 def put_mark(condition: Mapping[str, str]) -> dict[str, Any]:
@@ -135,9 +190,29 @@ def put_mark(condition: Mapping[str, str]) -> dict[str, Any]:
     return {"Metadata": {_MARK: unique()}} if condition else {}
 
 
-async def is_ours(s3: Any, place: Mapping[str, str], mark: Mapping[str, Any]) -> bool:
-    """Whether the object that is there was put with this mark. Raises what botocore raises."""
+def composite(etags: Mapping[int, str]) -> str | None:
+    """The ETag of an object of these parts, where their ETags are MD5 sums."""
+    try:
+        sums = b"".join(bytes.fromhex(etags[number].strip('"')) for number in sorted(etags))
+    except ValueError:
+        return None
+    return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+async def is_ours(
+    s3: Any, place: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
+) -> bool:
+    """Whether the object that is there was put with this mark, or has the ETag of our bytes.
+
+    Raises what botocore raises, but not where there is no object.
+    """
     if not mark:
         return False
-    found = await s3.head_object(**place)
-    return bool(found.get("Metadata", {}).get(_MARK) == mark["Metadata"][_MARK])
+    try:
+        found = await s3.head_object(**place)
+    except Exception as error:
+        if code_and_status(error)[1] != 404:
+            raise
+        return False
+    is_marked = found.get("Metadata", {}).get(_MARK) == mark["Metadata"][_MARK]
+    return bool(is_marked or (etag and found["ETag"].strip('"') == etag))

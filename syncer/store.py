@@ -70,12 +70,49 @@ class Store(Protocol):
         """
         ...
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         """Store the bytes, or the file, and return when the store confirmed it.
 
         With `create_only`, raises AlreadyStored if there is an object of this key. Where
         `conditional_puts` is False this is a look before the put, and two may win.
+        With `resumable`, what a put of this key that failed, or is in `unfinished`, has brought
+        there need not travel again, if the store can tell that it is of these bytes; where this
+        one fails it is left so too.
         """
+        ...
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        """Make an object of the bytes of another one, which need not travel.
+
+        Raises NotStored where the source is gone, or has another ETag than its entry, and
+        StorageError where the store cannot copy. Not all look at the source's ETag: the copy's,
+        where it is the same, or where `holds` says so, proves which bytes were copied.
+        """
+        ...
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        """Whether the store proves, without giving them, that the object has the file's bytes.
+
+        False where it cannot tell.
+        """
+        ...
+
+    async def unfinished(self, prefix: str = "") -> list[str]:
+        """The keys in this folder and below whose puts were begun and may be continued.
+
+        Those of other processes, which may have died, too. They are no objects.
+        """
+        ...
+
+    async def abandon(self, prefix: str = "") -> None:
+        """Remove what is left of those puts, so far as this store knows of them by now."""
         ...
 
     async def get(self, key: str, target: Path) -> int:
@@ -111,6 +148,22 @@ class Store(Protocol):
     async def close(self) -> None:
         """Release connections and threads. The store is of no use afterwards."""
         ...
+
+
+class PutsAtOnce:
+    """For stores whose interrupted puts leave nothing that could be continued, and that tell
+    nothing of the bytes of an object but their number."""
+
+    __slots__ = ()
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        return False
+
+    async def unfinished(self, prefix: str = "") -> list[str]:
+        return []
+
+    async def abandon(self, prefix: str = "") -> None:
+        """There is nothing to abandon."""
 
 
 def check_key(key: str) -> str:

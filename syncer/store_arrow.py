@@ -36,6 +36,7 @@ from holdfast.syncer.filesystems import (
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
     Entry,
+    PutsAtOnce,
     Stored,
     allowance_s,
     check_key,
@@ -60,7 +61,7 @@ _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|does
 _CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
 
 
-class ArrowStore:
+class ArrowStore(PutsAtOnce):
     """Objects below `root` in a pyarrow filesystem."""
 
     def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
@@ -87,18 +88,50 @@ class ArrowStore:
     def conditional_puts(self) -> bool:
         return False
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         path = self._path(key)
         if create_only and await self.head(key) is not None:
             raise AlreadyStored("put", self._shown(key), "there is such an object already")
         size = await self._call("put", key, lambda: source_size(source))
-        write = self._write_and_rename if self._renames else self._write
-        size = await self._change("put", key, lambda: write(path, source), allowance_s(size))
-        stored = await self._call("put", key, lambda: self._info(path))
+        write = partial(self._write, source=source)
+        size = await self._change(
+            "put", key, lambda: self._into_place(path, write), allowance_s(size)
+        )
+        return await self._confirmed("put", key, size)
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        origin, path = self._path(source.key), self._path(key)
+
+        def duplicate(target: str) -> int:
+            if self._info(origin) is None:
+                raise NotStored("copy", source.key, "there is no such object")
+            if self._remove_empty is not None:
+                self._make_folder_of(target)
+            # fsspec's `copy`, which pyarrow would call, takes a name for a pattern, as `rm` does.
+            if self._fsspec is not None:
+                self._fsspec.cp_file(origin, target)
+            else:
+                self._fs.copy_file(origin, target)
+            return source.size
+
+        size = await self._change(
+            "copy", key, lambda: self._into_place(path, duplicate), allowance_s(source.size)
+        )
+        return await self._confirmed("copy", key, size)
+
+    async def _confirmed(self, operation: str, key: str, size: int) -> Stored:
+        stored = await self._call(operation, key, lambda: self._info(self._path(key)))
         if stored is None or stored.size != size:
             found = "no such object" if stored is None else f"{stored.size} bytes"
             raise StorageUnavailable(
-                "put", self._shown(key), f"{size} bytes were written and the store has {found}"
+                operation, self._shown(key), f"{size} bytes were written and the store has {found}"
             )
         return Stored(size=size)
 
@@ -221,11 +254,14 @@ class ArrowStore:
             return from_os_error(error, operation, where)
         return StorageUnavailable(operation, where, text)
 
-    def _write_and_rename(self, path: str, source: bytes | Path) -> int:
+    def _into_place(self, path: str, make: Callable[[str], int]) -> int:
+        """Make the object, under another name first where a rename is one cheap step."""
+        if not self._renames:
+            return make(path)
         folder = path.rpartition("/")[0]
         temporary = f"{folder}/{TEMPORARY}{unique()}"
         try:
-            size = self._write(temporary, source)
+            size = make(temporary)
             self._fs.move(temporary, path)
             return size
         except BaseException:
@@ -255,9 +291,12 @@ class ArrowStore:
         for _ in range(self._folder_attempts):
             with suppress(FileNotFoundError):
                 return create()
-            with suppress(FileNotFoundError, FileExistsError):
-                self._fs.create_dir(path.rpartition("/")[0], recursive=True)
+            self._make_folder_of(path)
         return create()
+
+    def _make_folder_of(self, path: str) -> None:
+        with suppress(FileNotFoundError, FileExistsError):
+            self._fs.create_dir(path.rpartition("/")[0], recursive=True)
 
     def _read(self, path: str) -> bytes:
         with self._fs.open_input_stream(path, compression=None) as stream:

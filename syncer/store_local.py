@@ -30,6 +30,7 @@ from holdfast.syncer.staging import copy_bytes
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
     Entry,
+    PutsAtOnce,
     Stored,
     check_key,
     deletion_failure,
@@ -44,7 +45,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStore:
+class LocalStore(PutsAtOnce):
     """Objects as files below `root`, which is made by the first put."""
 
     root: Path
@@ -61,8 +62,21 @@ class LocalStore:
     def conditional_puts(self) -> bool:
         return True
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         return await self._call("put", key, self._put, check_key(key), source, create_only)
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        """Inside the kernel, where the file system can by sharing blocks; no hard link: who
+        changes one checkpoint in its place shall not change another."""
+        original = self.root / check_key(source.key)
+        return await self._call("copy", key, self._put, check_key(key), original, False)
 
     async def get(self, key: str, target: Path) -> int:
         return await self._call("get", key, self._get, check_key(key), target)

@@ -1,32 +1,44 @@
-"""A store in an S3 bucket, over aiobotocore.
-
-Every body is sent with its MD5, which all servers that we know check (CRC-32 only newer ones do).
-A put counts when the answer's ETag is that MD5, or else when a look at the object shows its size.
-"""
+"""A store in an S3 bucket, over aiobotocore; how bytes come there is told in `s3_put`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from io import FileIO
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
+from holdfast.syncer.durable import TEMPORARY, is_leftover, unique
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
-    StorageError,
     StorageRefused,
     StorageUnavailable,
     from_os_error,
 )
-from holdfast.syncer.s3_client import CONNECTIONS, Body, Budget, open_client, read_body
-from holdfast.syncer.s3_errors import code_and_status, refused_object, translated
-from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Multipart, is_ours, put_mark
+from holdfast.syncer.s3_client import (
+    Body,
+    Budget,
+    make_bucket,
+    open_direct,
+    read_body,
+)
+from holdfast.syncer.s3_delete import Deletion
+from holdfast.syncer.s3_errors import cause_of, code_and_status, translated
+from holdfast.syncer.s3_get import download
+from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Call, Multipart, abort, part_bytes
 from holdfast.syncer.s3_options import SECRETS, is_set
+from holdfast.syncer.s3_put import (
+    COPIED_PART_BYTES,
+    COPY_AT_MOST_BYTES,
+    Buffers,
+    CopiedParts,
+    Etags,
+    SentParts,
+    is_etag_of,
+    put_whole,
+)
 from holdfast.syncer.store import (
     Entry,
     Stored,
@@ -34,7 +46,6 @@ from holdfast.syncer.store import (
     check_key,
     deletion_failure,
     folder_prefix,
-    for_each,
     source_size,
 )
 
@@ -42,10 +53,8 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _READ_INLINE_BYTES = 64 << 10
-_DELETE_BATCH = 1000
 _DOWNLOAD_ATTEMPTS = 3
 _LOOKUP_S = 60.0
-_NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
 
 
 class S3Store:
@@ -67,6 +76,10 @@ class S3Store:
         self._client: Any = None
         self._honours_conditions: bool | None = None
         self._budget = Budget(_IN_FLIGHT_BYTES)
+        self._buffers = Buffers()
+        self._etags = Etags()
+        # What was begun and may be continued: ids of uploads by key.
+        self._begun: dict[str, str] = {}
 
     @property
     def where(self) -> str:
@@ -80,31 +93,117 @@ class S3Store:
     def conditional_puts(self) -> bool:
         return self._honours_conditions is True
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         place = self._place(key)
         size = self._told(key, lambda: source_size(source))
         condition = await self._condition(key) if create_only else {}
         if size >= MULTIPART_FROM_BYTES:
-            return await Multipart(
-                call=lambda request, s: self._call("put", key, request, s),
-                read=lambda start, n: self._local(key, n, lambda: read_body(source, start, n)),
-                budget=self._budget,
-                place=place,
-                condition=condition,
-                size=size,
-            ).upload()
+            return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
             body = await self._local(key, size, lambda: read_body(source, 0, size))
             return await self._call(
-                "put", key, lambda s3: _put_whole(s3, place, body, condition), allowance_s(size)
+                "put",
+                key,
+                lambda s3: put_whole(s3, place, body, condition, self._etags),
+                allowance_s(size),
             )
+
+    async def _put_in_parts(
+        self,
+        key: str,
+        source: bytes | Path,
+        size: int,
+        condition: Mapping[str, str],
+        resumable: bool,
+    ) -> Stored:
+        async def read(start: int, n: int, buffer: memoryview) -> Body:
+            return await self._local(key, n, lambda: read_body(source, start, n, buffer))
+
+        call = self._caller("put", key)
+        return await Multipart(
+            call=call,
+            send=SentParts(call=call, read=read, buffers=self._buffers, etags=self._etags),
+            budget=self._budget,
+            place=self._place(key),
+            condition=condition,
+            size=size,
+            each=part_bytes(size),
+            begun=self._begun.pop(key, None) if resumable else None,
+            leave=partial(self._begun.__setitem__, key) if resumable else None,
+        ).upload()
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        asked: dict[str, Any] = {"CopySource": self._place(source.key)}
+        if source.etag is not None:
+            asked["CopySourceIfMatch"] = f'"{source.etag}"'
+        place = self._place(key)
+        call = self._caller("copy", key)
+        try:
+            if source.size > COPY_AT_MOST_BYTES:
+                return await Multipart(
+                    call=call,
+                    send=CopiedParts(call=call, source=asked),
+                    budget=self._budget,
+                    place=place,
+                    size=source.size,
+                    each=COPIED_PART_BYTES,
+                ).upload()
+            answer = await call(
+                lambda s3: s3.copy_object(**place, **asked), allowance_s(source.size)
+            )
+        except AlreadyStored as error:  # the condition on the source is not fulfilled
+            cause = "another object is there now"
+            raise NotStored("copy", self._shown(source.key), cause) from error
+        return Stored(size=source.size, etag=str(answer["ETag"]).strip('"'))
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        size = self._told(entry.key, lambda: source_size(source))
+        etag = entry.etag
+        if etag is None or entry.size != size:
+            return False
+        return await self._local(entry.key, size, lambda: is_etag_of(etag, source, size))
+
+    async def unfinished(self, prefix: str = "") -> list[str]:
+        query = {"Bucket": self._bucket, "Prefix": self._prefix + folder_prefix(prefix)}
+        while True:
+            try:
+                page = await self._call(
+                    "list", prefix, lambda s3: s3.list_multipart_uploads(**query)
+                )
+            except (StorageRefused, NotStored):  # what may not be listed cannot be continued
+                return []
+            for upload in page.get("Uploads", ()):
+                key = upload["Key"].removeprefix(self._prefix)
+                if older := self._begun.get(key):
+                    await self._abort(key, older)
+                self._begun[key] = upload["UploadId"]
+            if not page.get("IsTruncated"):
+                below = folder_prefix(prefix)
+                return sorted(key for key in self._begun if key.startswith(below))
+            query["KeyMarker"] = page["NextKeyMarker"]
+            query["UploadIdMarker"] = page["NextUploadIdMarker"]
+
+    async def abandon(self, prefix: str = "") -> None:
+        below = folder_prefix(prefix)
+        for key in [key for key in self._begun if key.startswith(below)]:
+            await self._abort(key, self._begun.pop(key))
+
+    async def _abort(self, key: str, upload_id: str) -> None:
+        await abort(self._caller("abort", key), {**self._place(key), "UploadId": upload_id})
 
     async def get(self, key: str, target: Path) -> int:
         place = self._place(key)
         for attempt in range(1, _DOWNLOAD_ATTEMPTS + 1):
             try:
                 # botocore retries requests, not bodies that break off.
-                return await self._call("get", key, lambda s3: _download(s3, place, target), None)
+                return await self._call("get", key, lambda s3: download(s3, place, target), None)
             except StorageUnavailable:
                 if attempt == _DOWNLOAD_ATTEMPTS:
                     raise
@@ -143,12 +242,8 @@ class S3Store:
         return self._entry({"Key": place["Key"], "Size": answer["ContentLength"], **answer})
 
     async def delete(self, keys: Iterable[str]) -> None:
-        wanted = [check_key(key) for key in keys]
-        batches = [wanted[i : i + _DELETE_BATCH] for i in range(0, len(wanted), _DELETE_BATCH)]
-        failures: dict[str, StorageError] = {}
-        for batch in batches:
-            failures.update(await self._delete_batch(batch))
-        if failures:
+        deletion = Deletion(call=self._call, bucket=self._bucket, prefix=self._prefix)
+        if failures := await deletion.perform([check_key(key) for key in keys]):
             raise deletion_failure(self._where, failures)
 
     async def close(self) -> None:
@@ -164,9 +259,11 @@ class S3Store:
     async def _opened(self) -> Any:
         async with self._opening:
             if self._client is None:
-                client = await self._stack.enter_async_context(open_client(self._options))
+                client = await self._stack.enter_async_context(
+                    open_direct(self._options, self._bucket)
+                )
                 if is_set(self._options, "allow_bucket_creation"):
-                    await _make_bucket(client, self._bucket, self._options.get("region"))
+                    await make_bucket(client, self._bucket, self._options.get("region"))
                 self._client = client
             return self._client
 
@@ -182,6 +279,12 @@ class S3Store:
                 return await request(await self._opened())
         except Exception as error:  # whatever botocore and aiohttp raise; the caller is told
             raise translated(error, operation, self._shown(key), self._secrets) from error
+
+    def _caller(self, operation: str, key: str) -> Call:
+        async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float) -> R:
+            return await self._call(operation, key, request, deadline_s)
+
+        return call
 
     async def _local(self, key: str, size: int, perform: Callable[[], R]) -> R:
         """Read what is to be put. In a thread if it is much: 8 MiB take 15 ms, and 64 KiB 0.2,
@@ -216,7 +319,7 @@ class S3Store:
         place, body = self._place(name), read_body(b"probe", 0, 5)
 
         async def put(s3: Any) -> Stored:
-            return await _put_whole(s3, place, body, {"IfNoneMatch": "*"})
+            return await put_whole(s3, place, body, {"IfNoneMatch": "*"}, self._etags)
 
         try:
             await self._call("put", name, put)
@@ -224,47 +327,12 @@ class S3Store:
         except AlreadyStored:
             return True
         except StorageRefused as error:
-            if code_and_status(_cause(error))[1] == 501:
+            if code_and_status(cause_of(error))[1] == 501:
                 return False
             raise
         finally:
             await self.delete([name])
         return False
-
-    async def _delete_batch(self, keys: Sequence[str]) -> Mapping[str, StorageError]:
-        # XML 1.0, in which the batch is sent, cannot express control characters.
-        named = {self._prefix + key: key for key in keys if key.isprintable()}
-        single = [key for key in keys if not key.isprintable()]
-        failures: dict[str, StorageError] = {}
-        if named:
-            objects = {"Objects": [{"Key": name} for name in named], "Quiet": True}
-            try:
-                answer = await self._call(
-                    "delete",
-                    "",
-                    lambda s3: s3.delete_objects(Bucket=self._bucket, Delete=objects),
-                )
-                for item in answer.get("Errors", ()):
-                    key = named[item["Key"]]
-                    failures[key] = refused_object(
-                        item.get("Code", ""), item.get("Message", ""), key
-                    )
-            except StorageRefused as error:
-                if code_and_status(_cause(error))[0] not in _NO_BATCHES:
-                    raise
-                single = list(keys)
-
-        async def delete_one(key: str) -> None:
-            place = self._place(key)
-            try:
-                await self._call("delete", key, lambda s3: s3.delete_object(**place))
-            except NotStored:
-                return
-            except StorageError as error:
-                failures[key] = error
-
-        await for_each(delete_one, single, at_once=CONNECTIONS)
-        return failures
 
     def _entry(self, item: Mapping[str, Any]) -> Entry:
         modified = item.get("LastModified")
@@ -274,68 +342,3 @@ class S3Store:
             etag=str(item.get("ETag", "")).strip('"') or None,
             modified=None if modified is None else modified.timestamp(),
         )
-
-
-def _cause(error: StorageError) -> Exception:
-    return error.__cause__ if isinstance(error.__cause__, Exception) else error
-
-
-async def _put_whole(
-    s3: Any, place: Mapping[str, str], body: Body, condition: Mapping[str, str]
-) -> Stored:
-    size, etag, mark = len(body.data), body.digest.hex(), put_mark(condition)
-    try:
-        answer = await s3.put_object(
-            **place, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
-        )
-    except Exception as error:
-        if code_and_status(error)[1] != 412 or not await is_ours(s3, place, mark):
-            raise
-        return Stored(size=size, etag=etag)
-    given = str(answer.get("ETag", "")).strip('"')
-    if given != etag:
-        # Encrypted buckets have ETags of their own making; then the size must do.
-        found = await s3.head_object(**place)
-        if found["ContentLength"] != size:
-            cause = f"{size} bytes were sent and the store has {found['ContentLength']}"
-            raise StorageUnavailable("put", place["Key"], cause)
-    return Stored(size=size, etag=given or None)
-
-
-async def _download(s3: Any, place: Mapping[str, str], target: Path) -> int:
-    temporary = target.parent / f"{TEMPORARY}{unique()}"
-    got = 0
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(_LOOKUP_S) as deadline:
-        answer = await s3.get_object(**place)
-        size = int(answer["ContentLength"])
-        deadline.reschedule(loop.time() + allowance_s(size))
-        try:
-            with _created(temporary) as file:
-                async with answer["Body"] as body:
-                    # Written on the loop: a chunk is what came at once, and goes to the page
-                    # cache in less time than a thread takes to wake.
-                    async for chunk in body.iter_chunks(1 << 20):
-                        write_all(file.fileno(), chunk)
-                        got += len(chunk)
-            if got != size:
-                raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes came")
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return got
-
-
-def _created(path: Path) -> FileIO:
-    return open(path, "xb", buffering=0)
-
-
-async def _make_bucket(s3: Any, bucket: str, region: str | None) -> None:
-    try:
-        await s3.head_bucket(Bucket=bucket)
-    except Exception as error:
-        if code_and_status(error)[1] != 404:
-            raise
-        elsewhere = region not in {None, "", "us-east-1"}
-        where = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
-        await s3.create_bucket(Bucket=bucket, **where)

@@ -28,10 +28,13 @@ def checkpoint_dirname(index: int) -> str:
 
 
 def checkpoint_number(dirname: str) -> int | None:
-    """The index of the checkpoint in a folder of this name, None if it is not one's."""
+    """The index of the checkpoint in a folder of this name, None if it is not one's.
+
+    Users make folders like `checkpoint_best` and `checkpoint_500` of their own.
+    """
     number = dirname.removeprefix(_PREFIX)
-    is_one = number != dirname and number.isascii() and number.isdecimal()
-    return int(number) if is_one else None
+    is_number = number != dirname and number.isascii() and number.isdecimal()
+    return int(number) if is_number and dirname == checkpoint_dirname(int(number)) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,8 @@ class SyncConfig:
     `sync_period`: seconds between two uploads of what is not a checkpoint; `sync_timeout`: seconds
     after which one upload counts as failed; `sync_artifacts`: whether the files that a trial
     writes to its working directory are persisted, and `sync_artifacts_on_checkpoint` whether that
-    is done with each checkpoint too.
+    is done with each checkpoint too; `restore_artifacts`: whether a trial that goes on on another
+    machine finds them in its working directory there.
 
     Raises InvalidConfig.
     """
@@ -150,6 +151,7 @@ class SyncConfig:
     sync_timeout: float = 1800
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
+    restore_artifacts: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("sync_period", "sync_timeout"):

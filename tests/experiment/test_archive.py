@@ -51,7 +51,9 @@ class FakeLedger:
 
 
 class Desk:
-    def __init__(self, *, is_remote: bool = False, sync_period_s: float = 300.0) -> None:
+    def __init__(
+        self, *, is_remote: bool = False, sync_period_s: float = 300.0, **artifacts: bool
+    ) -> None:
         self.keeper = FakeKeeper()
         self.ledger = FakeLedger()
         self.events: list[Event] = []
@@ -66,12 +68,18 @@ class Desk:
             begins=0,
             is_remote=is_remote,
             sync_period_s=sync_period_s,
+            **artifacts,
         )
 
     def commit(self, number: int) -> None:
-        spec = TrialSpec(trial_id=f"t{number}", index=number, name="", dirname="", config={})
+        spec = TrialSpec(
+            trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
+        )
         record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
         self.archive.commit(spec, record)
+
+    def sent(self, order: str) -> list[Any]:
+        return [message[1] for message in self.keeper.sent if message[0] == order]
 
     @property
     def publications(self) -> int:
@@ -135,6 +143,56 @@ async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock)
     desk.archive.on_keeper(["committed", "t0", 0])
     await clock.pass_s(1)
     assert desk.publications == 1
+
+
+@timed
+async def test_artifacts_go_each_period_at_the_end_and_with_a_checkpoint(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300, artifacts=True)
+    desk.archive.publish()
+    assert desk.sent("artifacts") == [None]
+    await clock.pass_s(295)
+    desk.commit(0)
+    desk.archive.on_keeper(["committed", "t0", 0])
+    await clock.pass_s(5)  # the turn of all comes first, and takes this trial along
+    assert desk.sent("artifacts") == [None, None]
+    desk.commit(1)
+    desk.archive.on_keeper(["committed", "t1", 0])
+    await clock.pass_s(10)
+    assert desk.sent("artifacts") == [None, None, ["folder-1"]]
+    await clock.pass_s(289)
+    assert desk.publications == 3
+    await clock.pass_s(1)
+    assert desk.sent("artifacts")[3:] == [None]
+    desk.archive.publish()
+    assert desk.sent("artifacts")[4:] == [None]
+
+
+@timed
+async def test_artifacts_that_are_off_are_never_sent(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=5)
+    desk.commit(0)
+    desk.archive.on_keeper(["committed", "t0", 0])
+    await clock.pass_s(600)
+    desk.archive.publish()
+    desk.archive.brief_again()
+    assert desk.sent("artifacts") == []
+
+
+@timed
+async def test_a_keeper_that_took_the_place_of_another_looks_at_all_artifacts(
+    clock: Clock,
+) -> None:
+    desk = Desk(is_remote=True, artifacts=True)
+    desk.archive.on_keeper(["progress", 10, 500, 1000, 5000])
+    age = desk.archive.age(time.time())
+    assert age is not None
+    assert [(one.name, one.done_bytes, one.total_bytes) for one in age.uploads] == [
+        ("10 of 500 artifacts", 1000, 5000)
+    ]
+    desk.archive.brief_again()
+    assert desk.sent("artifacts") == [None]
+    age = desk.archive.age(time.time())
+    assert age is None or age.uploads == ()
 
 
 @timed

@@ -372,6 +372,53 @@ def test_a_repair_that_died_between_two_steps_is_done_by_the_next(root: Path) ->
     assert [path.name for path in root.glob("journal/*.cut-*")] == [f"000000.cut-{len(data)}"]
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
+    """End at the so-manyth operation that changes the disk; returns those that came to be."""
+    log: list[str] = []
+
+    def counted(name: str) -> Any:
+        perform = getattr(os, name)
+
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            log.append(name)
+            if len(log) >= number:
+                raise Killed(name)
+            return perform(*args, **kwargs)
+
+        return operation
+
+    for name in ("write", "replace", "rename", "truncate", "unlink", "mkdir", "rmdir"):
+        patch.setattr(os, name, counted(name))
+    return log
+
+
+def test_a_repair_may_be_killed_at_anything_that_it_does(root: Path, in_memory: Path) -> None:
+    (newest_checkpoint(root) / "model.txt").write_text("changed")
+    with (root / "journal" / "000000.log").open("ab") as file:
+        file.write(b"torn")
+    for path in [*root.glob("experiment_state-*.json"), *root.glob("*/result.json")]:
+        path.write_text("{")
+    for number in range(1, 1000, 7):  # a sample: every one of them was tried once
+        copy = Path(shutil.copytree(root, in_memory / "copy"))
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                log = killed_at(number, patch)
+                repair(case(copy), SETTINGS)
+        except Killed:
+            assert repair(case(copy), SETTINGS).is_sound
+            collect(case(copy), removes=True)
+            assert problems(copy) == [], f"killed at operation {number}: {log[-1]}"
+            shutil.rmtree(copy)
+        else:
+            assert number > 30
+            return
+    raise AssertionError("it has no end")
+
+
 @pytest.fixture
 def held(root: Path) -> Iterator[Path]:
     lock = ExperimentLock(root / ".lock")

@@ -118,3 +118,20 @@ def test_modules_beside_the_script_are_found_inside_a_trial(
     done = run_script(source, str(tmp_path / "results"))
     assert "answer 42" in done.stdout, done.stderr
     assert ("not forked" in done.stderr) is (spawned == "1")
+
+
+def keep_own_folders(config: dict[str, Any]) -> None:
+    names = ["checkpoint_best", "checkpoint_500", "checkpoint_0000007", "deep/checkpoint_000009"]
+    if tune.get_context().get_attempt() == 1:
+        for name in names:
+            Path(name).mkdir(parents=True)
+        Path("checkpoint_000008").write_text("a file")
+        raise RuntimeError("try again")
+    kept = all(Path(name).is_dir() for name in names) and Path("checkpoint_000008").is_file()
+    tune.report({"kept": kept})
+
+
+def test_folders_of_the_user_that_are_called_like_checkpoints_stay(fit: Any) -> None:
+    result = fit(keep_own_folders, failure_config=tune.FailureConfig(max_failures=1))[0]
+    assert result.metrics["kept"]
+    assert tune.Result.from_path(result.path).checkpoint is None

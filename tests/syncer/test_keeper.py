@@ -25,25 +25,12 @@ from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
 from holdfast.syncer.store import Store
 from holdfast.syncer.store_local import LocalStore
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = "trial/checkpoint_000000"
 MARKER = f"{FOLDER}/.holdfast.json"
-
-
-class Place:
-    """Stands for a `Location` whose store is at hand."""
-
-    public = "memory"
-    local_path = None
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def open_store(self) -> Store:
-        return self._store
 
 
 class Forbidding(MemoryStore):
@@ -576,13 +563,6 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
     await keeper.commit("t1", 0, FOLDER)
     folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
     assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
-
-
-def test_what_an_interrupted_write_left_is_no_artifact(kept: Kept) -> None:
-    for name in ["params.json", ".tmp-0123456789abcdef"]:
-        (kept.root / "trial" / name).write_bytes(b"{}")
-    orders = replace(kept.orders(kept.memory), artifacts=True)
-    assert list(orders.files()) == ["trial/params.json"]
 
 
 async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gone_on_in(

@@ -157,15 +157,15 @@ async def test_whatever_fails_is_told_in_its_step_and_nothing_stays(at: int) -> 
 
 
 class Overwriting(MemoryStore):
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
         return await super().put(key, source)
 
 
 class Racing(MemoryStore):
     """Looks first and puts then, and says that it decides."""
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
-        if create_only and await self.head(key) is not None:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
+        if how.get("create_only") and await self.head(key) is not None:
             raise AlreadyStored("put", key)
         await asyncio.sleep(0)
         return await super().put(key, source)
@@ -200,10 +200,10 @@ class Stale(MemoryStore):
 
 
 class Pretending(MemoryStore):
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
         if isinstance(source, Path):
             return Stored(size=MIB)
-        return await super().put(key, source, create_only=create_only)
+        return await super().put(key, source, **how)
 
 
 def spoil(path: Path, size: int) -> None:

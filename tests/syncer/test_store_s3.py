@@ -20,7 +20,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.location import Location
 from holdfast.syncer.s3_client import Budget
-from holdfast.syncer.s3_multipart import Multipart
+from holdfast.syncer.s3_multipart import Multipart, part_bytes
 from holdfast.syncer.store import Store, allowance_s
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
@@ -397,12 +397,6 @@ async def test_a_request_larger_than_the_budget_goes_alone() -> None:
 
 
 def test_parts_grow_so_that_ten_thousand_suffice() -> None:
-    def part_bytes(size: int) -> int:
-        nothing: Any = None
-        return Multipart(
-            call=nothing, read=nothing, budget=nothing, place={}, condition={}, size=size
-        ).part_bytes
-
     assert part_bytes(20 * MIB) == 8 * MIB
     assert part_bytes(80_000 * MIB) == 8 * MIB
     assert part_bytes(80_000 * MIB + 1) == 9 * MIB

@@ -84,6 +84,10 @@ class FaultProxy:
         """Have another plan from now on."""
         self._plan = plan
 
+    def stall(self) -> None:
+        """From now on requests are taken in and not answered, until the proxy is closed."""
+        self.strike(Some(ill=Ill.SILENCE, at=1, times=1 << 30))
+
     def strike_copies(self, ill: Ill) -> None:
         """From now on, this befalls every copy of an object."""
         self.strike(Some(ill=ill, at=1, times=1 << 30, aim=Aim.COPY))

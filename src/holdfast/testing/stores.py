@@ -13,6 +13,7 @@ from typing import TypeVar
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.store import (
     Entry,
+    PutsAtOnce,
     Store,
     Stored,
     check_key,
@@ -23,7 +24,7 @@ from holdfast.syncer.store import (
 R = TypeVar("R")
 
 
-class MemoryStore:
+class MemoryStore(PutsAtOnce):
     """Objects in a dict, which tests may look into and change."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
@@ -41,12 +42,28 @@ class MemoryStore:
     def conditional_puts(self) -> bool:
         return True
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         data = source if isinstance(source, bytes) else _content(source)
         if create_only and check_key(key) in self.objects:
             raise AlreadyStored("put", key, "there is such an object already")
         self.objects[check_key(key)] = data
         return Stored(size=len(data), etag=_etag(data))
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        data = await self.read(source.key)
+        if source.etag not in {None, _etag(data)}:
+            raise NotStored("copy", source.key, "another object is there now")
+        return await self.put(key, data)
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        return entry.etag == _etag(_content(source))
 
     async def get(self, key: str, target: Path) -> int:
         return _write(target, await self.read(key))
@@ -133,13 +150,37 @@ class FaultyStore:
         """Let stalled operations go on."""
         self._released.set()
 
-    async def put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> Stored:
+    async def put(
+        self,
+        key: str,
+        source: bytes | Path,
+        *,
+        create_only: bool = False,
+        resumable: bool = False,
+    ) -> Stored:
         return await self._disturbed(
             "put",
             key,
-            lambda: self.inner.put(key, source, create_only=create_only),
+            lambda: self.inner.put(key, source, create_only=create_only, resumable=resumable),
             pretended=Stored(size=source_size(source)),
         )
+
+    async def copy(self, source: Entry, key: str) -> Stored:
+        return await self._disturbed(
+            "copy",
+            key,
+            lambda: self.inner.copy(source, key),
+            pretended=Stored(size=source.size, etag=source.etag),
+        )
+
+    async def holds(self, entry: Entry, source: Path) -> bool:
+        return await self.inner.holds(entry, source)
+
+    async def unfinished(self, prefix: str = "") -> list[str]:
+        return await self._disturbed("unfinished", prefix, lambda: self.inner.unfinished(prefix))
+
+    async def abandon(self, prefix: str = "") -> None:
+        await self.inner.abandon(prefix)
 
     async def get(self, key: str, target: Path) -> int:
         return await self._disturbed("get", key, lambda: self.inner.get(key, target))
@@ -200,3 +241,16 @@ def _write(path: Path, data: bytes) -> int:
 
 def _etag(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+class Place:
+    """Stands for a `Location` whose store is at hand."""
+
+    public = "memory"
+    local_path = None
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def open_store(self) -> Store:
+        return self._store

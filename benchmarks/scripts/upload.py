@@ -1,0 +1,172 @@
+"""One client uploads a folder: `upload.py CLIENT ENDPOINT BUCKET PREFIX FOLDER`.
+
+Told: the seconds and CPU seconds of this process for it, its imports and its first, tiny put not
+counted (the process that uploads checkpoints lives as long as the experiment), and its largest
+resident memory in bytes. Credentials are in the environment.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+client, endpoint, bucket, prefix, folder = sys.argv[1:]
+FILES = {path.relative_to(folder).as_posix(): path for path in sorted(Path(folder).rglob("*"))
+         if path.is_file()}  # fmt: skip
+AT_ONCE = 16
+told: dict[str, float] = {}
+
+
+@contextmanager
+def measured() -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began_s = time.monotonic()
+    yield
+    told["wall_s"] = time.monotonic() - began_s
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    told["cpu_s"] = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str, path: Path) -> None:
+        async with slots:
+            await perform(f"{prefix}/{name}", path)
+
+    async with asyncio.TaskGroup() as tasks:
+        for name, path in FILES.items():
+            tasks.create_task(one(name, path))
+
+
+async def holdfast(*, sealed: bool) -> None:
+    """What the keeper does, with or without what it does before on the local disk."""
+    from holdfast.syncer import manifest
+    from holdfast.syncer.keeper import Keeper
+    from holdfast.syncer.location import Location
+    from holdfast.syncer.orders import Orders
+
+    root = Path(folder).parent
+    storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})
+    orders = Orders(root=root, storage=storage, experiment_id="x", journal="journal",
+                    head="head.json", is_record=str.isidentifier,
+                    checkpoint_prefix="checkpoint_")  # fmt: skip
+    keeper = Keeper(orders, lambda message: None)
+    await keeper.open()
+    if sealed:
+        written = manifest.write(folder)
+        keeper._seal = lambda directory: written  # type: ignore[method-assign]
+    with measured():
+        await keeper.commit("trial", 0, Path(folder).name)
+    await keeper.close()
+
+
+async def aiobotocore() -> None:
+    from aiobotocore.config import AioConfig
+    from aiobotocore.session import get_session
+
+    config = AioConfig(max_pool_connections=AT_ONCE, s3={"addressing_style": "path"})
+    async with get_session().create_client("s3", endpoint_url=endpoint, config=config) as s3:
+
+        async def put(key: str, path: Path) -> None:
+            with path.open("rb") as body:
+                await s3.put_object(Bucket=bucket, Key=key, Body=body)
+
+        await s3.put_object(Bucket=bucket, Key=f"{prefix}/.first", Body=b"x")
+        with measured():
+            await each(put)
+
+
+def boto3() -> None:
+    import boto3.s3.transfer
+    from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
+    s3 = boto3.client("s3", endpoint_url=endpoint)
+    s3.put_object(Bucket=bucket, Key=f"{prefix}/.first", Body=b"x")
+    with measured(), create_transfer_manager(s3, TransferConfig(max_concurrency=AT_ONCE)) as moves:
+        sent = [moves.upload(str(path), bucket, f"{prefix}/{name}")
+                for name, path in FILES.items()]  # fmt: skip
+        for future in sent:
+            future.result()
+
+
+def s3fs() -> None:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(client_kwargs={"endpoint_url": endpoint})
+    fs.pipe(f"{bucket}/{prefix}/.first", b"x")
+    with measured():
+        fs.put(list(map(str, FILES.values())), [f"{bucket}/{prefix}/{name}" for name in FILES])
+
+
+def pyarrow() -> None:
+    import shutil
+
+    from pyarrow.fs import S3FileSystem
+
+    fs = S3FileSystem(endpoint_override=endpoint, region="us-east-1")
+
+    def put(name: str, path: Path) -> None:
+        with path.open("rb") as source, fs.open_output_stream(f"{bucket}/{prefix}/{name}") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+
+    with fs.open_output_stream(f"{bucket}/{prefix}/.first") as out:
+        out.write(b"x")
+    with measured(), ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(put, FILES.keys(), FILES.values()))
+
+
+async def obstore() -> None:
+    import obstore
+    from obstore.store import S3Store
+
+    store = S3Store(bucket, endpoint=endpoint, virtual_hosted_style_request=False,
+                    client_options={"allow_http": True})  # fmt: skip
+
+    async def put(key: str, path: Path) -> None:
+        await obstore.put_async(store, key, path)
+
+    await obstore.put_async(store, f"{prefix}/.first", b"x")
+    with measured():
+        await each(put)
+
+
+def main() -> None:
+    import uvloop
+
+    match client:
+        case "holdfast":
+            uvloop.run(holdfast(sealed=True))
+        case "holdfast-commit":
+            uvloop.run(holdfast(sealed=False))
+        case "aiobotocore":
+            asyncio.run(aiobotocore())
+        case "boto3":
+            boto3()
+        case "s3fs":
+            s3fs()
+        case "pyarrow":
+            pyarrow()
+        case "obstore":
+            asyncio.run(obstore())
+        case _:
+            raise SystemExit(f"no such client: {client}")
+    print(json.dumps({**told, "peak": peak()}))
+
+
+def peak() -> int:
+    """The largest resident memory of this process in bytes; getrusage tells its parent's too."""
+    lines = Path("/proc/self/status").read_text().split("\n")
+    return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    main()

@@ -1,0 +1,149 @@
+"""Bringing what a trial wrote on another machine to its folder here, before it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast.syncer.artifacts import LISTING_NAME, Known, folders_above
+from holdfast.syncer.durable import TEMPORARY, unique
+from holdfast.syncer.errors import NotStored
+from holdfast.syncer.mirror import Mirror
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.patience import Patience
+from holdfast.syncer.scan import facts_of, reason
+from holdfast.syncer.steady import checksum_of
+from holdfast.syncer.store import Entry, check_key, for_each
+from holdfast.syncer.stored_index import FolderIndex, Listed, read_listing
+
+_AT_ONCE = 16
+
+
+async def bring_back(
+    folder: str, orders: Orders, storage: OwnedStore, patience: Patience, mirror: Mirror
+) -> None:
+    """Download the files of the trial in `folder` that were never here, and check them.
+
+    What is here stays as it is, and what the user removed here is not brought back; neither are
+    checkpoints, and the records that are made from the journal. Raises StorageError.
+    """
+    index = await mirror.index_of(folder)
+    entries, listing = await patience.until_done(
+        f"look for the files of {folder}", partial(_look, folder, storage)
+    )
+    wanted = [entry for entry in entries if _is_wanted(entry.key, folder, orders, index)]
+    home = _Home(orders=orders, folder=folder, index=index, listing=listing)
+    passed_over: dict[str, str] = {}
+
+    async def bring(entry: Entry) -> None:
+        try:
+            await patience.until_done(
+                f"bring {entry.key}", lambda: _bring(entry, home, storage, passed_over)
+            )
+        except NotStored:
+            return  # removed since it was listed
+        except OSError as error:
+            passed_over[entry.key] = f"it cannot be written here ({reason(error)})"
+
+    try:
+        await for_each(bring, wanted, at_once=_AT_ONCE)
+    finally:
+        await mirror.save(index)
+        mirror.passed_over.note({f"bring {folder}": passed_over})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Home:
+    orders: Orders
+    folder: str
+    index: FolderIndex
+    listing: _Listing
+
+    def path(self, key: str) -> Path:
+        return self.orders.root / key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """What the last machine said of its artifacts, and when (seconds since 1970, None where the
+    store does not know)."""
+
+    files: Mapping[str, Listed]
+    written_at: float | None
+
+    def problem(self, name: str, entry: Entry, checksum: str) -> str:
+        """What is wrong with a download. An object that is newer than the listing was put by a
+        machine that was lost before it wrote another."""
+        listed = self.files.get(name)
+        if listed is None or not listed.checksum or listed.checksum == checksum:
+            return ""
+        put_at, listed_at = entry.modified, self.written_at
+        if put_at is None or listed_at is None or put_at > listed_at:
+            return ""
+        return "its bytes in storage are not those that were sent"
+
+
+async def _look(folder: str, storage: OwnedStore) -> tuple[list[Entry], _Listing]:
+    entries = await storage.list(folder)
+    key = f"{folder}/{LISTING_NAME}"
+    found = next((entry for entry in entries if entry.key == key), None)
+    listing = _Listing(files={}, written_at=None)
+    if found is not None:
+        try:
+            files = read_listing(await storage.read(key))
+        except ValueError:  # without it nothing is missing but the checksums
+            files = {}
+        listing = _Listing(files=files, written_at=found.modified)
+    return entries, listing
+
+
+def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> bool:
+    """Names come from the network: one with `..` in it would be written elsewhere."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    if not key.startswith(f"{folder}/") or key in index.known:
+        return False
+    ours = orders.is_ours(key, is_folder=False) or orders.is_remade(key)
+    if ours or any(orders.is_ours(above, is_folder=True) for above in folders_above(key)):
+        return False
+    return not os.path.lexists(orders.root / key)
+
+
+async def _bring(
+    entry: Entry, home: _Home, storage: OwnedStore, passed_over: dict[str, str]
+) -> None:
+    name = entry.key.removeprefix(f"{home.folder}/")
+    partial_file = home.path(home.folder) / f"{TEMPORARY}{unique()}"
+    try:
+        await storage.download(entry.key, partial_file)
+        checksum = await asyncio.to_thread(checksum_of, partial_file)
+        if problem := home.listing.problem(name, entry, checksum):
+            passed_over[entry.key] = problem
+            return
+        listed = home.listing.files.get(name)
+        mtime_ns = listed.mtime_ns if listed is not None else None
+        await asyncio.to_thread(_place, partial_file, home, entry.key, mtime_ns)
+    finally:
+        partial_file.unlink(missing_ok=True)
+    facts = facts_of(os.stat(home.path(entry.key)))
+    home.index.sent(entry.key, Known(facts, checksum, False))
+
+
+def _place(source: Path, home: _Home, key: str, mtime_ns: int | None) -> None:
+    """Raises OSError, also where a link leads out of the trial's folder."""
+    target = home.path(key)
+    real, trial = os.path.realpath(target.parent), os.path.realpath(home.path(home.folder))
+    if os.path.commonpath([real, trial]) != trial:
+        raise OSError(errno.EXDEV, "a link leads out of the trial's folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if mtime_ns is not None:
+        os.utime(source, ns=(mtime_ns, mtime_ns))
+    os.replace(source, target)

@@ -1,0 +1,150 @@
+"""HTTP/1.1 over connections that are used again: a request with a body, a short answer.
+
+For what an HTTP library takes most of the CPU: thousands of small requests. httptools, which is
+llhttp, reads the answers. Whatever goes wrong here is a ConnectionError, and another way is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_CONNECT_S = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """Header names are lower case."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Lines:
+    """Connections to one server, opened as they are needed; `tls` is None for plain HTTP."""
+
+    def __init__(self, host: str, port: int, tls: Any) -> None:
+        self._host, self._port, self._tls = host, port, tls
+        self._idle: list[_Line] = []
+        self._all: set[_Line] = set()
+
+    async def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | memoryview
+    ) -> Answer:
+        """Raises ConnectionError: then it is not known whether the request was performed."""
+        line = await self._free()
+        lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+        head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
+        try:
+            answer = await line.ask(head, body)
+        except BaseException:
+            line.cut()
+            raise
+        if line.is_open:
+            self._idle.append(line)
+        else:
+            line.cut()
+        return answer
+
+    async def close(self) -> None:
+        """Returns when the connections are closed."""
+        self._idle.clear()
+        lines = list(self._all)
+        for line in lines:
+            line.cut()
+        for line in lines:
+            await line.is_gone.wait()
+
+    async def _free(self) -> _Line:
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_open:
+                return line
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                _, line = await asyncio.get_running_loop().create_connection(
+                    lambda: _Line(self._all), self._host, self._port, ssl=self._tls
+                )
+        except OSError as error:  # a TimeoutError is one, and ssl.SSLError too
+            raise ConnectionError(f"no connection: {error}") from error
+        # Of one that is cancelled while it is made, uvloop does not tell that it is closed.
+        self._all.add(line)
+        return line
+
+
+class _Line(asyncio.Protocol):
+    """One connection, on which one request is under way at a time."""
+
+    def __init__(self, among: set[_Line]) -> None:
+        """Among them for as long as there is a connection."""
+        self._among = among
+        self.is_open = False
+        self.is_gone = asyncio.Event()
+        self._transport: Any = None
+        self._parser: Any = None
+        self._answer = Answer()
+        self._arrived: asyncio.Future[Answer] | None = None
+
+    async def ask(self, head: bytes, body: bytes | memoryview) -> Answer:
+        import httptools
+
+        if not self.is_open:
+            raise ConnectionError("the connection broke off")
+        self._answer, self._parser = Answer(), httptools.HttpResponseParser(self)
+        self._arrived = asyncio.get_running_loop().create_future()
+        if len(body) <= 1 << 16:
+            self._transport.write(head + bytes(body))
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        return await self._arrived
+
+    def cut(self) -> None:
+        self.is_open = False
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        import httptools
+
+        if self._arrived is None or self._arrived.done():
+            self.cut()  # nobody has asked anything
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(ConnectionError(f"the answer is not HTTP: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError(f"the connection broke off: {exc}"))
+        self._among.discard(self)
+        self.is_gone.set()
+
+    def _fail(self, error: ConnectionError) -> None:
+        self.is_open = False
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_exception(error)
+
+    # What httptools calls while it reads.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        self._answer.body += data
+
+    def on_message_complete(self) -> None:
+        self._answer.status = self._parser.get_status_code()
+        if self._answer.status < 200:  # an interim one; the answer is to come
+            self._answer = Answer()
+            return
+        if not self._parser.should_keep_alive():
+            self.is_open = False
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(self._answer)

@@ -1,0 +1,369 @@
+"""Keeps the files of an experiment in storage as they are here: records always, and artifacts.
+
+What is to be done is decided in `holdfast.syncer.artifacts`; here it is done, a bounded number of
+files at once, and nothing that is wrong with one file keeps the others from going.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.syncer.artifacts import LISTING_NAME, Changes, Found, Known, changes, missing_there
+from holdfast.syncer.errors import NotStored, StorageRefused
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import OwnedStore, unconfirmed
+from holdfast.syncer.passed_over import HELD_BACK, PassedOver
+from holdfast.syncer.patience import Patience
+from holdfast.syncer.scan import Scope, covers, folders, reason, scan
+from holdfast.syncer.steady import Steady, read_steady, stands_still
+from holdfast.syncer.store import for_each
+from holdfast.syncer.stored_index import (
+    FolderIndex,
+    Listed,
+    LocalIndex,
+    listing_bytes,
+    read_listing,
+)
+
+# Files under way at once: 64 MiB of them at most are in memory, and they leave connections free
+# for checkpoints.
+_AT_ONCE = 16
+_SAVE_EVERY_S = 5.0
+_TELL_EVERY_S = 1.0
+# So many files that the storage refuses are a matter of each; more, of the storage.
+_MOST_REFUSED = 20
+_NOTHING = Changes(first=(), read=(), gone=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What lies in a folder, and the index that was read there where none was known yet."""
+
+    folder: str
+    found: Found
+    index: FolderIndex | None
+
+
+@dataclass(slots=True)
+class _Part:
+    """One folder in one sync. `sent` are the keys that were put."""
+
+    index: FolderIndex
+    found: Found
+    changes: Changes
+    passed_over: dict[str, str]
+    sent: set[str] = field(default_factory=set)
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self.sent or self.changes.first or self.changes.gone)
+
+
+@dataclass(slots=True)
+class _Sync:
+    """How far a sync has come, in files and bytes."""
+
+    scope: Scope
+    parts: Sequence[_Part]
+    files: int = 0
+    bytes: int = 0
+    refused: int = 0
+    saved_at: float = 0.0
+    told_at: float = 0.0
+    total_files: int = 0
+    total_bytes: int = 0
+
+    def count(self) -> None:
+        reads = [(part, key) for part in self.parts for key in part.changes.read]
+        self.total_files = len(reads)
+        self.total_bytes = sum(part.found.files[key].size for part, key in reads)
+
+
+class Mirror:
+    """`tell` hears what is passed over, and how far a long sync has come."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        storage: OwnedStore,
+        patience: Patience,
+        tell: Callable[[list[Any]], None],
+    ) -> None:
+        self._orders = orders
+        self._storage = storage
+        self._patience = patience
+        self._tell = tell
+        self._local = LocalIndex(orders.root)
+        self._folders: dict[str, FolderIndex] = {}
+        self._writing = asyncio.Lock()
+        self._told_unwritten = False
+        self.passed_over = PassedOver(lambda text: tell(["warning", text]))
+
+    async def open(self, *, is_continued: bool) -> None:
+        """Once the storage is ours: what this tree knows of it counts, or nothing."""
+        epoch = int(self._storage.epoch.rpartition("/")[2])
+        try:
+            own = await asyncio.to_thread(self._local.open, epoch, is_continued=is_continued)
+        except OSError as error:
+            self._tell_unwritten(error)
+            own = FolderIndex("")
+        self._folders = {"": own}
+
+    async def send_records(self) -> None:
+        """Raises StorageError."""
+        await self._send("records", None)
+
+    async def send_artifacts(self, wanted: Sequence[str] | None) -> None:
+        """Those of the trials in these folders, None for all there are. Raises StorageError."""
+        if self._orders.artifacts:
+            await self._send("artifacts", wanted)
+
+    async def index_of(self, folder: str) -> FolderIndex:
+        """What storage has of a folder."""
+        if folder not in self._folders:
+            loaded = await asyncio.to_thread(self._local.load, folder)
+            self._folders.setdefault(folder, loaded)
+        return self._folders[folder]
+
+    async def save(self, index: FolderIndex) -> None:
+        """Keep in mind what is known of a folder; no death of a process loses it."""
+        async with self._writing:
+            if index.is_written:
+                return
+            index.is_written = True  # what changes meanwhile is written the next time
+            try:
+                await asyncio.to_thread(self._local.save, index.copy())
+                index.has_file = True
+            except OSError as error:
+                index.is_written = False
+                self._tell_unwritten(error)
+
+    def _tell_unwritten(self, error: OSError) -> None:
+        """Once: it costs a later restore an upload that was not needed."""
+        if not self._told_unwritten:
+            self._told_unwritten = True
+            self._tell(["warning", f"what is in storage cannot be written down here: {error}"])
+
+    # -- what is to be done -------------------------------------------------------------------
+
+    async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> None:
+        looked = await self._patience.until_done(
+            f"look for {scope}", lambda: asyncio.to_thread(self._look, scope, wanted)
+        )
+        parts = [self._part(scope, look) for look in looked]
+        unchecked = [part for part in parts if not part.index.is_checked]
+        await for_each(self._check, unchecked, at_once=_AT_ONCE)
+        busy = [part for part in parts if part.changes != _NOTHING or _is_unlisted(scope, part)]
+        sync = _Sync(scope, busy)
+        sync.count()
+        try:
+            await self._perform(sync)
+        finally:
+            for part in busy:
+                part.index.end(part.changes.read)
+                await self.save(part.index)
+            self._conclude(sync, parts)
+
+    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[_Look]:
+        """In a thread: one way there for all folders, of which there may be ten thousand."""
+        there = folders(self._orders)
+        chosen = there if wanted is None else [name for name in there if name in set(wanted)]
+        return [
+            _Look(
+                folder=folder,
+                found=scan(self._orders, folder, scope),
+                index=None if folder in self._folders else self._local.load(folder),
+            )
+            for folder in chosen
+        ]
+
+    def _part(self, scope: Scope, look: _Look) -> _Part:
+        if look.index is not None:
+            self._folders.setdefault(look.folder, look.index)
+        index = self._folders[look.folder]
+        if index.has_file and not look.found.has_index:
+            # The folder was lost, and perhaps made anew: nothing in it was removed by the user.
+            index.lose()
+        decided = changes(index.known, look.found, covers(self._orders, scope))
+        if not index.has_file:
+            decided = replace(decided, first=(), gone=())
+        return _Part(index, look.found, decided, dict(look.found.passed_over))
+
+    async def _check(self, part: _Part) -> None:
+        """Once for each folder that an earlier process has sent: does storage have it still?"""
+        index = part.index
+        index.check(await self._present(index.name))
+        part.changes = replace(part.changes, read=changes(index.known, part.found).read)
+
+    async def _present(self, folder: str) -> dict[str, int]:
+        listed = await self._patience.until_done(
+            f"list {folder}", lambda: self._storage.list(folder)
+        )
+        return {entry.key: entry.size for entry in listed}
+
+    # -- and how it is done -------------------------------------------------------------------
+
+    async def _perform(self, sync: _Sync) -> None:
+        for part in sync.parts:
+            part.index.begin(part.changes.read)
+            await self.save(part.index)
+            await self._remove(part, part.changes.first)
+        files = [(part, key) for part in sync.parts for key in part.changes.read]
+        await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
+        await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
+
+    async def _send_file(self, sync: _Sync, part: _Part, key: str) -> None:
+        await self._try_to_send(sync, part, key)
+        await self._advance(sync, part, key)
+
+    async def _try_to_send(self, sync: _Sync, part: _Part, key: str) -> None:
+        """Read one file, and send it if storage does not have what was read."""
+        try:
+            await self._send_as_it_is(part, key)
+        except FileNotFoundError:
+            pass  # removed by the user meanwhile: there is nothing to keep
+        except OSError as error:
+            part.passed_over[key] = f"it cannot be read ({reason(error)})"
+        except (StorageRefused, NotStored) as error:
+            # Some servers answer 404 to a name that they cannot have.
+            if await asyncio.to_thread(os.path.lexists, self._orders.root / key):
+                part.passed_over[key] = str(error)
+                sync.refused += 1
+            if sync.refused > _MOST_REFUSED:
+                raise
+
+    async def _send_as_it_is(self, part: _Part, key: str) -> None:
+        path = self._orders.root / key
+        # Twice, where a large one began to change while it was sent.
+        for _ in range(2):
+            state = await asyncio.to_thread(
+                read_steady, path, copies=self._orders.root / part.index.name
+            )
+            if state is None:
+                part.passed_over[key] = HELD_BACK
+                return
+            try:
+                await self._send_state(part, key, state)
+            finally:
+                state.close()
+            if not isinstance(state.source, Path) or state.is_copy:
+                return
+            if await asyncio.to_thread(stands_still, path, state.facts):
+                return
+            part.index.doubt([key])
+        part.passed_over[key] = "it was changing while it was sent, and is sent again"
+
+    async def _send_state(self, part: _Part, key: str, state: Steady) -> None:
+        index, source = part.index, state.source
+        before = index.known.get(key)
+        if before is None or before.checksum != state.checksum:
+            index.doubt([key])
+            index.is_listed &= self._orders.is_record(key)
+            await self._patience.until_done(f"upload {key}", lambda: self._put(key, source))
+            part.sent.add(key)
+        index.sent(key, Known(state.facts, state.checksum, state.is_settled))
+
+    async def _put(self, key: str, source: bytes | Path) -> None:
+        if isinstance(source, bytes):
+            await self._storage.put(key, source)
+        else:
+            await self._storage.upload(key, source)
+
+    async def _remove(self, part: _Part, keys: Sequence[str]) -> None:
+        if not keys:
+            return
+        if not all(map(self._orders.is_record, keys)):
+            await self._earlier(part.index)  # before what is removed is forgotten
+            part.index.is_listed = False
+        await self._patience.until_done(
+            f"remove from {part.index.name}", lambda: self._storage.delete(keys)
+        )
+        part.index.forget(keys)
+
+    async def _finish(self, sync: _Sync, part: _Part) -> None:
+        """What is gone here goes there last: a file that was renamed is there all the time."""
+        await self._remove(part, part.changes.gone)
+        if sync.scope == "records":
+            return
+        if part.sent and part.index.name:
+            await self._patience.until_done(
+                f"confirm {part.index.name}", lambda: self._confirm(sync, part)
+            )
+        if not part.index.is_listed:
+            await self._put_listing(part.index)
+
+    async def _confirm(self, sync: _Sync, part: _Part) -> None:
+        """Some servers say that all is well, and keep nothing. Raises StorageUnavailable."""
+        listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
+        missing = missing_there(part.index.known, listed, sorted(part.sent))
+        part.index.doubt(missing)
+        part.sent.difference_update(missing)
+        for key in missing:
+            await self._try_to_send(sync, part, key)
+        if missing:
+            raise unconfirmed(missing[0])
+
+    async def _put_listing(self, index: FolderIndex) -> None:
+        above = f"{index.name}/" if index.name else ""
+        listed = await self._earlier(index) | {
+            key.removeprefix(above): Listed(
+                size=known.facts.size, checksum=known.checksum, mtime_ns=known.facts.mtime_ns
+            )
+            for key, known in index.known.items()
+            if not self._orders.is_record(key)
+        }
+        key, data = f"{above}{LISTING_NAME}", listing_bytes(listed)
+        await self._patience.until_done(
+            f"upload {key}", lambda: self._storage.put_for_sure(key, data)
+        )
+        index.is_listed, index.is_written = True, False
+
+    async def _earlier(self, index: FolderIndex) -> dict[str, Listed]:
+        """What another machine has listed, and this one did not bring here, is still there."""
+        key = f"{index.name}/{LISTING_NAME}" if index.name else LISTING_NAME
+        if index.earlier is None:
+            try:
+                data = await self._patience.until_done(
+                    f"read {key}", lambda: self._storage.read(key)
+                )
+                index.earlier = read_listing(data)
+            except (NotStored, ValueError):
+                index.earlier = {}
+        return index.earlier
+
+    # -- what is told -------------------------------------------------------------------------
+
+    async def _advance(self, sync: _Sync, part: _Part, key: str) -> None:
+        now = asyncio.get_running_loop().time()
+        sync.files += 1
+        sync.bytes += part.found.files[key].size
+        if sync.scope == "artifacts" and now - sync.told_at >= _TELL_EVERY_S:
+            sync.told_at = now
+            self._tell_progress(sync)
+        if now - sync.saved_at >= _SAVE_EVERY_S:
+            sync.saved_at = now
+            await self.save(part.index)
+
+    def _tell_progress(self, sync: _Sync) -> None:
+        done = f"{sync.files:,} of {sync.total_files:,} files are done"
+        self._patience.unfinished["send the artifacts"] = done
+        self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
+
+    def _conclude(self, sync: _Sync, parts: Sequence[_Part]) -> None:
+        if sync.scope == "artifacts":
+            self._patience.unfinished.pop("send the artifacts", None)
+            if sync.told_at:
+                self._tell(["progress", 0, 0, 0, 0])
+        self.passed_over.note(
+            {f"{sync.scope} {part.index.name}": part.passed_over for part in parts}
+        )
+
+
+def _is_unlisted(scope: Scope, part: _Part) -> bool:
+    return scope == "artifacts" and not part.index.is_listed

@@ -1,0 +1,74 @@
+"""Deleting objects of S3: a thousand at once, or one by one where that is all the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
+from holdfast.syncer.s3_client import CONNECTIONS
+from holdfast.syncer.s3_errors import cause_of, code_and_status, refused_object
+from holdfast.syncer.store import for_each
+
+R = TypeVar("R")
+
+_BATCH = 1000
+_NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
+
+
+class Call(Protocol):
+    """Perform a request of an operation on a key, errors translated."""
+
+    def __call__(
+        self, operation: str, key: str, request: Callable[[Any], Awaitable[R]]
+    ) -> Awaitable[R]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """Deletions of keys below a prefix."""
+
+    call: Call
+    bucket: str
+    prefix: str
+
+    async def perform(self, keys: Sequence[str]) -> dict[str, StorageError]:
+        """Try all; returns the failures by key. Raises StorageError where nothing can be asked."""
+        failures: dict[str, StorageError] = {}
+        for start in range(0, len(keys), _BATCH):
+            failures |= await self._delete_batch(keys[start : start + _BATCH])
+        return failures
+
+    async def _delete_batch(self, keys: Sequence[str]) -> dict[str, StorageError]:
+        # XML 1.0, in which the batch is sent, cannot express control characters.
+        named = {self.prefix + key: key for key in keys if key.isprintable()}
+        single = [key for key in keys if not key.isprintable()]
+        failures: dict[str, StorageError] = {}
+        if named:
+            objects = {"Objects": [{"Key": name} for name in named], "Quiet": True}
+            try:
+                answer = await self.call(
+                    "delete", "", lambda s3: s3.delete_objects(Bucket=self.bucket, Delete=objects)
+                )
+                for item in answer.get("Errors", ()):
+                    key = named[item["Key"]]
+                    failures[key] = refused_object(
+                        item.get("Code", ""), item.get("Message", ""), key
+                    )
+            except StorageRefused as error:
+                if code_and_status(cause_of(error))[0] not in _NO_BATCHES:
+                    raise
+                single = list(keys)
+
+        async def delete_one(key: str) -> None:
+            place = {"Bucket": self.bucket, "Key": self.prefix + key}
+            try:
+                await self.call("delete", key, lambda s3: s3.delete_object(**place))
+            except NotStored:
+                return
+            except StorageError as error:
+                failures[key] = error
+
+        await for_each(delete_one, single, at_once=CONNECTIONS)
+        return failures

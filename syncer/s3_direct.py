@@ -1,0 +1,183 @@
+"""Puts, parts and copies past botocore, where they are plain; everything else through it.
+
+botocore takes 2 ms of CPU for a put of 4 KiB, this 0.2 (2 cores, Python 3.11). How the server is
+reached (address, region, how the bucket stands in the URL) is learned from what botocore itself
+sends. Whatever is not answered with success is asked once more through botocore, which knows how
+to retry, to follow a bucket to its region and to tell what is wrong; all three may be repeated.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from holdfast.syncer.http_line import Answer, Lines
+from holdfast.syncer.s3_signature import Credentials, Request, signed
+
+_SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_request")
+_COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
+# So often in a row it may fail where botocore does not; then it is not tried any more.
+_TRIES = 3
+_HEADERS = {
+    "ContentMD5": "content-md5",
+    "CopySourceIfMatch": "x-amz-copy-source-if-match",
+    "CopySourceRange": "x-amz-copy-source-range",
+}
+# What more is asked for goes through botocore: conditions, above all, must not be sent twice.
+_PLAIN = frozenset(
+    {"Bucket", "Key", "Body", "PartNumber", "UploadId", "CopySource"} | _HEADERS.keys()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How botocore reaches a bucket: `base` is the path up to the key."""
+
+    scheme: str
+    host: str
+    base: str
+    region: str
+
+
+class DirectS3:
+    """An aiobotocore client whose `put_object`, `upload_part`, `upload_part_copy` and
+    `copy_object` take the short way if they can; the answer of each has the `ETag`."""
+
+    def __init__(
+        self, client: Any, bucket: str, credentials: Any, ca_bundle: str | None = None
+    ) -> None:
+        """`credentials` are aiobotocore's, None for anonymous requests."""
+        self._client = client
+        self._bucket = bucket
+        self._credentials = credentials
+        self._ca_bundle = ca_bundle
+        self._way: _Way | None = None
+        self._lines: Lines | None = None
+        self._opened: list[Lines] = []
+        self._failures = 0
+        if credentials is not None:
+            client.meta.events.register("before-send.s3", self._learn)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def put_object(self, **asked: Any) -> Mapping[str, Any]:
+        return await self._perform("put_object", asked)
+
+    async def upload_part(self, **asked: Any) -> Mapping[str, Any]:
+        return await self._perform("upload_part", asked)
+
+    async def copy_object(self, **asked: Any) -> Mapping[str, Any]:
+        answer = await self._perform("copy_object", asked)
+        return cast(Mapping[str, Any], answer.get("CopyObjectResult", answer))
+
+    async def upload_part_copy(self, **asked: Any) -> Mapping[str, Any]:
+        answer = await self._perform("upload_part_copy", asked)
+        return cast(Mapping[str, Any], answer.get("CopyPartResult", answer))
+
+    async def close(self) -> None:
+        """Close our own connections; the client is its owner's to close."""
+        for lines in self._opened:
+            await lines.close()
+
+    async def _perform(self, operation: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        way = self._way if asked.keys() <= _PLAIN and self._failures < _TRIES else None
+        if way is not None and (etag := await self._directly(way, asked)):
+            self._failures = 0
+            return {"ETag": etag}
+        if isinstance(asked.get("Body"), memoryview):  # which botocore does not know
+            asked = {**asked, "Body": bytes(asked["Body"])}
+        answer: Mapping[str, Any] = await getattr(self._client, operation)(**asked)
+        if way is not None:  # what botocore sends is taken, and what we send is not
+            self._failures += 1
+        return answer
+
+    async def _directly(self, way: _Way, asked: Mapping[str, Any]) -> str:
+        """The ETag; empty where botocore shall be asked."""
+        assert self._lines is not None
+        request = Request(
+            method="PUT",
+            path=way.base + quote(asked["Key"], safe="/~"),
+            query=_query(asked),
+            headers={"host": way.host, **_headers(asked)},
+        )
+        credentials: Credentials = await self._credentials.get_frozen_credentials()
+        headers = signed(request, credentials, way.region, time.time())
+        try:
+            answer = await self._lines.ask(
+                request.method, request.target, headers, asked.get("Body", b"")
+            )
+        except ConnectionError:
+            return ""
+        return _etag(answer, is_copy="CopySource" in asked)
+
+    def _learn(self, request: Any, **_: Any) -> None:
+        """Called by botocore with each request, signed, just before it is sent."""
+        if request.method == "PUT":
+            way = _way(request, self._bucket)
+            if way is not None and way != self._way:
+                self._lines = _lines(way, self._ca_bundle)
+                self._opened.append(self._lines)
+                self._way = way
+
+
+def _way(request: Any, bucket: str) -> _Way | None:
+    """None where there is a proxy, another kind of signature, or another kind of bucket."""
+    from botocore.utils import get_environ_proxies
+
+    given = request.headers.get("Authorization", "")
+    scope = _SCOPE.match(given.decode() if isinstance(given, bytes) else given)
+    parts = urlsplit(request.url)
+    base = next(
+        (
+            base
+            for base, is_it in (
+                ("/", parts.netloc.startswith(f"{bucket}.")),
+                (f"/{bucket}/", parts.path.startswith(f"/{bucket}/")),
+            )
+            if is_it
+        ),
+        None,
+    )
+    if scope is None or base is None or get_environ_proxies(request.url):
+        return None
+    return _Way(scheme=parts.scheme, host=parts.netloc, base=base, region=scope[1])
+
+
+def _lines(way: _Way, ca_bundle: str | None) -> Lines:
+    parts = urlsplit(f"{way.scheme}://{way.host}")
+    if way.scheme != "https":
+        return Lines(parts.hostname or "", parts.port or 80, tls=None)
+    import ssl
+
+    from botocore.httpsession import get_cert_path
+
+    tls = ssl.create_default_context(cafile=ca_bundle or get_cert_path(True))
+    return Lines(parts.hostname or "", parts.port or 443, tls=tls)
+
+
+def _query(asked: Mapping[str, Any]) -> dict[str, str]:
+    if "UploadId" not in asked:
+        return {}
+    return {"partNumber": str(asked["PartNumber"]), "uploadId": asked["UploadId"]}
+
+
+def _headers(asked: Mapping[str, Any]) -> dict[str, str]:
+    headers = {name: asked[key] for key, name in _HEADERS.items() if key in asked}
+    if source := asked.get("CopySource"):
+        headers["x-amz-copy-source"] = quote(f"{source['Bucket']}/{source['Key']}", safe="/~")
+    return headers
+
+
+def _etag(answer: Answer, *, is_copy: bool) -> str:
+    """A copy may fail after its answer has begun with success: then there is no ETag in it."""
+    if answer.status != 200:
+        return ""
+    if not is_copy:
+        return answer.headers.get("etag", "")
+    found = _COPIED.search(answer.body.decode(errors="replace"))
+    return found[1] if found else ""

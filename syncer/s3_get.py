@@ -1,0 +1,45 @@
+"""How an object of S3 comes into a file: whole, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from holdfast.syncer.durable import TEMPORARY, unique, write_all
+from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.store import allowance_s
+
+_ANSWER_S = 60.0
+
+
+async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
+    """Returns the size. Raises what botocore raises, and StorageUnavailable."""
+    temporary = target.parent / f"{TEMPORARY}{unique()}"
+    got = 0
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(_ANSWER_S) as deadline:
+        answer = await s3.get_object(**place)
+        size = int(answer["ContentLength"])
+        deadline.reschedule(loop.time() + allowance_s(size))
+        try:
+            with _created(temporary) as file:
+                async with answer["Body"] as body:
+                    # Written on the loop: a chunk is what came at once, and goes to the page
+                    # cache in less time than a thread takes to wake.
+                    async for chunk in body.iter_chunks(1 << 20):
+                        write_all(file.fileno(), chunk)
+                        got += len(chunk)
+            if got != size:
+                raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes came")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return got
+
+
+def _created(path: Path) -> FileIO:
+    return open(path, "xb", buffering=0)

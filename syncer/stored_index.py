@@ -1,0 +1,207 @@
+"""The index of what storage has of a folder: a file in the folder itself, and what it is worth.
+
+It is worth nothing once another machine has owned the storage, which may have changed everything.
+So each index names the claim under which it was written, and the one of the experiment's own
+folder names the claims that this tree has held one after the other, with no other between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.syncer.artifacts import INDEX_NAME, Facts, Known, missing_there, uncertain
+from holdfast.syncer.durable import TEMPORARY, unique
+
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class FolderIndex:
+    """What storage has of the folder `name` ("" for the experiment's own files), by key.
+
+    `is_checked`: what an earlier process wrote here was looked for in storage. `is_listed`: the
+    listing in storage tells of all artifacts. `is_written`: the file here has what is known.
+    `has_file`: there is such a file, or was, before the folder was lost. `doubtful` are keys that
+    are about to be sent: to whoever reads the file after a crash they are uncertain. `earlier` is
+    what the listing in storage told of files that are not known here, None until it is read.
+    """
+
+    name: str
+    known: dict[str, Known] = field(default_factory=dict)
+    is_checked: bool = True
+    is_listed: bool = True
+    is_written: bool = True
+    has_file: bool = False
+    doubtful: set[str] = field(default_factory=set)
+    earlier: dict[str, Listed] | None = None
+
+    def copy(self) -> FolderIndex:
+        """As it is now, to be written elsewhere."""
+        return replace(self, known=dict(self.known), doubtful=set(self.doubtful))
+
+    def begin(self, keys: Iterable[str]) -> None:
+        """These may be sent from now on."""
+        self.doubtful |= self.known.keys() & set(keys)
+        self.is_written &= not self.doubtful
+
+    def end(self, keys: Iterable[str]) -> None:
+        self.is_written &= not self.doubtful
+        self.doubtful -= set(keys)
+
+    def told(self, key: str) -> list[int | str | bool]:
+        """What a reader of the file is told of a key."""
+        known = self.known[key]
+        facts, checksum, settled = uncertain(known) if key in self.doubtful else known
+        return [*facts, checksum, settled]
+
+    def sent(self, key: str, known: Known) -> None:
+        self.known[key] = known
+        self.is_written = False
+
+    def doubt(self, keys: Iterable[str]) -> None:
+        """Storage may have another content of these from now on."""
+        for key in keys:
+            if key in self.known and self.known[key].checksum:
+                self.sent(key, uncertain(self.known[key]))
+
+    def forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.is_written &= self.known.pop(key, None) is None
+            (self.earlier or {}).pop(key.removeprefix(f"{self.name}/"), None)
+
+    def lose(self) -> None:
+        """The folder was lost with all that is known of it."""
+        self.known.clear()
+        self.is_written = self.has_file = False
+
+    def check(self, present: Mapping[str, int]) -> None:
+        """Hold what is known against a listing of the storage."""
+        self.doubt(missing_there(self.known, present, self.known))
+        self.is_checked = True
+
+
+class LocalIndex:
+    """The index files of one tree, under the claim `epoch` (a number, the newest one)."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._epoch = self._since = 0
+
+    def open(self, epoch: int, *, is_continued: bool) -> FolderIndex:
+        """Hold the claim `epoch` from now on; `is_continued` where this run has it already.
+
+        Returns the index of the experiment's own files. Raises OSError.
+        """
+        document = _read(self._root / INDEX_NAME)
+        last, since = document.get("epoch", 0), document.get("since", 0)
+        follows = last == epoch if is_continued else 0 < last == epoch - 1
+        self._epoch, self._since = epoch, since if follows else epoch
+        index = self.load("")
+        # They are too few to be worth a listing, which would be one of the whole experiment.
+        index.doubt(list(index.known))
+        index.is_checked = True
+        self.save(index)
+        return index
+
+    def load(self, folder: str) -> FolderIndex:
+        """An index that is damaged, or of another owner's time, says nothing."""
+        document = _read(self._root / folder / INDEX_NAME)
+        if not self._since <= document.get("epoch", 0) <= self._epoch:
+            return FolderIndex(folder)
+        prefix = f"{folder}/" if folder else ""
+        try:
+            known = {prefix + name: _known(entry) for name, entry in document["files"].items()}
+            is_listed = bool(document["listed"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return FolderIndex(folder)
+        return FolderIndex(folder, known, is_checked=not known, is_listed=is_listed, has_file=True)
+
+    def save(self, index: FolderIndex) -> None:
+        """Replace the file at once; where the folder is gone, what was in it needs no index.
+
+        Not forced to the disk: a power cut that damages it costs a second upload. Raises OSError.
+        """
+        target = self._root / index.name / INDEX_NAME
+        temporary = target.with_name(f"{TEMPORARY}{unique()}")
+        try:
+            temporary.write_bytes(self._bytes(index))
+            os.replace(temporary, target)
+        except FileNotFoundError:
+            return
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+    def _bytes(self, index: FolderIndex) -> bytes:
+        start = len(index.name) + 1 if index.name else 0
+        files = {key[start:]: index.told(key) for key in index.known}
+        document: dict[str, Any] = {
+            "format": _FORMAT,
+            "epoch": self._epoch,
+            "listed": index.is_listed,
+            "files": files,
+        }
+        if not index.name:
+            document["since"] = self._since
+        text = json.dumps(document, separators=(",", ":")).encode()
+        return b"%08x\n" % zlib.crc32(text) + text
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The document of an index file, an empty one where it is missing or damaged."""
+    try:
+        checksum, _, text = path.read_bytes().partition(b"\n")
+        if int(checksum, 16) != zlib.crc32(text):
+            return {}
+        document = json.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) and document["format"] == _FORMAT else {}
+
+
+def _known(entry: Any) -> Known:
+    size, mtime_ns, ctime_ns, checksum, settled = entry
+    return Known(Facts(int(size), int(mtime_ns), int(ctime_ns)), str(checksum), bool(settled))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One artifact in the listing that lies beside them in storage; the checksum is "" where the
+    file was changing while it was sent."""
+
+    size: int
+    checksum: str
+    mtime_ns: int
+
+
+def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
+    """By the name in the trial's folder."""
+    files = {
+        name: {"size": one.size, "sha256": one.checksum, "mtime_ns": one.mtime_ns}
+        for name, one in sorted(listed.items())
+    }
+    return json.dumps({"format": _FORMAT, "files": files}, indent=1).encode()
+
+
+def read_listing(data: bytes) -> dict[str, Listed]:
+    """Raises ValueError for what is no listing, or one of a newer version."""
+    try:
+        document = json.loads(data)
+        if document["format"] != _FORMAT:
+            raise ValueError(f"it has format {document['format']}; this holdfast reads {_FORMAT}")
+        return {
+            str(name): Listed(
+                size=int(one["size"]), checksum=str(one["sha256"]), mtime_ns=int(one["mtime_ns"])
+            )
+            for name, one in document["files"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is damaged ({error!r})") from error

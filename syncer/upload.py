@@ -1,0 +1,167 @@
+"""A checkpoint's way to storage: what is there stays, what is known is copied, the rest goes.
+
+An object is taken for ours only if the store proves that it has the bytes of our manifest; a file
+that did not change since a checkpoint that is committed is copied from there, inside the storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    ManifestMismatch,
+    NotStored,
+    StorageError,
+    StorageUnavailable,
+)
+from holdfast.syncer.manifest import FileFact, Manifest
+from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
+from holdfast.syncer.store import Entry
+from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
+
+# Of a thousand files each, those of the newest checkpoints of fifty trials: 15 MB.
+_REMEMBERED = 50_000
+
+
+class Committed:
+    """Where in storage the bytes of a file are, by its size and checksum: the newest ones."""
+
+    def __init__(self) -> None:
+        self._entries: dict[FileFact, Entry] = {}
+        self._recalled: set[str] = set()
+
+    def remember(self, folder: str, written: Manifest, entries: Iterable[Entry]) -> None:
+        """These are the objects of a committed checkpoint."""
+        for entry in entries:
+            name = entry.key.removeprefix(f"{folder}/")
+            fact = written.files.get(name)
+            # What the user may change later is no source.
+            is_fixed = fact is not None and fact.checksum is not None and name != METADATA_NAME
+            if is_fixed and fact is not None and entry.size == fact.size:
+                self._entries.pop(fact, None)
+                self._entries[fact] = entry
+        while len(self._entries) > _REMEMBERED:
+            del self._entries[next(iter(self._entries))]
+
+    def find(self, fact: FileFact) -> Entry | None:
+        return self._entries.get(fact)
+
+    def forget(self, fact: FileFact) -> None:
+        self._entries.pop(fact, None)
+
+    async def recall(self, storage: OwnedStore, trial: str) -> None:
+        """Learn from storage, once, what an earlier incarnation has committed of a trial."""
+        if storage.is_new or trial in self._recalled:
+            return
+        entries = await storage.list(trial)
+        markers = [entry.key for entry in entries if entry.name == MANIFEST_NAME]
+        if markers:
+            folder = max(markers).rpartition("/")[0]
+            below = [entry for entry in entries if entry.key.startswith(f"{folder}/")]
+            try:
+                # After the listing: who replaces a checkpoint removes its manifest first.
+                content = await storage.read(f"{folder}/{MANIFEST_NAME}")
+                self.remember(folder, Manifest.from_bytes(content, folder), below)
+            except (NotStored, ManifestMismatch):
+                pass  # it is being removed, or is no checkpoint: there is nothing to copy from
+        self._recalled.add(trial)
+
+
+@dataclass(slots=True, kw_only=True)
+class Upload:
+    """One checkpoint; performed again, it goes on from where it was."""
+
+    storage: OwnedStore
+    committed: Committed
+    directory: Path
+    folder: str
+    written: Manifest
+    _done: dict[str, str | None] = field(default_factory=dict)
+
+    async def perform(self) -> None:
+        """All files, then the manifest. Raises StorageError."""
+        storage, content = self.storage, self.written.to_bytes()
+        marker = f"{self.folder}/{MANIFEST_NAME}"
+        await storage.check()
+        present = {e.key: e for e in await storage.list(self.folder, leftovers=True)}
+        if marker in present:
+            if await storage.read(marker) == content:
+                self.committed.remember(self.folder, self.written, present.values())
+                return
+            await storage.delete([marker])
+        await storage.delete(sorted(present.keys() - {marker} - self._wanted))
+        await self.committed.recall(storage, self.folder.rpartition("/")[0])
+        await self._bring_files(present)
+        entries = await self._confirmed()
+        await self._put_marker(marker, content)
+        self.committed.remember(self.folder, self.written, entries)
+
+    @property
+    def _wanted(self) -> set[str]:
+        return {f"{self.folder}/{name}" for name in self.written.files}
+
+    async def _bring_files(self, present: Mapping[str, Entry]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name, fact in self.written.files.items():
+                there = present.get(f"{self.folder}/{name}")
+                tasks.create_task(self._bring(name, fact, there))
+
+    async def _bring(self, name: str, fact: FileFact, there: Entry | None) -> None:
+        key = f"{self.folder}/{name}"
+        if there is not None and await self._is_ours(there, name):
+            return
+        if not await self._copied(key, name, fact):
+            stored = await self.storage.upload(key, self.directory / name, resumable=True)
+            self._done[key] = stored.etag
+
+    async def _is_ours(self, there: Entry, name: str) -> bool:
+        # Our own put of a moment ago, whatever the ETags of this store are made of.
+        if there.etag is not None and self._done.get(there.key) == there.etag:
+            return True
+        return await self.storage.holds(there, self.directory / name)
+
+    async def _copied(self, key: str, name: str, fact: FileFact) -> bool:
+        source = self.committed.find(fact)
+        if source is None or source.key == key:
+            return False
+        try:
+            stored = await self.storage.copy(source, key)
+        except Usurped:
+            raise
+        except StorageError:
+            # It was superseded and is gone, or the store does not copy: then the bytes travel.
+            self.committed.forget(fact)
+            return False
+        if stored.etag != source.etag:
+            # A large object, which was put in parts, has another ETag when it is copied whole.
+            copy = Entry(key=key, size=stored.size, etag=stored.etag)
+            if not await self.storage.holds(copy, self.directory / name):
+                self.committed.forget(fact)
+                return False
+        self._done[key] = stored.etag
+        return True
+
+    async def _confirmed(self) -> list[Entry]:
+        """The objects as the storage lists them. Raises StorageUnavailable if one is missing."""
+        entries = await self.storage.list(self.folder)
+        sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
+        if missing := self.written.differences(sizes):
+            raise unconfirmed(f"{self.folder}: {'; '.join(missing)}")
+        return entries
+
+    async def _put_marker(self, marker: str, content: bytes) -> None:
+        await self.storage.check(at_once=True)
+        await self.storage.abandon(self.folder)
+        try:
+            await self.storage.put_for_sure(marker, content, create_only=True)
+        except AlreadyStored as error:
+            # A newer incarnation's, one that an older put while we uploaded, or our own where the
+            # answer was lost.
+            await self.storage.check(at_once=True)
+            if await self.storage.read(marker) != content:
+                cause = "another incarnation has put its own there meanwhile"
+                raise StorageUnavailable("upload", self.folder, cause) from error

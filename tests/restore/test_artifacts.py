@@ -1,0 +1,183 @@
+"""What trials write beside their reports: in storage while they run, and found there again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.bench import Bench
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+from holdfast.testing.script import UserScript
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+SCRIPT = """
+import json, os, sys, tempfile
+from pathlib import Path
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+
+OPTIONS = json.loads(sys.argv[1])
+
+def train(config):
+    start = 1
+    if tune.get_checkpoint():
+        with tune.get_checkpoint().as_directory() as folder:
+            start = int(Path(folder, "epoch").read_text()) + 1
+    else:
+        Path("samples").mkdir(exist_ok=True)
+        Path("scratch").write_text("for a while")
+        Path("data").symlink_to(OPTIONS["data"])
+        os.mkfifo("pipe")
+    for epoch in range(start, 5):
+        wait_at(f"any-{epoch}")
+        print(f"epoch {epoch}", flush=True)
+        with open("log", "a") as log:
+            log.write(f"{epoch} ")
+        Path(f"samples/{epoch}").write_text(str(epoch))
+        if epoch == 4:
+            Path("scratch").unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "epoch").write_text(str(epoch))
+            tune.report({"epoch": epoch}, checkpoint=tune.Checkpoint.from_directory(folder))
+        mark("reported", epoch)
+
+if __name__ == "__main__":
+    storage, query = OPTIONS["storage"].partition("?")[::2]
+    if "restore" in OPTIONS:
+        path = f"{storage}/run?{query}" if query else f"{storage}/run"
+        tuner = tune.Tuner.restore(path, train, **OPTIONS["restore"])
+    else:
+        tuner = tune.Tuner(train, run_config=tune.RunConfig(
+            storage_path=OPTIONS["storage"], name="run",
+            sync_config=tune.SyncConfig(sync_period=0.2, **OPTIONS["sync"])))
+    result = tuner.fit()[0]
+    print("EPOCH", result.metrics["epoch"])
+"""
+
+
+@dataclass
+class Site:
+    """A storage, and machines that run the script there."""
+
+    bench: Bench
+    script: Path
+    storage: str
+    fetched: Callable[[], Path]
+
+    def run(self, machine: str, **options: object) -> UserScript:
+        self.bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(self.bench.folder / machine)
+        given = {"storage": self.storage, "data": str(self.bench.folder), **options}
+        return self.bench.run(self.script, json.dumps(given))
+
+    def stored(self) -> dict[str, str]:
+        """The files of the trial in storage, checkpoints and projections apart."""
+        (trial,) = self.fetched().glob("run/train_*")
+        return contents(trial)
+
+    def here(self, machine: str) -> dict[str, str]:
+        (trial,) = (self.bench.folder / machine).glob("run/train_*")
+        return contents(trial)
+
+
+def contents(trial: Path) -> dict[str, str]:
+    files = (path for path in trial.rglob("*") if path.is_file() and not path.is_symlink())
+    found = {path.relative_to(trial).as_posix(): path for path in files}
+    return {
+        name: path.read_text()
+        for name, path in found.items()
+        if name in ("log", "scratch", "stdout") or name.startswith(("samples/", "data"))
+    }
+
+
+@pytest.fixture
+def site(bench: Bench) -> Site:
+    """A network disk, which is a directory like any other."""
+    mounted = bench.folder / "mounted"
+    return Site(bench, bench.write(SCRIPT), str(mounted), lambda: mounted)
+
+
+def interrupted_in_the_last_epoch(site: Site, **sync: object) -> None:
+    gate = site.bench.gate("any-4")
+    script = site.run("first", sync={"sync_artifacts": True, **sync})
+    script.wait_for("reported 3")
+    script.signal(signal.SIGINT)
+    assert script.ends() == -signal.SIGINT
+    script.finish_reading()
+    assert script.stderr.count("data: this link leads out of the trial's folder") == 2
+    assert "pipe: it is no regular file" in script.stderr
+    assert "these 2 files are not in storage as here" in script.stderr
+    gate.open()
+
+
+def test_a_trial_that_moves_finds_its_files_and_they_follow_what_it_does_to_them(
+    site: Site,
+) -> None:
+    interrupted_in_the_last_epoch(site, restore_artifacts=True)
+    samples = {f"samples/{epoch}": str(epoch) for epoch in (1, 2, 3)}
+    stdout = "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3))
+    left = {"log": "1 2 3 ", "scratch": "for a while", "stdout": stdout, **samples}
+    assert site.stored() == left
+    assert "EPOCH 4" in site.run("second", restore={}).succeeds().stdout
+    expected = {
+        "log": "1 2 3 4 ",
+        "stdout": f"{stdout}epoch 4\n",
+        "samples/4": "4",
+        **samples,
+    }
+    assert site.here("second") == expected
+    assert site.stored() == expected
+
+
+def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_place(
+    site: Site,
+) -> None:
+    interrupted_in_the_last_epoch(site)
+    script = site.run("second", restore={}).succeeds()
+    assert "restore_artifacts=True) brings them here" in script.stderr
+    stored = site.stored()
+    assert {name: stored[name] for name in ("log", "samples/1", "scratch")} == {
+        "log": "4 ",
+        "samples/1": "1",
+        "scratch": "for a while",
+    }
+
+
+def test_a_restore_may_ask_for_them(site: Site) -> None:
+    interrupted_in_the_last_epoch(site)
+    script = site.run("second", restore={"restore_artifacts": True}).succeeds()
+    assert "brings them here" not in script.stderr
+    assert site.here("second")["log"] == "1 2 3 4 "
+
+
+def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(
+    bench: Bench, moto: S3Server, proxy: Proxy
+) -> None:
+    """The machine is lost without a word: what is named by the newest head is what there is."""
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.environ |= bucket.environ
+    copies = iter(("copy-1", "copy-2"))
+    site = Site(
+        bench,
+        bench.write(SCRIPT),
+        bucket.storage_path,
+        lambda: bucket.download(bench.folder / next(copies)).parent,
+    )
+    gate = bench.gate("any-4")
+    script = site.run("first", sync={"sync_artifacts": True, "sync_timeout": 30})
+    bucket.wait_for_committed(3)
+    assert site.stored()["log"] == "1 2 3 "
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    site.run("second", restore={"restore_artifacts": True}).succeeds()
+    samples = {f"samples/{epoch}": str(epoch) for epoch in (1, 2, 3, 4)}
+    stdout = "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3, 4))
+    assert site.stored() == {"log": "1 2 3 4 ", "stdout": stdout, **samples}

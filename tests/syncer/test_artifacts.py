@@ -1,0 +1,94 @@
+"""What is decided from what storage has and what lies here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from holdfast.syncer.artifacts import (
+    Changes,
+    Facts,
+    Found,
+    Known,
+    changes,
+    missing_there,
+    told,
+    uncertain,
+)
+
+AS_IT_WAS = Facts(10, 1_000, 1_000)
+
+
+def known(*keys: str) -> dict[str, Known]:
+    return {key: Known(AS_IT_WAS, "sum", True) for key in keys}
+
+
+def found(*keys: str, passed_over: Mapping[str, str] | None = None) -> Found:
+    return Found(files=dict.fromkeys(keys, AS_IT_WAS), passed_over=passed_over or {})
+
+
+def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
+    decided = changes(known("t/a"), found("t/a", "t/b"))
+    assert decided == Changes(first=(), read=("t/b",), gone=())
+
+
+@pytest.mark.parametrize("field", Facts._fields)
+def test_a_file_is_read_again_where_its_size_or_one_of_its_times_differs(field: str) -> None:
+    other = AS_IT_WAS._replace(**{field: 2_000})
+    decided = changes(known("t/a"), Found(files={"t/a": other}, passed_over={}))
+    assert decided.read == ("t/a",)
+
+
+def test_a_file_that_was_changing_or_of_which_storage_is_uncertain_is_read_again() -> None:
+    recent = {"t/a": Known(AS_IT_WAS, "sum", False)}
+    assert changes(recent, found("t/a")).read == ("t/a",)
+    assert changes({"t/a": uncertain(known("t/a")["t/a"])}, found("t/a")).read == ("t/a",)
+
+
+def test_what_was_removed_here_goes_there_at_the_end() -> None:
+    assert changes(known("t/a", "t/b"), found("t/a")) == Changes(first=(), read=(), gone=("t/b",))
+
+
+def test_nothing_goes_with_a_folder_that_is_lost() -> None:
+    lost = Found(files={}, passed_over={}, is_there=False)
+    assert changes(known("t/a", "t/b"), lost) == Changes(first=(), read=(), gone=())
+
+
+def test_what_could_not_be_looked_at_is_not_gone() -> None:
+    hidden = found(passed_over={"t/closed": "cannot be read", "t/link": "leads nowhere"})
+    decided = changes(known("t/closed/deep/a", "t/link", "t/closedness"), hidden)
+    assert decided.gone == ("t/closedness",)
+
+
+def test_what_the_walk_was_not_after_is_not_gone() -> None:
+    records = changes(known("t/stdout", "t/a"), found(), lambda key: key == "t/stdout")
+    assert records.gone == ("t/stdout",)
+
+
+def test_a_file_that_became_a_folder_makes_room_for_it_and_the_other_way_round() -> None:
+    decided = changes(known("t/a"), found("t/a/b"))
+    assert decided == Changes(first=("t/a",), read=("t/a/b",), gone=())
+    decided = changes(known("t/a/b/c", "t/z"), found("t/a"))
+    assert decided == Changes(first=("t/a/b/c",), read=("t/a",), gone=("t/z",))
+
+
+def test_a_listing_shows_what_storage_has_lost() -> None:
+    index = known("t/a", "t/b", "t/c")
+    assert missing_there(index, {"t/a": 10, "t/b": 9}, ["t/a", "t/b", "t/c", "t/d"]) == [
+        "t/b",
+        "t/c",
+    ]
+
+
+def test_a_change_shows_only_some_time_after_the_last() -> None:
+    moment = 10**18
+    facts = Facts(1, moment, moment - 5 * 10**9)
+    assert not facts.is_settled(moment + 10**9)
+    assert facts.is_settled(moment + 3 * 10**9)
+    assert not facts._replace(ctime_ns=moment + 2 * 10**9).is_settled(moment + 3 * 10**9)
+
+
+def test_what_is_told_of_many_files_fits_on_a_line() -> None:
+    assert told({"a": "x", "new\nline": "y"}) == r"a: x; 'new\nline': y"
+    assert told(dict.fromkeys("abcdefg", "x")).endswith("e: x; and 2 more")

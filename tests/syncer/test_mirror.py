@@ -1,0 +1,613 @@
+"""The files of an experiment in storage: sent once, sent when they change, removed with ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.syncer import mirror as mirrors
+from holdfast.syncer import patience, steady
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.location import Location
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import Usurped
+from holdfast.syncer.store import Store, Stored
+from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.stored_index import LocalIndex
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.s3_server import S3Server
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
+
+pytestmark = pytest.mark.anyio
+
+LISTING = "trial/.artifacts.json"
+LONG_AGO_S = 10**9
+
+
+def is_record(key: str) -> bool:
+    return key in ("trial/stdout", "tuner.pkl")
+
+
+class Machine:
+    """A tree on one machine, and the keeper that works there; `told` is what it says."""
+
+    def __init__(self, root: Path, store: Store) -> None:
+        self.root = root
+        self.store = FaultyStore(store)
+        self.told: list[list[Any]] = []
+        (root / "journal").mkdir(parents=True, exist_ok=True)
+        self.orders = Orders(
+            root=root,
+            storage=cast(Location, Place(self.store)),
+            experiment_id="an experiment",
+            journal="journal",
+            head="head.json",
+            is_record=is_record,
+            checkpoint_prefix="checkpoint_",
+            artifacts=True,
+            timeout_s=5.0,
+        )
+
+    def write(self, key: str, text: str = "") -> Path:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text or key)
+        return path
+
+    async def open(self, **changes: Any) -> Keeper:
+        keeper = Keeper(replace(self.orders, **changes), self.told.append)
+        await keeper.open()
+        self.done()
+        return keeper
+
+    def done(self) -> list[str]:
+        """Puts and deletions since the last look, of what is not the keeper's own affair."""
+        log = [f"{what} {key}" for what, key in self.store.log if what in ("put", "delete")]
+        self.store.log.clear()
+        return sorted(line for line in log if not line.endswith((LISTING, "/000001")))
+
+    @property
+    def warnings(self) -> list[str]:
+        return [message[1] for message in self.told if message[0] == "warning"]
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, memory: MemoryStore) -> Machine:
+    return Machine(tmp_path / "run", memory)
+
+
+@pytest.fixture(autouse=True)
+def _tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+
+
+async def test_what_has_not_changed_is_sent_once(machine: Machine) -> None:
+    for key in ("trial/a", "trial/deep/b", "trial/stdout", "tuner.pkl"):
+        machine.write(key)
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/a", "put trial/deep/b"]
+    machine.write("trial/a", "changed")
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/a"]
+    await keeper.send_artifacts(None)
+    assert machine.done() == []
+
+
+async def test_with_artifacts_off_no_file_of_the_user_leaves_the_machine(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    for key in ("mine", "trial/a", "trial/deep/stdout", "trial/stdout", "tuner.pkl"):
+        machine.write(key)
+    keeper = await machine.open(artifacts=False)
+    await keeper.send_artifacts(None)
+    await keeper.publish(-1, 0)
+    assert set(memory.objects) == {"head.json", ".epochs/000001", "trial/stdout", "tuner.pkl"}
+
+
+async def test_after_a_restart_nothing_is_sent_again_also_where_only_the_times_have_changed(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    for name in "abc":
+        machine.write(f"trial/{name}")
+    machine.write("trial/stdout")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    await keeper.publish(-1, 0)
+    for name in "ab":
+        os.utime(machine.root / "trial" / name, (LONG_AGO_S, LONG_AGO_S))
+    machine.write("trial/b", "trial/B")  # of the same length, with the same times
+    os.utime(machine.root / "trial/b", (LONG_AGO_S, LONG_AGO_S))
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/b"]
+    await keeper.publish(-1, 0)
+    assert "put trial/stdout" not in machine.done()
+
+
+async def test_a_keeper_that_takes_the_place_of_one_that_died_sends_nothing_again(
+    machine: Machine,
+) -> None:
+    machine.write("trial/a")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    second = await machine.open(epoch=".epochs/000001")
+    await second.send_artifacts(None)
+    assert machine.done() == []
+
+
+async def test_a_tree_that_was_copied_to_another_machine_sends_nothing_again(
+    machine: Machine, memory: MemoryStore, tmp_path: Path
+) -> None:
+    machine.write("trial/a")
+    await (await machine.open()).send_artifacts(None)
+    shutil.copytree(machine.root, tmp_path / "elsewhere")
+    other = Machine(tmp_path / "elsewhere", memory)
+    await (await other.open()).send_artifacts(None)
+    assert other.done() == []
+
+
+async def test_after_another_machine_owned_the_storage_nothing_here_is_relied_on(
+    machine: Machine, memory: MemoryStore, tmp_path: Path
+) -> None:
+    machine.write("trial/a")
+    removed = machine.write("trial/removed")
+    await (await machine.open()).send_artifacts(None)
+    other = Machine(tmp_path / "elsewhere", memory)
+    other.write("trial/a", "TRIAL/A")
+    await (await other.open()).send_artifacts(None)
+    removed.unlink()
+    await (await machine.open()).send_artifacts(None)
+    assert machine.done() == ["put trial/a"]  # and nothing is removed
+    assert memory.objects["trial/a"] == b"trial/a"
+
+
+async def test_what_an_empty_storage_is_said_to_have_is_sent(machine: Machine) -> None:
+    """The first claim there follows none: the one of the index was in another storage."""
+    machine.write("trial/a")
+    await (await machine.open()).send_artifacts(None)
+    emptied = Machine(machine.root, MemoryStore())
+    await (await emptied.open()).send_artifacts(None)
+    assert emptied.done() == ["put trial/a"]
+
+
+async def test_what_storage_has_lost_is_sent_again_after_a_restart(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    for name in "abc":
+        machine.write(f"trial/{name}")
+    await (await machine.open()).send_artifacts(None)
+    del memory.objects["trial/a"]
+    memory.objects["trial/b"] = b"cut"
+    await (await machine.open()).send_artifacts(None)
+    assert machine.done() == ["put trial/a", "put trial/b"]
+
+
+async def test_a_damaged_index_costs_a_second_upload_and_removes_nothing(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    machine.write("trial/a")
+    gone = machine.write("trial/gone")
+    await (await machine.open()).send_artifacts(None)
+    index = machine.root / "trial" / ".stored.json"
+    index.write_bytes(index.read_bytes().replace(b"gone", b"keep"))
+    gone.unlink()
+    await (await machine.open()).send_artifacts(None)
+    assert machine.done() == ["put trial/a"]
+    assert "trial/gone" in memory.objects
+
+
+async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    machine.write("trial/a")
+    gone = machine.write("trial/samples/1")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    gone.unlink()
+    machine.done()
+    await keeper.send_artifacts(["other"])  # not its turn
+    assert machine.done() == []
+    await keeper.send_artifacts(["trial"])
+    assert machine.done() == ["delete trial/samples/1"]
+    assert set(json.loads(memory.objects[LISTING])["files"]) == {"a"}
+
+
+async def test_what_the_user_removed_while_nobody_ran_goes_there_too(machine: Machine) -> None:
+    gone = machine.write("trial/a")
+    await (await machine.open()).send_artifacts(None)
+    gone.unlink()
+    await (await machine.open()).send_artifacts(None)
+    assert machine.done() == ["delete trial/a"]
+
+
+async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> None:
+    old = machine.write("trial/stdout")
+    keeper = await machine.open()
+    await keeper.publish(-1, 0)
+    old.unlink()
+    machine.done()
+    await keeper.send_artifacts(None)
+    assert machine.done() == []
+    await keeper.publish(-1, 0)
+    assert "delete trial/stdout" in machine.done()
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_nothing_goes_there_because_the_folder_here_was_lost(
+    machine: Machine, memory: MemoryStore, made_anew: bool, restarted: bool
+) -> None:
+    """The scribe makes a trial's folder anew, with our records in it."""
+    machine.write("trial/a")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    shutil.rmtree(machine.root / "trial")
+    if made_anew:
+        machine.write("trial/stdout")
+    if restarted:
+        keeper = await machine.open()
+    machine.done()
+    for _ in range(2):
+        await keeper.send_artifacts(None)
+        await keeper.publish(-1, 0)
+    assert not any(line.startswith("delete") for line in machine.done())
+    assert "trial/a" in memory.objects
+
+
+async def test_where_the_index_cannot_be_written_nothing_is_removed_there(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the folder was lost meanwhile could not be told."""
+    gone = machine.write("trial/a")
+    machine.write("trial/b")
+    keeper = await machine.open()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalIndex, "save", full)
+    await keeper.send_artifacts(None)
+    gone.unlink()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/a", "put trial/b"]
+    monkeypatch.undo()
+    await keeper.send_artifacts(None)
+    await keeper.send_artifacts(None)
+    assert "trial/b" in memory.objects
+
+
+@pytest.mark.parametrize("removed", [True, False])
+async def test_what_a_storage_only_says_to_have_kept_is_sent_until_it_is_there(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    path = machine.write("trial/a")
+    pretended = iter(range(3))
+    real = FaultyStore.put
+
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+        if key == "trial/a" and next(pretended, None) is not None:
+            if removed:
+                path.unlink()
+            return Stored(size=len(source))
+        return await real(self, key, source, **options)
+
+    monkeypatch.setattr(FaultyStore, "put", put)
+    await (await machine.open()).send_artifacts(None)
+    assert ("trial/a" in memory.objects) is not removed
+
+
+async def test_a_renamed_file_is_in_storage_all_the_time(machine: Machine) -> None:
+    before = machine.write("trial/a")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    before.rename(machine.root / "trial" / "b")
+    machine.store.log.clear()
+    await keeper.send_artifacts(None)
+    steps = [step for step in machine.store.log if step[0] in ("put", "delete")]
+    assert steps[:2] == [("put", "trial/b"), ("delete", "trial/a")]
+
+
+async def test_files_and_folders_may_change_places_in_a_directory(
+    tmp_path: Path,
+) -> None:
+    """A storage that has folders cannot hold a file and a folder of one name."""
+    machine = Machine(tmp_path / "run", LocalStore(tmp_path / "there"))
+    machine.write("trial/a")
+    machine.write("trial/b/x")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    (machine.root / "trial/a").unlink()
+    shutil.rmtree(machine.root / "trial/b")
+    machine.write("trial/a/x")
+    machine.write("trial/b")
+    await keeper.send_artifacts(None)
+    there = tmp_path / "there" / "trial"
+    assert (there / "a" / "x").read_text() == "trial/a/x"
+    assert (there / "b").read_text() == "trial/b"
+
+
+async def test_the_listing_has_the_checksums_of_the_artifacts(
+    machine: Machine, memory: MemoryStore
+) -> None:
+    path = machine.write("trial/deep/a", "content")
+    machine.write("trial/stdout")
+    keeper = await machine.open()
+    await keeper.publish(-1, 0)
+    await keeper.send_artifacts(None)
+    listed = json.loads(memory.objects[LISTING])["files"]
+    assert listed == {
+        "deep/a": {
+            "size": 7,
+            "sha256": steady.checksum_of(path),
+            "mtime_ns": path.stat().st_mtime_ns,
+        }
+    }
+    machine.store.log.clear()
+    await keeper.send_artifacts(None)
+    assert ("put", LISTING) not in machine.store.log
+
+
+async def test_an_unreadable_file_is_told_once_and_everything_else_goes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "closed", "z"):
+        machine.write(f"trial/{name}")
+    real = os.open
+
+    def refusing(path: Any, *args: Any, **options: Any) -> int:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    keeper = await machine.open()
+    for _ in range(3):
+        await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/a", "put trial/z"]
+    why = "trial/closed: it cannot be read (permission denied)"
+    assert machine.warnings == [f"not persisted: {why}"]
+    assert keeper.left_out == f"this file is not in storage as here: {why}"
+    monkeypatch.undo()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/closed"]
+    assert keeper.left_out == ""
+
+
+async def test_a_file_that_the_storage_refuses_keeps_no_other_from_going(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        machine.write(f"trial/{number}")
+    refused = {"trial/1", "trial/3"}
+    real = FaultyStore.put
+
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+        if key in refused:
+            raise StorageRefused("put", key, "the key is too long")
+        return await real(self, key, source, **options)
+
+    monkeypatch.setattr(FaultyStore, "put", put)
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/0", "put trial/2", "put trial/4"]
+    (told,) = machine.warnings
+    assert "put trial/1: the key is too long" in told
+    assert "these 2 files are not" in keeper.left_out
+    refused.update(f"trial/more/{number}" for number in range(30))
+    for key in refused:
+        machine.write(key)
+    with pytest.raises(StorageRefused):
+        await keeper.send_artifacts(None)
+
+
+async def test_a_file_that_is_being_overwritten_is_kept_back_and_sent_when_it_stands_still(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = machine.write("trial/model", "the first whole state")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    machine.write("trial/model", "the second whole state")
+    real = os.pread
+
+    def overwritten(descriptor: int, size: int, at: int) -> bytes:
+        data = real(descriptor, size, at)
+        path.write_bytes(os.urandom(22))
+        return data
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", overwritten)
+        for number in range(1, 5):
+            await keeper.send_artifacts(None)
+            assert len(machine.warnings) == (number >= 3)
+    assert memory.objects["trial/model"] == b"the first whole state"
+    assert "kept back until it stands still" in keeper.left_out
+    machine.write("trial/model", "the last whole state")
+    await keeper.send_artifacts(None)
+    assert memory.objects["trial/model"] == b"the last whole state"
+    assert keeper.left_out == ""
+
+
+async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        mirrors,
+        "read_steady",
+        lambda path, copies: steady.read_steady(path, copies=copies, small_bytes=10),
+    )
+    path = machine.write("trial/model", "one " * 10)
+    keeper = await machine.open()
+    real = FaultyStore.put
+
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+        stored = await real(self, key, source, **options)
+        if isinstance(source, Path) and path.read_text().startswith("one"):
+            path.write_text("two " * 10)
+        return stored
+
+    monkeypatch.setattr(FaultyStore, "put", put)
+    await keeper.send_artifacts(None)
+    assert machine.done() == ["put trial/model"] * 2
+    assert memory.objects["trial/model"] == b"two " * 10
+    assert json.loads(memory.objects[LISTING])["files"]["model"]["sha256"]
+
+
+async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_left(
+    machine: Machine,
+) -> None:
+    for number in range(40):
+        machine.write(f"trial/{number:02}")
+    keeper = await machine.open(timeout_s=0.05)
+    machine.store.disturb(at=20, fault=Fault.FAIL, lasting=True)
+    with pytest.raises(StorageUnavailable, match="no success within"):
+        await keeper.send_artifacts(None)
+    machine.store.disturb(at=0, fault=Fault.FAIL)
+    machine.store.log.clear()
+    await (await machine.open()).send_artifacts(None)
+    sent = len(machine.done())
+    assert 20 <= sent <= 40 - 15  # those that were under way are sent again
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER, Fault.PRETEND])
+async def test_each_operation_may_fail_once_and_everything_is_there_in_the_end(
+    tmp_path: Path, fault: Fault
+) -> None:
+    async def run(root: Path, at: int) -> tuple[int, dict[str, bytes]]:
+        memory = MemoryStore()
+        machine = Machine(root, memory)
+        machine.write("trial/a")
+        gone = machine.write("trial/b")
+        keeper = await machine.open()
+        machine.store.disturb(at=at, fault=fault)
+        await keeper.send_artifacts(None)
+        gone.unlink()
+        machine.write("trial/a", "more")
+        await keeper.send_artifacts(None)
+        times = {"mtime_ns": None}
+        listed = json.loads(memory.objects.pop(LISTING))["files"]
+        listing = {name: one | times for name, one in listed.items()}
+        return len(machine.store.log), {**memory.objects, "listing": repr(listing).encode()}
+
+    operations, expected = await run(tmp_path / "smooth", 0)
+    assert expected.keys() == {".epochs/000001", "trial/a", "listing"}
+    for at in range(1, operations + 1):
+        assert (await run(tmp_path / str(at), at))[1] == expected, at
+
+
+async def test_who_was_usurped_sends_and_removes_nothing_more(
+    machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.syncer.owned_store._LOOK_S", 0.0)
+    gone = machine.write("trial/gone")
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    memory.objects[".epochs/000002"] = b"another's"
+    gone.unlink()
+    with pytest.raises(Usurped):
+        await keeper.send_artifacts(None)
+    machine.write("trial/a")
+    with pytest.raises(Usurped):
+        await keeper.send_artifacts(None)
+    assert "trial/gone" in memory.objects
+    assert "trial/a" not in memory.objects
+
+
+async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_told(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrors, "_TELL_EVERY_S", 0.0)
+    for number in range(100):
+        machine.write(f"trial/{number:02}")
+    under_way, most = 0, 0
+    real = FaultyStore.put
+
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await real(self, key, source, **options)
+
+    monkeypatch.setattr(FaultyStore, "put", put)
+    await (await machine.open()).send_artifacts(None)
+    assert 4 < most <= 16
+    progress = [message for message in machine.told if message[0] == "progress"]
+    assert progress[0][1:3] == [1, 100]
+    assert progress[-2][1:] == [100, 100, 800, 800]
+    assert progress[-1][1:] == [0, 0, 0, 0]
+
+
+@pytest.fixture
+def through_a_proxy(
+    moto: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[FaultProxy, Store]]:
+    """A folder of a real bucket, and the log of every request to it."""
+    proxy = FaultProxy(moto.endpoint)
+    bucket = Bucket(moto, tmp_path.name, proxy)
+    for name, value in bucket.environ.items():
+        monkeypatch.setenv(name, value)
+    yield proxy, Location.resolve(bucket.storage_path, None, {}).open_store()
+    proxy.close()
+
+
+@pytest.mark.server
+async def test_many_small_files_go_to_a_bucket_and_go_once(
+    through_a_proxy: tuple[FaultProxy, Store], tmp_path: Path
+) -> None:
+    proxy, store = through_a_proxy
+    machine = Machine(tmp_path / "run", store)
+    for number in range(300):
+        machine.write(f"trial/samples/{number // 50}/{number}", "x" * 1024)
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    puts = [line for line in proxy.log if line.startswith("PUT") and "/samples/" in line]
+    assert len(puts) == len(set(puts)) == 300
+    proxy.log.clear()
+    await keeper.send_artifacts(None)
+    assert proxy.log == []
+    await keeper.close()
+
+
+@pytest.mark.server
+async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
+    through_a_proxy: tuple[FaultProxy, Store], tmp_path: Path
+) -> None:
+    _, store = through_a_proxy
+    names = ["with space", "ünï/🙂", "-rf", "a\\b", "%2F?#&+", ".hidden/x", "x" * 250]
+    machine = Machine(tmp_path / "run", store)
+    for name in names:
+        machine.write(f"trial/{name}")
+    machine.write("trial/new\nline")  # to which this server answers 404
+    keeper = await machine.open()
+    await keeper.send_artifacts(None)
+    assert keeper.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
+    other = Machine(tmp_path / "elsewhere", store)
+    second = await other.open()
+    await second.bring_artifacts("trial")
+    assert {name: (other.root / "trial" / name).read_text() for name in names} == {
+        name: f"trial/{name}" for name in names
+    }
+    await second.send_artifacts(None)
+    assert other.done() == []
+    for name in names:
+        (other.root / "trial" / name).unlink()
+    await second.send_artifacts(None)
+    assert [entry.key for entry in await store.list("trial")] == [LISTING]
+    await second.close()

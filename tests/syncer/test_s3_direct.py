@@ -1,0 +1,199 @@
+"""The short way into S3: signed as botocore signs, and left where it does not lead there."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.location import Location
+from holdfast.syncer.s3_signature import Request, signed
+from holdfast.syncer.store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+class Scripted(Protocol):
+    port: int
+    requests: list[tuple[str, str]]
+    serve: Any
+
+    def location(self, respond: Callable[[str, str, str, bytes], Any]) -> Location: ...
+
+
+def is_direct(head: str) -> bool:
+    return "user-agent" not in head.lower()
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=33, max_codepoint=0x4FF), min_size=1),
+    token=st.sampled_from([None, "session/token+="]),
+    part=st.integers(1, 10_000),
+)
+def test_a_request_is_signed_as_botocore_signs_it(name: str, token: str | None, part: int) -> None:
+    from urllib.parse import quote
+
+    credentials = Credentials("key", "secret/+", token)
+    query = {"partNumber": str(part), "uploadId": "an id/+=~"}
+    request = Request(
+        method="PUT",
+        path=f"/bucket/{quote(name, safe='/~')}",
+        query=query,
+        headers={"host": "127.0.0.1:9000", "content-md5": "abc=="},
+    )
+    ours = signed(request, credentials.get_frozen_credentials(), "eu-west-1", 1.7e9)
+    theirs = AWSRequest(
+        "PUT", f"http://127.0.0.1:9000{request.target}", headers={"Content-MD5": "abc=="}
+    )
+    theirs.context["timestamp"] = ours["x-amz-date"]
+    signer = S3SigV4Auth(credentials, "s3", "eu-west-1")
+    theirs.headers["X-Amz-Date"] = ours["x-amz-date"]
+    theirs.headers["X-Amz-Content-SHA256"] = "UNSIGNED-PAYLOAD"
+    if token:
+        theirs.headers["X-Amz-Security-Token"] = token
+    canonical = signer.canonical_request(theirs)
+    signature = signer.signature(signer.string_to_sign(theirs, canonical), theirs)
+    assert ours["authorization"].endswith(f"Signature={signature}")
+
+
+def md5(body: bytes) -> str:
+    import hashlib
+
+    return hashlib.md5(body).hexdigest()
+
+
+async def test_the_second_put_goes_the_short_way(scripted: Scripted) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        return 200, {"ETag": f'"{md5(body)}"'}, b""
+
+    store = scripted.location(respond).open_store()
+    for name in ["a", "b c", "d"]:
+        assert (await store.put(name, b"bytes")).etag == md5(b"bytes")
+    await store.close()
+    assert ways == [False, True, True]
+    assert scripted.requests[1] == ("PUT", "/bucket/x/b%20c")
+
+
+@pytest.mark.parametrize("answer", [(400, {}, b""), None, (200, {}, b"no ETag"), "garbage"])
+async def test_what_is_not_answered_with_success_is_asked_through_botocore(
+    scripted: Scripted, answer: Any
+) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        if is_direct(head):
+            return (200, {"Content-Length": "x"}, b"") if answer == "garbage" else answer
+        return 200, {"ETag": f'"{md5(body)}"'}, b""
+
+    store = scripted.location(respond).open_store()
+    for number in range(6):
+        await store.put(str(number), b"bytes")
+    await store.close()
+    tried_three_times = [False, *[True, False] * 3, False, False]
+    assert ways == tried_three_times
+
+
+async def test_a_server_that_gets_other_bytes_is_found_out_though_it_checks_nothing(
+    scripted: Scripted,
+) -> None:
+    bodies = iter([b"bytes", b"bytez", b"bytes"])
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        return 200, {"ETag": f'"{md5(next(bodies))}"'}, b""
+
+    store = scripted.location(respond).open_store()
+    await store.put("a", b"bytes")
+    with pytest.raises(StorageUnavailable, match="other bytes than were sent"):
+        await store.put("b", b"bytes")
+    assert (await store.put("b", b"bytes")).etag == md5(b"bytes")
+    await store.close()
+
+
+def certified(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for 127.0.0.1 that signs itself, and a server's context with it."""
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "certificate").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate", folder / "key")
+    return folder / "certificate", context
+
+
+async def test_the_short_way_checks_certificates(
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        return 200, {"ETag": f'"{md5(body)}"'}, b""
+
+    certificate, context = certified(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    scripted.location(respond)
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    uri = f"s3://bucket/x?access_key=k&secret_key=s&endpoint_override=https://127.0.0.1:{port}"
+    store: Store = Location.resolve(uri, None, {}).open_store()
+    for name in ["a", "b"]:
+        await store.put(name, b"bytes" * 20_000)
+    assert ways == [False, True]
+    await store.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_behind_a_proxy_there_is_no_short_way(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[bool] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        ways.append(is_direct(head))
+        return 200, {"ETag": f'"{md5(body)}"'}, b""
+
+    store = scripted.location(respond).open_store()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{scripted.port}")
+    monkeypatch.setenv("no_proxy", "")
+    for name in ["a", "b"]:
+        await store.put(name, b"bytes")
+    await store.close()
+    assert ways == [False, False]

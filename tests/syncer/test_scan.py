@@ -1,0 +1,205 @@
+"""What a walk through an experiment's folders finds, and what it passes over."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.syncer.artifacts import Found
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.scan import folders, scan
+
+
+def _is_record(key: str) -> bool:
+    return key in ("trial/stdout", "tuner.pkl")
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Orders:
+    root = tmp_path / "run"
+    (root / "trial").mkdir(parents=True)
+    return Orders(
+        root=root,
+        storage=None,
+        experiment_id="x",
+        journal="journal",
+        head="head.json",
+        is_record=_is_record,
+        checkpoint_prefix="checkpoint_",
+        private=(".lock",),
+        private_inside=(".staging",),
+    )
+
+
+def write(orders: Orders, *keys: str) -> None:
+    for key in keys:
+        path = orders.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(key)
+
+
+def artifacts(orders: Orders, folder: str = "trial") -> Found:
+    return scan(orders, folder, "artifacts")
+
+
+def test_records_lie_at_the_top_of_a_folder_and_all_else_is_an_artifact(orders: Orders) -> None:
+    write(orders, "tuner.pkl", "mine.csv", "trial/stdout", "trial/log", "trial/deep/stdout")
+    assert set(scan(orders, "trial", "records").files) == {"trial/stdout"}
+    assert set(artifacts(orders).files) == {"trial/log", "trial/deep/stdout"}
+    assert set(scan(orders, "", "records").files) == {"tuner.pkl"}
+    assert set(artifacts(orders, "").files) == {"mine.csv"}
+
+
+def test_what_is_ours_is_no_artifact_and_what_only_looks_like_it_is(orders: Orders) -> None:
+    ours = [
+        "trial/checkpoint_000003/model",
+        "trial/checkpoint_1000000/model",
+        "trial/.staging/x",
+        "trial/.tmp-0123456789abcdef",
+        "trial/deep/.tmp-0123456789abcdef/x",
+        "trial/.stored.json",
+        "trial/.artifacts.json",
+    ]
+    theirs = [
+        "trial/checkpoint_best/model",
+        "trial/checkpoint_500/model",
+        "trial/deep/checkpoint_000003/model",
+        "trial/checkpoint_000004",
+        "trial/.hydra/config.yaml",
+        "trial/.hidden",
+        "trial/journal/000000.log",
+        "trial/deep/.staging/x",
+        "trial/head.json",
+        "trial/.tmp-mine",
+    ]
+    write(orders, *ours, *theirs)
+    assert set(artifacts(orders).files) == set(theirs)
+    assert artifacts(orders).passed_over == {}
+
+
+def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(orders: Orders) -> None:
+    write(orders, "journal/000000.log", ".lock", "head.json", ".stored.json", "other/x")
+    assert folders(orders) == ["", "other", "trial"]
+    assert artifacts(orders, "").files == {}
+
+
+def test_names_may_be_what_a_file_system_allows(orders: Orders) -> None:
+    names = ["with space", "new\nline", "ünï/🙂", "-rf", "a\\b", "%2F?#&", "x" * 255]
+    deep = "/".join(["d" * 50] * 60)
+    write(orders, *(f"trial/{name}" for name in [*names, deep]))
+    assert set(artifacts(orders).files) == {f"trial/{name}" for name in [*names, deep]}
+
+
+def test_a_name_that_is_no_text_is_passed_over(orders: Orders) -> None:
+    (orders.root / os.fsdecode(b"trial/caf\xe9")).write_text("x")
+    write(orders, "trial/other")
+    found = artifacts(orders)
+    assert set(found.files) == {"trial/other"}
+    assert list(found.passed_over.values()) == [
+        "its name is not UTF-8, which names in storage are"
+    ]
+    assert all(key.isascii() for key in found.passed_over)
+
+
+def test_a_link_to_a_file_of_the_trial_is_a_file(orders: Orders) -> None:
+    write(orders, "trial/epoch_7", "trial/checkpoint_000003/model")
+    (orders.root / "trial/best").symlink_to("epoch_7")
+    (orders.root / "trial/newest").symlink_to("checkpoint_000003/model")
+    found = artifacts(orders)
+    assert set(found.files) == {"trial/epoch_7", "trial/best", "trial/newest"}
+    assert found.files["trial/best"] == found.files["trial/epoch_7"]
+
+
+def test_a_link_to_a_folder_of_the_trial_is_not_walked_twice_and_makes_no_loop(
+    orders: Orders,
+) -> None:
+    write(orders, "trial/runs/1/log")
+    (orders.root / "trial/latest").symlink_to("runs/1")
+    (orders.root / "trial/runs/1/up").symlink_to("../..")
+    found = artifacts(orders)
+    assert set(found.files) == {"trial/runs/1/log"}
+    assert found.passed_over == {}
+
+
+def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "images").write_text("100 GB")
+    write(orders, "other/file", "trial-2/file")
+    targets: dict[str, str | Path] = {
+        "data": tmp_path / "data",
+        "images": tmp_path / "data" / "images",
+        "sibling": "../trial-2/file",
+        "dangling": "nothing",
+        "itself": "itself",
+    }
+    for name, target in targets.items():
+        (orders.root / "trial" / name).symlink_to(target)
+    found = artifacts(orders)
+    assert found.files == {}
+    out = "this link leads out of the trial's folder, to "
+    assert found.passed_over == {
+        "trial/data": f"{out}'{tmp_path}/data'",
+        "trial/images": f"{out}'{tmp_path}/data/images'",
+        "trial/sibling": f"{out}'{orders.root}/trial-2/file'",
+        "trial/dangling": "this link leads nowhere ('nothing')",
+        "trial/itself": "this link leads nowhere ('itself')",
+    }
+
+
+def test_pipes_sockets_and_devices_are_passed_over(orders: Orders) -> None:
+    os.mkfifo(orders.root / "trial" / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.getcwd()
+        os.chdir(orders.root / "trial")
+        try:
+            server.bind("socket")
+        finally:
+            os.chdir(here)
+        (orders.root / "trial" / "null").symlink_to("pipe")
+        found = artifacts(orders)
+    assert found.files == {}
+    assert set(found.passed_over) == {"trial/pipe", "trial/socket", "trial/null"}
+    assert "no regular file" in found.passed_over["trial/pipe"]
+
+
+def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(orders, "trial/closed/a", "trial/open/b")
+    real = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    found = artifacts(orders)
+    assert set(found.files) == {"trial/open/b"}
+    assert found.passed_over == {"trial/closed": "this folder cannot be read (permission denied)"}
+    assert found.hides("trial/closed/a")
+
+
+def test_another_file_system_is_not_entered(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(orders, "trial/a")
+    write(orders, "trial/mounted/a")
+    real, there = os.stat, str(orders.root / "trial")
+
+    def elsewhere(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        facts = real(path, *args, **options)
+        return os.stat_result((*facts[:2], -1, *facts[3:])) if str(path) == there else facts
+
+    monkeypatch.setattr(os, "stat", elsewhere)
+    found = artifacts(orders)
+    assert found.passed_over == {"trial/mounted": "another file system is mounted there"}
+    assert set(found.files) == {"trial/a"}
+
+
+def test_a_trial_whose_folder_is_gone_is_not_there(orders: Orders) -> None:
+    assert not scan(orders, "never", "artifacts").is_there

@@ -1,0 +1,319 @@
+"""What travels to storage and what does not, counted at a proxy before a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.syncer import patience
+from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.location import Location
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.s3_client import open_client
+from holdfast.syncer.s3_multipart import Multipart
+from holdfast.syncer.store import Store
+from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.upload import Upload
+from holdfast.testing.fault_proxy import FaultProxy, Ill
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
+
+MIB = 1 << 20
+FIRST, SECOND = "trial/checkpoint_000000", "trial/checkpoint_000001"
+_number = itertools.count()
+
+
+class Place:
+    """A location that remembers the stores it opened: a test closes what a crash would."""
+
+    def __init__(self, location: Location) -> None:
+        self.public = location.public
+        self.local_path = location.local_path
+        self._location = location
+        self._opened: list[Store] = []
+
+    def open_store(self) -> Store:
+        self._opened.append(self._location.open_store())
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+
+class Experiment:
+    """An experiment's directory, and a bucket behind a proxy."""
+
+    def __init__(self, root: Path, moto: S3Server) -> None:
+        self.root = root
+        self.prefix = f"uploads/{next(_number)}"
+        self.proxy = FaultProxy(moto.endpoint)
+        self.options = Location.resolve(moto.uri("bucket"), None, {}).base.options
+        uri = moto.uri(f"bucket/{self.prefix}").replace(moto.endpoint, self.proxy.endpoint)
+        self.place = Place(Location.resolve(uri, None, {}))
+        self.storage = cast(Location, self.place)
+        self.told: list[list[Any]] = []
+
+    def stage(self, folder: str, **files: bytes) -> None:
+        for name, data in files.items():
+            path = self.root / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    async def opened(self, storage: Location | None = None) -> Keeper:
+        """A new incarnation, which owns the storage."""
+        orders = Orders(
+            root=self.root,
+            storage=storage or self.storage,
+            experiment_id="x",
+            journal="journal",
+            head="head.json",
+            is_record=str.isidentifier,
+            checkpoint_prefix="checkpoint_",
+        )
+        keeper = Keeper(orders, self.told.append)
+        await keeper.open()
+        return keeper
+
+    async def commit(self, *folders: str) -> int:
+        """By one new incarnation; how many bytes travelled."""
+        keeper = await self.opened()
+        before = self.proxy.received
+        for folder in folders:
+            await keeper.commit("t", 0, folder)
+        await keeper.close()
+        return self.proxy.received - before
+
+    async def content(self, folder: str) -> dict[str, bytes]:
+        """The files of a checkpoint in the bucket, its manifest not among them."""
+        store = self.storage.open_store()
+        entries = [e for e in await store.list(folder) if not e.name.startswith(".")]
+        found = {e.key.removeprefix(f"{folder}/"): await store.read(e.key) for e in entries}
+        await store.close()
+        return found
+
+    async def unfinished(self) -> list[str]:
+        """The keys of uploads that are neither completed nor aborted."""
+        async with open_client(self.options) as s3:
+            found = await s3.list_multipart_uploads(Bucket="bucket", Prefix=f"{self.prefix}/")
+        return [
+            upload["Key"].removeprefix(f"{self.prefix}/") for upload in found.get("Uploads", [])
+        ]
+
+    def parts(self, since: int = 0) -> list[str]:
+        """The numbers of the parts that were put, in order, from the `since`-th request on."""
+        puts = [line for line in self.proxy.log[since:] if line.startswith("PUT")]
+        found = [line.partition("partNumber=")[2].partition("&")[0] for line in puts]
+        return sorted(number for number in found if number)
+
+    async def cut(self, monkeypatch: pytest.MonkeyPatch, kind: type, step: str) -> None:
+        """Commit the first checkpoint, and die when the upload has come to this step."""
+        reached = asyncio.Event()
+
+        async def stall(*_: Any) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+        keeper = await self.opened()
+        with monkeypatch.context() as patched:
+            patched.setattr(kind, step, stall)
+            task = asyncio.create_task(keeper.commit("t", 0, FIRST))
+            await reached.wait()
+            task.cancel()
+            await asyncio.wait([task])
+        await self.place.close()
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, moto: S3Server) -> Iterator[Experiment]:
+    made = Experiment(tmp_path / "run", moto)
+    yield made
+    made.proxy.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+
+
+@pytest.mark.parametrize("size", [4096, 20 * MIB])
+async def test_an_unchanged_file_does_not_travel_again(experiment: Experiment, size: int) -> None:
+    same, changed = os.urandom(size), os.urandom(3000)
+    experiment.stage(FIRST, same=same, step=b"0" * 3000)
+    experiment.stage(SECOND, renamed=same, same=same, step=changed)
+    await experiment.commit(FIRST)
+    travelled = await experiment.commit(SECOND)
+    assert travelled < 3000 + 1500  # the manifest and the requests beside it
+    assert await experiment.content(SECOND) == {"renamed": same, "same": same, "step": changed}
+
+
+async def test_a_file_of_the_same_size_that_changed_travels(experiment: Experiment) -> None:
+    experiment.stage(FIRST, model=b"a" * 50_000)
+    experiment.stage(SECOND, model=b"b" * 50_000)
+    assert await experiment.commit(FIRST, SECOND) > 100_000
+    assert await experiment.content(SECOND) == {"model": b"b" * 50_000}
+
+
+async def test_a_source_that_was_removed_meanwhile_is_replaced_by_an_upload(
+    experiment: Experiment,
+) -> None:
+    experiment.stage(FIRST, model=b"a" * 50_000)
+    experiment.stage(SECOND, model=b"a" * 50_000)
+    keeper = await experiment.opened()
+    await keeper.commit("t", 0, FIRST)
+    store = experiment.storage.open_store()
+    await store.delete([f"{FIRST}/model"])
+    await store.close()
+    before = experiment.proxy.received
+    await keeper.commit("t", 1, SECOND)
+    await keeper.close()
+    assert experiment.proxy.received - before > 50_000
+    assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
+
+
+async def test_a_source_with_other_bytes_than_were_committed_is_not_copied(
+    experiment: Experiment,
+) -> None:
+    experiment.stage(FIRST, model=b"a" * 50_000)
+    experiment.stage(SECOND, model=b"a" * 50_000)
+    keeper = await experiment.opened()
+    await keeper.commit("t", 0, FIRST)
+    store = experiment.storage.open_store()
+    await store.put(f"{FIRST}/model", b"z" * 50_000)
+    await store.close()
+    await keeper.commit("t", 1, SECOND)
+    await keeper.close()
+    assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
+
+
+async def test_a_server_that_refuses_copies_gets_the_bytes(experiment: Experiment) -> None:
+    experiment.stage(FIRST, model=b"a" * 50_000)
+    experiment.stage(SECOND, model=b"a" * 50_000)
+    keeper = await experiment.opened()
+    await keeper.commit("t", 0, FIRST)
+    proxy = experiment.proxy
+    # The listings and looks before the copy, which is asked for twice: directly, and by botocore.
+    proxy.strike_copies(Ill.FORBIDDEN)
+    before = proxy.received
+    await keeper.commit("t", 1, SECOND)
+    await keeper.close()
+    assert proxy.struck
+    assert proxy.received - before > 50_000
+    assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
+
+
+async def test_files_that_arrived_before_a_crash_are_not_sent_again(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"part{number}": os.urandom(40_000) for number in range(5)}
+    experiment.stage(FIRST, **files)
+    await experiment.cut(monkeypatch, Upload, "_put_marker")
+    assert await experiment.commit(FIRST) < 5_000
+    assert await experiment.content(FIRST) == files
+
+
+async def test_files_of_another_attempt_that_arrived_before_a_crash_are_replaced(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = os.urandom(40_000)
+    experiment.stage(FIRST, same=same, model=b"a" * 40_000, old=b"old")
+    await experiment.cut(monkeypatch, Upload, "_put_marker")
+    shutil.rmtree(experiment.root / FIRST)
+    experiment.stage(FIRST, same=same, model=b"b" * 40_000)
+    travelled = await experiment.commit(FIRST)
+    assert 40_000 < travelled < 45_000
+    assert await experiment.content(FIRST) == {"same": same, "model": b"b" * 40_000}
+
+
+async def test_the_parts_of_a_large_file_that_arrived_before_a_crash_are_not_sent_again(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = os.urandom(20 * MIB + 5)
+    experiment.stage(FIRST, large=large)
+    await experiment.cut(monkeypatch, Multipart, "_complete")
+    assert experiment.parts() == ["1", "2", "3"]
+    assert await experiment.unfinished() == [f"{FIRST}/large"]
+    since = len(experiment.proxy.log)
+    await experiment.commit(FIRST)
+    assert experiment.parts(since) == []
+    assert await experiment.content(FIRST) == {"large": large}
+    assert await experiment.unfinished() == []
+
+
+async def test_a_part_of_another_attempt_does_not_get_into_the_file(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = bytearray(os.urandom(20 * MIB))
+    experiment.stage(FIRST, large=bytes(large))
+    await experiment.cut(monkeypatch, Multipart, "_complete")
+    large[9 * MIB] ^= 1
+    experiment.stage(FIRST, large=bytes(large))
+    since = len(experiment.proxy.log)
+    await experiment.commit(FIRST)
+    assert experiment.parts(since) == ["2"]
+    assert await experiment.content(FIRST) == {"large": bytes(large)}
+
+
+async def test_an_upload_that_nobody_goes_on_with_does_not_stay(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment.stage(FIRST, large=os.urandom(17 * MIB), model=b"1")
+    await experiment.cut(monkeypatch, Multipart, "_complete")
+    assert await experiment.unfinished() == [f"{FIRST}/large"]
+    (experiment.root / FIRST / "large").unlink()
+    await experiment.commit(FIRST)
+    assert await experiment.unfinished() == []
+
+
+async def test_an_upload_of_a_checkpoint_that_is_not_wanted_any_more_does_not_stay(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment.stage(FIRST, large=os.urandom(17 * MIB))
+    await experiment.cut(monkeypatch, Multipart, "_complete")
+    await experiment.commit()
+    assert await experiment.unfinished() == []
+
+
+async def test_within_a_run_what_was_interrupted_goes_on(experiment: Experiment) -> None:
+    """The completion is refused for a while; the parts stay."""
+    large = os.urandom(17 * MIB)
+    experiment.stage(FIRST, large=large)
+    keeper = await experiment.opened()
+    experiment.proxy.strike_completions(Ill.SLOW_DOWN, times=3)  # as often as botocore tries
+    await keeper.commit("t", 0, FIRST)
+    await keeper.close()
+    assert len(experiment.proxy.struck) == 3
+    assert experiment.parts() == ["1", "2", "3"]
+    assert await experiment.content(FIRST) == {"large": large}
+
+
+async def test_in_a_directory_an_unchanged_file_is_copied_there(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    copy: Callable[..., Any] = LocalStore.copy
+
+    async def note(store: LocalStore, source: Any, key: str) -> Any:
+        copied.append(key)
+        return await copy(store, source, key)
+
+    monkeypatch.setattr(LocalStore, "copy", note)
+    there = Location.resolve(tmp_path / "there", None, {})
+    experiment.stage(FIRST, model=b"weights")
+    experiment.stage(SECOND, model=b"weights", step=b"1")
+    keeper = await experiment.opened(there)
+    await keeper.commit("t", 0, FIRST)
+    await keeper.commit("t", 1, SECOND)
+    await keeper.close()
+    assert copied == [f"{SECOND}/model"]
+    assert (tmp_path / "there" / SECOND / "model").read_bytes() == b"weights"
+    (tmp_path / "there" / FIRST / "model").write_bytes(b"changed")
+    assert (tmp_path / "there" / SECOND / "model").read_bytes() == b"weights"
