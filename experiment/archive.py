@@ -364,5 +364,5 @@ def _left(lines: list[str]) -> str:
     more = f"\n  and {len(lines) - _SHOWN_LEFT} more" if len(lines) > _SHOWN_LEFT else ""
     return (
         f"superseded checkpoints that could not be removed, and go when the experiment is "
-        f"restored:\n  {listed}{more}"
+        f"restored, or with `holdfast doctor gc`:\n  {listed}{more}"
     )

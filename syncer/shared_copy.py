@@ -9,6 +9,7 @@ whoever comes or leaves next removes what nobody reads any more.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from holdfast.syncer.download import Remote, fetch, on_what_is_there, with_store
 from holdfast.syncer.durable import remove_tree, sweep
-from holdfast.syncer.errors import StorageRefused, from_os_error
+from holdfast.syncer.errors import StorageError, StorageRefused, from_os_error
 from holdfast.syncer.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
@@ -91,12 +92,22 @@ def _enter(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
             try:
                 with_store(location, lambda store: fetch(store, remote, partial))
                 os.rename(partial, copy)
-            except BaseException:
+            except BaseException as error:
                 _remove_if_unread(copy)
+                if isinstance(error, StorageError) and _is_for_want_of_space(error):
+                    error.advice = f"Make space in {cache}, or set TMPDIR to a larger disk"
                 raise
         lock = _lock_file(copy, "readers")
         _lock(lock, fcntl.LOCK_SH)
     return copy, lock
+
+
+def _is_for_want_of_space(error: BaseException | None) -> bool:
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _leave(copy: Path, lock: int) -> None:

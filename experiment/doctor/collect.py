@@ -15,11 +15,12 @@ from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import Layout
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import remove_tree
+from holdfast.syncer.durable import delete_tree
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.reading import BeingRead, retire
 from holdfast.syncer.store import Store
 from holdfast.syncer.tree import MANIFEST_NAME
 
@@ -31,6 +32,7 @@ def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) 
     it over, OSError, StorageError.
     """
     began = time.monotonic()
+    being_read = set[str]()
     if case.layout is None:
         here, found = None, list[Garbage]()
         there = _collect_there(case, None, removes=removes, policy=policy)
@@ -38,7 +40,7 @@ def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) 
         lock = ExperimentLock(case.layout.lock, deadline_s=0)
         try:
             here, found = _look(case.layout, policy)
-            _remove(case.layout.root, found)
+            being_read = _remove(case.layout.root, found)
             there = _collect_there(case, here, removes=True, policy=policy)
         finally:
             lock.release()
@@ -46,7 +48,7 @@ def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) 
         _check_free(case.layout)
         here, found = _look(case.layout, policy)
         there = _collect_there(case, here, removes=False, policy=policy)
-    deeds = [_deed(one, done=removes) for one in found]
+    deeds = [_deed(one, done=removes and one.where not in being_read) for one in found]
     deeds += [_deed(one, done=removes, prefix=PREFIX) for one in there]
     size = sum(one.size_bytes for one in (*found, *there))
     return Report(
@@ -73,13 +75,22 @@ def _check_free(layout: Layout) -> None:
         )
 
 
-def _remove(root: Path, found: Sequence[Garbage]) -> None:
+def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
+    """Returns what stays because somebody is reading it."""
+    stays = set[str]()
     for one in found:
         path = root / one.where
-        if path.is_dir() and not path.is_symlink():
-            remove_tree(path)
-        else:
+        if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
+            continue
+        try:
+            aside = retire(path)
+        except BeingRead:
+            stays.add(one.where)
+        else:
+            if aside is not None:
+                delete_tree(aside)
+    return stays
 
 
 def _collect_there(

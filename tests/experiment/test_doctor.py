@@ -39,6 +39,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
+from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.journal import MAGIC, Journal, segments
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.testing import checker
@@ -282,6 +283,17 @@ def test_garbage_is_shown_then_removed_and_what_is_the_users_stays(root: Path) -
     assert all(path.read_text() == "the user's" for path in kept)
     assert [kind for kind in kinds(verify(case(root))) if kind != "folder-unknown"] == []
     assert collect(case(root), removes=True).deeds == ()
+
+
+def test_garbage_that_somebody_reads_is_shown_and_stays_until_then(root: Path) -> None:
+    found = next(root.glob("*/checkpoint_000000")).with_name("checkpoint_000009")
+    found.mkdir()
+    with Checkpoint(found).as_directory():
+        report = collect(case(root), removes=True)
+        assert [deed.is_done for deed in report.deeds if deed.where.endswith("09")] == [False]
+        assert found.exists()
+    assert all(deed.is_done for deed in collect(case(root), removes=True).deeds)
+    assert not found.exists()
 
 
 def test_no_checkpoint_is_garbage_while_records_cannot_be_read(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import select
@@ -490,6 +491,20 @@ def test_a_download_that_the_disk_has_no_room_for_says_so_and_leaves_nothing(
     error, rest = done.stdout.splitlines()
     assert "File too large" in error, done.stderr
     assert rest == "[]"
+
+
+def test_for_want_of_space_another_place_is_advised(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any) -> None:
+        cause = OSError(errno.ENOSPC, "No space left on device")
+        raise StorageUnavailable("get", "model.pt", "No space left on device") from cause
+
+    monkeypatch.setattr(download, "_download", full)
+    with pytest.raises(StorageUnavailable, match="TMPDIR") as told, checkpoint.as_directory():
+        pass
+    assert str(cache_folder()) in str(told.value)
+    assert left() == []
 
 
 def test_a_notebook_that_is_interrupted_does_not_wait_for_the_download(
