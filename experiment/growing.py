@@ -11,7 +11,6 @@ import errno
 import io
 import os
 import secrets
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -195,8 +194,8 @@ class Curves(Growing):
 
     def _named(self, now: float) -> str:
         self._named_at = max(int(now), self._named_at + 1)
-        name = f"{EVENTS_PREFIX}{self._named_at}.{socket.gethostname()}{EVENTS_SUFFIX}"
-        return f"{self._folder}/{name}"
+        # No host in it: written anew on another machine it takes the place of what is in storage.
+        return f"{self._folder}/{EVENTS_PREFIX}{self._named_at}{EVENTS_SUFFIX}"
 
 
 def _moved(path: str, folder: str) -> str:
