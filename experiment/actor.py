@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.experiment.job import Assignment
+from holdfast.experiment.silence import Silence
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Worker
@@ -287,45 +288,6 @@ class TrialActor:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-class Silence:
-    """Notices when user code has been under way for too long without a word.
-
-    A timer for each report would cost 2 us of it: one goes on, and looks when it is over.
-    """
-
-    def __init__(self, timeout_s: float | None, on_end: Callable[[], None]) -> None:
-        """`on_end` is called after `timeout_s` seconds of silence; None for never."""
-        self._timeout_s = timeout_s
-        self._on_end = on_end
-        self._since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """User code runs from now on."""
-        if self._timeout_s is None:
-            return
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
-
-    def end(self) -> None:
-        """It has said something, and waits for us."""
-        self._since = None
-
-    def _look(self, timeout_s: float) -> None:
-        self._timer = None
-        if self._since is None:
-            return  # the next beginning starts it again
-        loop = asyncio.get_running_loop()
-        left_s = self._since + timeout_s - loop.time()
-        if left_s <= 0:
-            self._since = None
-            self._on_end()
-        else:
-            self._timer = loop.call_later(left_s, self._look, timeout_s)
 
 
 def _kind_of(ending: Ending) -> str:

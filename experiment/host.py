@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from numbers import Number
@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.experiment import session as sessions
+from holdfast.experiment.driving import Unfit, drive
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.main_module import adopt
@@ -28,7 +29,6 @@ from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import guard, threads
 from holdfast.runtime.transport import Transport
-from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.durable import delete_tree
 from holdfast.syncer.reading import BeingRead, retire
 from holdfast.trial.checkpoint import checkpoint_number
@@ -112,14 +112,10 @@ class TrialHost:
         return kept, not session.is_preempted
 
 
-class Unfit(Exception):
-    """The class trainable cannot be used for another config: a new process is needed."""
-
-
 def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:
     config = config_of(session)
     if isinstance(trainable, type):
-        used = _drive(trainable, config, session, kept)
+        used = drive(trainable, config, session, kept)
         return used if session.job.reuse_actors else None
     _report_answer(session, trainable(config))
     return None
@@ -158,77 +154,6 @@ _UNNAMED_METRIC = "_metric"
 def config_of(session: Session) -> dict[str, Any]:
     """The trial's config with the user's own objects in place."""
     return users_config(from_plain(session.assignment.config), session.job.param_space)
-
-
-def _drive(
-    kind: Callable[[dict[str, Any]], Trainable],
-    config: dict[str, Any],
-    session: Session,
-    kept: Trainable | None,
-) -> Trainable:
-    """Step a class trainable until it is done or told to stop."""
-    if kept is not None:
-        if not kept.reset(config):
-            raise Unfit
-        trainable = kept
-    else:
-        trainable = kind(config)
-    try:
-        _resume(trainable, session)
-        _steps(trainable, session)
-    except BaseException:
-        trainable.cleanup()
-        raise
-    if not session.job.reuse_actors:
-        trainable.cleanup()
-    return trainable
-
-
-def _resume(trainable: Trainable, session: Session) -> None:
-    checkpoint = session.checkpoint()
-    if checkpoint is not None:
-        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
-        trainable.restore(checkpoint)
-
-
-def _steps(trainable: Trainable, session: Session) -> None:
-    """Between two steps the state is whole: a stop told there may be followed by a checkpoint."""
-    saved_at = session.assignment.iteration
-    done = False
-    while not done:
-        result = trainable.train()
-        done = bool(result.get("done"))
-        wanted = _wants_checkpoint(session, trainable, result, done=done)
-        if wanted:
-            saved_at = trainable.iteration
-        try:
-            session.report(
-                {key: value for key, value in result.items() if key not in _COUNTED},
-                _save(trainable, session) if wanted else None,
-            )
-        except TrialStopped:
-            if session.job.checkpoint_at_end and saved_at < trainable.iteration:
-                session.save(_save(trainable, session))
-            return
-
-
-# Counted by the session itself, over all attempts.
-_COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
-
-
-def _wants_checkpoint(
-    session: Session, trainable: Trainable, result: dict[str, Any], *, done: bool
-) -> bool:
-    frequency = session.job.checkpoint_frequency
-    if frequency and trainable.iteration % frequency == 0:
-        return True
-    if session.is_preempted and type(trainable).save_checkpoint is not Trainable.save_checkpoint:
-        return True
-    return bool(result.get("should_checkpoint")) or (done and session.job.checkpoint_at_end)
-
-
-def _save(trainable: Trainable, session: Session) -> Checkpoint:
-    return trainable.save(str(session.staging_directory()))
 
 
 _HERE = os.path.join(os.path.dirname(__file__), "")

@@ -1,0 +1,85 @@
+"""Runs a class trainable in its worker: step by step, saved when it is due, until it is to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.experiment.session import Session, TrialStopped
+from holdfast.experiment.trainable import Trainable
+from holdfast.syncer.checkpoint import Checkpoint
+
+
+class Unfit(Exception):
+    """The class trainable cannot be used for another config: a new process is needed."""
+
+
+def drive(
+    kind: Callable[[dict[str, Any]], Trainable],
+    config: dict[str, Any],
+    session: Session,
+    kept: Trainable | None,
+) -> Trainable:
+    """Step a class trainable until it is done or told to stop."""
+    if kept is not None:
+        if not kept.reset(config):
+            raise Unfit
+        trainable = kept
+    else:
+        trainable = kind(config)
+    try:
+        _resume(trainable, session)
+        _steps(trainable, session)
+    except BaseException:
+        trainable.cleanup()
+        raise
+    if not session.job.reuse_actors:
+        trainable.cleanup()
+    return trainable
+
+
+def _resume(trainable: Trainable, session: Session) -> None:
+    checkpoint = session.checkpoint()
+    if checkpoint is not None:
+        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
+        trainable.restore(checkpoint)
+
+
+def _steps(trainable: Trainable, session: Session) -> None:
+    """Between two steps the state is whole: a stop told there may be followed by a checkpoint."""
+    saved_at = session.assignment.iteration
+    done = False
+    while not done:
+        result = trainable.train()
+        done = bool(result.get("done"))
+        wanted = _wants_checkpoint(session, trainable, result, done=done)
+        if wanted:
+            saved_at = trainable.iteration
+        try:
+            session.report(
+                {key: value for key, value in result.items() if key not in _COUNTED},
+                _save(trainable, session) if wanted else None,
+            )
+        except TrialStopped:
+            if session.job.checkpoint_at_end and saved_at < trainable.iteration:
+                session.save(_save(trainable, session))
+            return
+
+
+# Counted by the session itself, over all attempts.
+_COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
+
+
+def _wants_checkpoint(
+    session: Session, trainable: Trainable, result: dict[str, Any], *, done: bool
+) -> bool:
+    frequency = session.job.checkpoint_frequency
+    if frequency and trainable.iteration % frequency == 0:
+        return True
+    if session.is_preempted and type(trainable).save_checkpoint is not Trainable.save_checkpoint:
+        return True
+    return bool(result.get("should_checkpoint")) or (done and session.job.checkpoint_at_end)
+
+
+def _save(trainable: Trainable, session: Session) -> Checkpoint:
+    return trainable.save(str(session.staging_directory()))

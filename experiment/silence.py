@@ -1,0 +1,45 @@
+"""Workers that hang: none of them has said anything for too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Silence:
+    """Notices when user code has been under way for too long without a word.
+
+    A timer for each report would cost 2 us of it: one goes on, and looks when it is over.
+    """
+
+    def __init__(self, timeout_s: float | None, on_end: Callable[[], None]) -> None:
+        """`on_end` is called after `timeout_s` seconds of silence; None for never."""
+        self._timeout_s = timeout_s
+        self._on_end = on_end
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """User code runs from now on."""
+        if self._timeout_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
+
+    def end(self) -> None:
+        """It has said something, and waits for us."""
+        self._since = None
+
+    def _look(self, timeout_s: float) -> None:
+        self._timer = None
+        if self._since is None:
+            return  # the next beginning starts it again
+        loop = asyncio.get_running_loop()
+        left_s = self._since + timeout_s - loop.time()
+        if left_s <= 0:
+            self._since = None
+            self._on_end()
+        else:
+            self._timer = loop.call_later(left_s, self._look, timeout_s)
