@@ -123,7 +123,7 @@ class CopiedParts:
 
 @dataclass(slots=True)
 class Buffers:
-    """Memory for parts, used again while any are under way.
+    """Memory for bodies, used again while any are under way.
 
     Fresh pages for 8 MiB cost as much CPU as their SHA-256, a third of what sending them takes.
     """

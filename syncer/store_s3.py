@@ -107,13 +107,14 @@ class S3Store:
         if size >= MULTIPART_FROM_BYTES:
             return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
-            body = await self._local(key, size, lambda: read_body(source, 0, size))
-            return await self._call(
-                "put",
-                key,
-                lambda s3: put_whole(s3, place, body, condition, self._etags),
-                allowance_s(size),
-            )
+            with self._buffers.lent(size) as buffer:
+                body = await self._local(key, size, lambda: read_body(source, 0, size, buffer))
+                return await self._call(
+                    "put",
+                    key,
+                    lambda s3: put_whole(s3, place, body, condition, self._etags),
+                    allowance_s(size),
+                )
 
     async def _put_in_parts(
         self,
