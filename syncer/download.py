@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from holdfast.syncer.tree import MANIFEST_NAME
 R = TypeVar("R")
 
 _AT_ONCE = 16
+_LATEST_INTERRUPT_S = 0.25
 _TRIES = 3
 _REMOVED = "it was removed meanwhile"
 _WRITTEN = "it was written anew meanwhile, again and again"
@@ -91,7 +92,11 @@ def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
     with ThreadPoolExecutor(1) as thread:
         try:
-            return thread.submit(lambda: asyncio.run(noted())).result()
+            future = thread.submit(lambda: asyncio.run(noted()))
+            # A signal in the moment before the wait begins does not end it, but is seen after it.
+            while not wait([future], timeout=_LATEST_INTERRUPT_S).done:
+                continue
+            return future.result()
         except KeyboardInterrupt:
             # A cell of a notebook is interrupted, and would else wait for the whole download.
             interrupted = True
