@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +56,14 @@ def write(folder: Path, content: bytes) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     manifest.write(folder)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, as in a terminal; a shell starts what runs in the background without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -507,6 +515,7 @@ def test_for_want_of_space_another_place_is_advised(
     assert left() == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_notebook_that_is_interrupted_does_not_wait_for_the_download(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
