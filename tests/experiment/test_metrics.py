@@ -108,7 +108,7 @@ def test_a_key_is_reported_as_text(key: Any, text: str) -> None:
         ({1: 0, "1": 0}, r"the keys 1 and '1' of the reported metrics are both '1' as text"),
         ({"a": {1: 0, "1": 0}}, r"the keys 1 and '1' inside 'a' of the reported metrics are both"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_plain_form_is_refused_by_its_key(metrics: Any, message: str) -> None:
     with pytest.raises(InvalidMetrics, match=message):

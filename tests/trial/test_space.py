@@ -146,7 +146,7 @@ def spelled(parameter: inspect.Parameter) -> str:
         (choice("abc"), {"a", "b", "c"}),
         (choice([1, choice([2, 3])]), {1, 2, 3}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value, key=str) if isinstance(value, set) else value),
 )
 def test_all_the_values_in_the_bounds_are_drawn_and_no_others(
     domain: Domain, values: set[Any]
