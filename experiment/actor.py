@@ -17,8 +17,10 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
-from holdfast.trial.errors import PREEMPTED, Failure
+from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
+
+_PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class TrialActor:
             case ["stopped" | "preempted", int()] if not self._halted:
                 self._require_start()
                 self._arm()
-                self._raise_preempted()
+                self._raise(_PREEMPTED, "preempted")
             case ["returned" | "stopped" | "preempted", int(attempt)]:
                 self._require_start()
                 self._disarm()
@@ -260,19 +262,9 @@ class TrialActor:
             raise ValueError(f"iteration {self._iteration + 1} was to come")
         self._iteration += 1
 
-    def _raise(self, text: str) -> None:
+    def _raise(self, text: str, kind: str = "lost") -> None:
         assignment = self.assignment
-        failure = Failure(kind="lost", type_name="WorkerLost", message=text, pid=self.pid)
-        self._desk.post(
-            Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
-        )
-
-    def _raise_preempted(self) -> None:
-        assignment = self.assignment
-        message = "its worker process was told to end (SIGTERM), and not by holdfast"
-        failure = Failure(
-            kind="preempted", type_name=PREEMPTED, message=message, pid=self.pid or None
-        )
+        failure = Failure(kind=kind, type_name=LOST_TYPES[kind], message=text, pid=self.pid)
         self._desk.post(
             Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
         )

@@ -18,7 +18,6 @@ from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
-    CheckpointUploadMode,
     checkpoint_dirname,
 )
 from holdfast.trial.lifecycle import Committed
@@ -155,8 +154,12 @@ class Archive:
         if key not in self._waiting:
             self._idle.clear()
             folder = f"{spec.dirname}/{record.dirname}"
-            stays = record.upload == CheckpointUploadMode.NO_UPLOAD
-            order = ["seal" if stays else "commit", spec.trial_id, record.index, folder]
+            order = [
+                "seal" if record.stays_here else "commit",
+                spec.trial_id,
+                record.index,
+                folder,
+            ]
             self._waiting[key] = Waiting(
                 since=time.time(),
                 size_bytes=record.size_bytes,

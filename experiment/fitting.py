@@ -16,8 +16,8 @@ from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.job import Job
-from holdfast.experiment.layout import STDERR, STDOUT
 from holdfast.experiment.notebook_view import in_notebook
+from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import (
     Place,
@@ -248,7 +248,7 @@ def _job(
         working_dir=os.getcwd(),
         run=spec.run,
         chdir=settings.chdir_to_trial_dir,
-        log_names=_log_names(request.run.log_to_file),
+        log_names=log_names_of(request.run.log_to_file),
         echo=verbose is None or verbose > 0,
         capture=not debug,
         checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
@@ -257,13 +257,6 @@ def _job(
         preemption_grace_s=spec.failure.preemption_grace_s,
         is_mirrored=place.remote is not None,
     )
-
-
-def _log_names(log_to_file: bool | str | tuple[str, str]) -> tuple[str, str]:
-    """Output is always kept; the setting only names the files."""
-    if isinstance(log_to_file, str):
-        return log_to_file, log_to_file
-    return (STDOUT, STDERR) if isinstance(log_to_file, bool) else (log_to_file[0], log_to_file[1])
 
 
 def _policy(request: Request) -> TrialScheduler:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.syncer.reading import JOURNAL as JOURNAL
+from holdfast.syncer.reading import LOCK as LOCK
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import TrialSpec
 
-JOURNAL = "journal"
 TUNER = "tuner.pkl"
 CALLBACKS = "callbacks.msgpack"
-LOCK = ".lock"
 MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
 HEAD = "head.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread, Tell
 from holdfast.experiment.controller import Controller
 from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.persisting import orders_for
 from holdfast.experiment.pickling import NotPicklable, dumps
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.rows import newest_row
@@ -23,7 +24,6 @@ from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper_process import main as keep
 from holdfast.syncer.orders import Orders
-from holdfast.syncer.reading import CLAIMS
 
 SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper_process:main"
@@ -73,17 +73,11 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
 def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
     """The keeper, and the controller's side of it."""
     archives: list[Archive] = []
-    orders = Orders(
-        root=plan.layout.root,
-        storage=plan.remote,
+    orders = orders_for(
+        plan.layout,
+        plan.remote,
         experiment_id=plan.spec.experiment_id,
-        journal=names.JOURNAL,
-        head=names.HEAD,
-        is_record=partial(_is_record, plan.job.log_names),
-        is_remade=_is_remade,
-        checkpoint_prefix=names.CHECKPOINT_PREFIX,
-        private=(names.LOCK, names.MIRROR_OF, CLAIMS),
-        private_inside=(names.STAGING,),
+        log_names=plan.job.log_names,
         artifacts=plan.sync.sync_artifacts,
         timeout_s=plan.sync.sync_timeout,
     )
@@ -171,19 +165,3 @@ def _start_keeper(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], 
     keeper = _start(plan, KEEPER, on_message)
     keeper.send(["open", dumps(orders, "the storage_filesystem")])
     return keeper
-
-
-def _is_record(log_names: Sequence[str], key: str) -> bool:
-    """Which files are persisted without `sync_artifacts`: those that holdfast writes. What lies
-    deeper in a trial's folder is the user's, whatever its name."""
-    folder, _, name = key.rpartition("/")
-    if not folder:
-        return names.is_the_experiments(name)
-    return "/" not in folder and (names.is_ours(name) or name in log_names)
-
-
-def _is_remade(key: str) -> bool:
-    """Which of them the scribe makes anew from the journal, wherever the experiment goes on."""
-    folder, _, name = key.rpartition("/")
-    logs = (names.STDOUT, names.STDERR)
-    return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.stopper import lookup
 
@@ -57,7 +57,7 @@ def superseded(
     kept = {checkpoint.index for checkpoint in ranked(committed, config)[: config.num_to_keep]}
     kept |= {committed[-1].index, *needed}
     # What stays on this machine is of no use to another one, which begins from the one before.
-    uploaded = [known for known in committed if known.upload != CheckpointUploadMode.NO_UPLOAD]
+    uploaded = [known for known in committed if not known.stays_here]
     if uploaded:
         kept.add(uploaded[-1].index)
     return [checkpoint for checkpoint in committed if checkpoint.index not in kept]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ class Orders:
     `is_record(key)` says which small files are persisted always, `is_remade(key)` which of them
     every restore writes anew; `artifacts` adds all other files. What is called one of `private`
     in the experiment's folder, or one of `private_inside` in a trial's, is never uploaded as a
-    file, nor are a trial's checkpoints (folders named `checkpoint_prefix` and a number).
+    file, nor are a trial's checkpoints (folders whose names are so by `is_checkpoint(name)`).
     `epoch` is what an earlier keeper of this same incarnation has claimed, "" where none has.
     """
 
@@ -33,7 +32,7 @@ class Orders:
     journal: str
     head: str
     is_record: Callable[[str], bool]
-    checkpoint_prefix: str
+    is_checkpoint: Callable[[str], bool]
     private: tuple[str, ...] = ()
     private_inside: tuple[str, ...] = ()
     is_remade: Callable[[str], bool] = _none
@@ -54,9 +53,3 @@ class Orders:
         if name in (*self.private_inside, INDEX_NAME, LISTING_NAME):
             return True
         return is_folder and self.is_checkpoint(name)
-
-    def is_checkpoint(self, name: str) -> bool:
-        """Whether a folder of a trial has the name of a checkpoint: six digits, or more of them
-        that do not begin with a zero. `checkpoint_best` and `checkpoint_500` are the user's."""
-        number = name.removeprefix(self.checkpoint_prefix)
-        return number != name and re.fullmatch(r"[0-9]{6}|[1-9][0-9]{6,}", number) is not None

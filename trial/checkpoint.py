@@ -59,5 +59,10 @@ class CheckpointRecord:
     upload: str = CheckpointUploadMode.ASYNC.value
 
     @property
+    def stays_here(self) -> bool:
+        """Whether it is kept from storage that is not on this machine."""
+        return self.upload == CheckpointUploadMode.NO_UPLOAD
+
+    @property
     def dirname(self) -> str:
         return checkpoint_dirname(self.index)

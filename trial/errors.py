@@ -62,12 +62,11 @@ class ExperimentInUse(TuneError):
 
 
 # `Failure.type_name` of what has no exception: by its kind.
-PREEMPTED = "Preempted"
 LOST_TYPES = {
     "lost": "WorkerLost",
     "memory": "OutOfMemory",
     "hang": "WorkerHung",
-    "preempted": PREEMPTED,
+    "preempted": "Preempted",
 }
 
 

@@ -48,6 +48,7 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 
 async def holdfast(*, sealed: bool) -> None:
     """What the keeper does, with or without what it does before on the local disk."""
+    from holdfast.experiment.layout import is_checkpoint
     from holdfast.syncer import manifest
     from holdfast.syncer.keeper import Keeper
     from holdfast.syncer.location import Location
@@ -57,7 +58,7 @@ async def holdfast(*, sealed: bool) -> None:
     storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})
     orders = Orders(root=root, storage=storage, experiment_id="x", journal="journal",
                     head="head.json", is_record=str.isidentifier,
-                    checkpoint_prefix="checkpoint_")  # fmt: skip
+                    is_checkpoint=is_checkpoint)  # fmt: skip
     keeper = Keeper(orders, lambda message: None)
     await keeper.open()
     if sealed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import broken, changed_checkpoint
 from holdfast.runtime.guard import boot_id
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial
 
 _READERS = 4
-_NAME = re.compile(r"checkpoint_(\d{6,})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +78,9 @@ def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
     trials = story.dirnames
     for folder in folders:
         above, _, name = folder.rpartition("/")
-        found, trial = _NAME.fullmatch(name), trials.get(above)
-        if found is None or trial is None:
+        index, trial = checkpoint_number(name), trials.get(above)
+        if index is None or trial is None:
             continue
-        index = int(found[1])
         if any(record.index == index for record in trial.checkpoints):
             continue
         key = (trial.trial_id, index)

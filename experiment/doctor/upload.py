@@ -21,6 +21,7 @@ from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.persisting import log_names_of, orders_for
 from holdfast.experiment.records import pack
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
@@ -226,15 +227,11 @@ class _Upload:
 
     def _orders(self) -> Orders:
         options = self._machine.spec.options
-        return Orders(
-            root=self._layout.root,
-            storage=self._remote,
+        return orders_for(
+            self._layout,
+            self._remote,
             experiment_id=self._machine.spec.experiment_id,
-            journal=names.JOURNAL,
-            head=names.HEAD,
-            is_record=partial(_is_record, _log_names(options.get("log_to_file", False))),
-            checkpoint_prefix=names.CHECKPOINT_PREFIX,
-            private=(names.JOURNAL, names.LOCK, names.MIRROR_OF, names.STAGING),
+            log_names=log_names_of(options.get("log_to_file", False)),
             artifacts=bool(options.get("sync", {}).get("sync_artifacts", False)),
             timeout_s=self._timeout_s,
         )
@@ -266,16 +263,3 @@ def _sound_machine(found: Examined) -> Machine:
         if finding.kind in ("storage-other", "storage-ahead"):
             raise NotFit(f"{finding.what}. {finding.advice}")
     return story.machine
-
-
-def _log_names(log_to_file: Any) -> tuple[str, ...]:
-    """The files that take the output of trials, where they are not called stdout and stderr."""
-    if isinstance(log_to_file, str):
-        return (log_to_file,)
-    return tuple(log_to_file) if isinstance(log_to_file, (list, tuple)) else ()
-
-
-def _is_record(log_names: tuple[str, ...], key: str) -> bool:
-    """Which files are persisted without `sync_artifacts`."""
-    folder, _, name = key.rpartition("/")
-    return not folder or names.is_ours(name) or name in log_names

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import patience
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.keeper import Keeper
@@ -59,7 +60,7 @@ class Machine:
             head="head.json",
             is_record=lambda key: key in RECORDS,
             is_remade=lambda key: key == "trial/result.json",
-            checkpoint_prefix="checkpoint_",
+            is_checkpoint=is_checkpoint,
             artifacts=True,
             timeout_s=5.0,
         )

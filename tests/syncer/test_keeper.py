@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import keeper_process, manifest, patience
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageRefused
@@ -107,7 +108,7 @@ class Kept:
             journal="journal",
             head="head.json",
             is_record=lambda key: False,
-            checkpoint_prefix="checkpoint_",
+            is_checkpoint=is_checkpoint,
             private=("journal",),
         )
 
@@ -479,7 +480,7 @@ def test_orders_travel_to_the_process() -> None:
         journal="journal",
         head="head.json",
         is_record=str.isidentifier,
-        checkpoint_prefix="checkpoint_",
+        is_checkpoint=is_checkpoint,
     )
     assert pickle.loads(pickle.dumps(orders)) == orders
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import mirror as mirrors
 from holdfast.syncer import patience, steady
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
@@ -53,7 +54,7 @@ class Machine:
             journal="journal",
             head="head.json",
             is_record=is_record,
-            checkpoint_prefix="checkpoint_",
+            is_checkpoint=is_checkpoint,
             artifacts=True,
             timeout_s=5.0,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer.artifacts import Found
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.scan import folders, scan
@@ -29,7 +30,7 @@ def orders(tmp_path: Path) -> Orders:
         journal="journal",
         head="head.json",
         is_record=_is_record,
-        checkpoint_prefix="checkpoint_",
+        is_checkpoint=is_checkpoint,
         private=(".lock",),
         private_inside=(".staging",),
     )

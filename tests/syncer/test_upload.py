@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import patience
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
@@ -77,7 +78,7 @@ class Experiment:
             journal="journal",
             head="head.json",
             is_record=str.isidentifier,
-            checkpoint_prefix="checkpoint_",
+            is_checkpoint=is_checkpoint,
         )
         keeper = Keeper(orders, self.told.append)
         await keeper.open()

@@ -75,7 +75,7 @@ def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
         assert all(index < trial.next_checkpoint for index in indices), trial.story()
         committed = [known for known in trial.checkpoints if known.committed]
         # The newest is kept beside the best, and so is the newest that is in storage.
-        beside = 1 + any(known.upload == "NO_UPLOAD" for known in committed)
+        beside = 1 + any(known.stays_here for known in committed)
         assert keep is None or len(committed) <= keep + beside, trial.story()
 
 

@@ -1,0 +1,63 @@
+"""Which of an experiment's files go to its storage: told to the keeper, by a run or the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from holdfast.experiment import layout as names
+from holdfast.experiment.layout import Layout
+from holdfast.syncer.location import Location
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.reading import CLAIMS
+
+
+def orders_for(
+    layout: Layout,
+    storage: Location | None,
+    *,
+    experiment_id: str,
+    log_names: Sequence[str],
+    artifacts: bool,
+    timeout_s: float,
+) -> Orders:
+    """`log_names` are the files that take the output of trials."""
+    return Orders(
+        root=layout.root,
+        storage=storage,
+        experiment_id=experiment_id,
+        journal=names.JOURNAL,
+        head=names.HEAD,
+        is_record=partial(_is_record, log_names),
+        is_remade=_is_remade,
+        is_checkpoint=names.is_checkpoint,
+        private=(names.LOCK, names.MIRROR_OF, CLAIMS),
+        private_inside=(names.STAGING,),
+        artifacts=artifacts,
+        timeout_s=timeout_s,
+    )
+
+
+def log_names_of(log_to_file: bool | str | Sequence[str]) -> tuple[str, str]:
+    """Output is always kept; the setting only names the files."""
+    if isinstance(log_to_file, str):
+        return log_to_file, log_to_file
+    if isinstance(log_to_file, bool):
+        return names.STDOUT, names.STDERR
+    return log_to_file[0], log_to_file[1]
+
+
+def _is_record(log_names: Sequence[str], key: str) -> bool:
+    """Which files are persisted without `sync_artifacts`: those that holdfast writes. What lies
+    deeper in a trial's folder is the user's, whatever its name."""
+    folder, _, name = key.rpartition("/")
+    if not folder:
+        return names.is_the_experiments(name)
+    return "/" not in folder and (names.is_ours(name) or name in log_names)
+
+
+def _is_remade(key: str) -> bool:
+    """Which of them the scribe makes anew from the journal, wherever the experiment goes on."""
+    folder, _, name = key.rpartition("/")
+    logs = (names.STDOUT, names.STDERR)
+    return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)
