@@ -168,7 +168,7 @@ def _judge_checkpoints(stored: Stored, tree: Tree | None, *, in_use: bool) -> It
     if tree is None or tree.story is None or not tree.story.is_exact:
         return
     for one in kept.named(tree.story):
-        if one.folder in promised or not stored.fault(one.folder):
+        if one.folder in promised or one.record.stays_here or not stored.fault(one.folder):
             continue
         if has_whole(tree, one):
             yield _not_uploaded(one, severity=_unless(in_use))

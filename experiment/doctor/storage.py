@@ -197,4 +197,7 @@ async def _download(store: Store, scratch: Path) -> int:
 def committed(stored: Stored) -> list[kept.Named]:
     """What a restore from storage would look for there."""
     story = stored.published.story if stored.published is not None else None
-    return [] if story is None else [one for one in kept.named(story) if one.record.committed]
+    if story is None:
+        return []
+    named = kept.named(story)
+    return [one for one in named if one.record.committed and not one.record.stays_here]

@@ -131,7 +131,9 @@ class _Upload:
         ]
 
     def _is_missing(self, one: kept.Named) -> bool:
-        return self._stored is not None and bool(self._stored.fault(one.folder))
+        if self._stored is None or one.record.stays_here:
+            return False
+        return bool(self._stored.fault(one.folder))
 
     def _is_behind(self) -> bool:
         stored = self._stored
@@ -245,7 +247,8 @@ def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
 async def _commit(keeper: Keeper, several: list[kept.Named]) -> None:
     """Those of one trial, in their order: what is superseded follows from it."""
     for one in several:
-        await keeper.commit(one.trial.trial_id, one.record.index, one.folder)
+        uploads = not one.record.stays_here
+        await keeper.commit(one.trial.trial_id, one.record.index, one.folder, uploads=uploads)
 
 
 def _sound_machine(found: Examined) -> Machine:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
+from holdfast.cli import main
 from holdfast.trial.errors import InvalidMetrics
 
 MANIFEST = ".holdfast.json"
@@ -102,6 +103,9 @@ def test_a_checkpoint_that_is_kept_from_storage_serves_here_and_not_elsewhere(
     assert failed.error is not None
     there = sorted(path.parent.name for path in (mirrored / "run").rglob(MANIFEST))
     assert there == ["checkpoint_000002"]
+    for command in ([], ["sync"]):  # the doctor misses nothing there, and brings nothing
+        assert main(["doctor", *command, str(mirrored / "run")]) == 0
+    assert there == sorted(path.parent.name for path in (mirrored / "run").rglob(MANIFEST))
     diary.touch()
     shutil.copytree(tmp_path / "here", tmp_path / "kept here")
 
