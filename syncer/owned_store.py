@@ -132,12 +132,23 @@ class OwnedStore:
         if not is_there:
             raise unconfirmed(key)
 
-    async def upload(self, key: str, source: Path, *, resumable: bool = False) -> Stored:
+    async def upload(self, key: str, source: Path) -> Stored:
         """Put a file, so many at once. Raises Usurped."""
         async with self._slots:
             await self.check()
+            return await self._store.put(key, source)
+
+    async def upload_new(self, key: str, source: Path) -> Stored:
+        """Put a file that shall never be replaced, not even by a put of an older incarnation that
+        was on its way all the time; so far as the store can decide that.
+
+        What was interrupted goes on. Raises AlreadyStored, Usurped.
+        """
+        async with self._slots:
+            await self.check()
             self._unfinished.discard(key)
-            return await self._store.put(key, source, resumable=resumable)
+            create_only = self._store.conditional_puts
+            return await self._store.put(key, source, create_only=create_only, resumable=True)
 
     async def copy(self, source: Entry, key: str) -> Stored:
         """Make an object of another one's bytes. Raises Usurped, NotStored."""

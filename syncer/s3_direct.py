@@ -3,7 +3,8 @@
 botocore takes 2 ms of CPU for a put of 4 KiB, this 0.2 (2 cores, Python 3.11). How the server is
 reached (address, region, how the bucket stands in the URL) is learned from what botocore itself
 sends. Whatever is not answered with success is asked once more through botocore, which knows how
-to retry, to follow a bucket to its region and to tell what is wrong; all three may be repeated.
+to retry, to follow a bucket to its region and to tell what is wrong. All three may be repeated:
+whoever puts on a condition recognises an object of its own by a mark.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _HEADERS = {
     "ContentMD5": "content-md5",
     "CopySourceIfMatch": "x-amz-copy-source-if-match",
     "CopySourceRange": "x-amz-copy-source-range",
+    "IfNoneMatch": "if-none-match",
 }
-# What more is asked for goes through botocore: conditions, above all, must not be sent twice.
+# What more is asked for goes through botocore.
 _PLAIN = frozenset(
-    {"Bucket", "Key", "Body", "PartNumber", "UploadId", "CopySource"} | _HEADERS.keys()
+    {"Bucket", "Key", "Body", "PartNumber", "UploadId", "CopySource", "Metadata"} | _HEADERS.keys()
 )
 
 
@@ -182,6 +184,7 @@ def _query(asked: Mapping[str, Any]) -> dict[str, str]:
 
 def _headers(asked: Mapping[str, Any]) -> dict[str, str]:
     headers = {name: asked[key] for key, name in _HEADERS.items() if key in asked}
+    headers |= {f"x-amz-meta-{name}": value for name, value in asked.get("Metadata", {}).items()}
     if source := asked.get("CopySource"):
         headers["x-amz-copy-source"] = quote(f"{source['Bucket']}/{source['Key']}", safe="/~")
     return headers

@@ -153,7 +153,7 @@ class Multipart:
                 again = status == 412 or code == "NoSuchUpload"
                 if again and await is_ours(s3, self.place, mark, composite(etags)):
                     return
-                if code == "NoSuchUpload" and not self.condition:
+                if code == "NoSuchUpload":
                     cause = "its upload was aborted meanwhile"
                     raise StorageUnavailable("put", self.place["Key"], cause) from error
                 raise

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.durable import TEMPORARY, is_leftover, unique
+from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
+    StorageError,
     StorageRefused,
     StorageUnavailable,
     from_os_error,
@@ -101,20 +102,52 @@ class S3Store:
         create_only: bool = False,
         resumable: bool = False,
     ) -> Stored:
-        place = self._place(key)
         size = self._told(key, lambda: source_size(source))
-        condition = await self._condition(key) if create_only else {}
-        if size >= MULTIPART_FROM_BYTES:
+        is_large = size >= MULTIPART_FROM_BYTES
+        condition: Mapping[str, str] = {}
+        if create_only:
+            if not self._honours_conditions and await self.head(key) is not None:
+                raise AlreadyStored("put", self._shown(key), "there is such an object already")
+            if self._honours_conditions or (self._honours_conditions is None and not is_large):
+                condition = {"IfNoneMatch": "*"}
+        if is_large:
             return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
             with self._buffers.lent(size) as buffer:
                 body = await self._local(key, size, lambda: read_body(source, 0, size, buffer))
-                return await self._call(
-                    "put",
-                    key,
-                    lambda s3: put_whole(s3, place, body, condition, self._etags),
-                    allowance_s(size),
-                )
+                if condition and self._honours_conditions is None:
+                    return await self._put_probing(key, body, condition)
+                return await self._put_whole(key, body, condition)
+
+    async def _put_whole(self, key: str, body: Body, condition: Mapping[str, str]) -> Stored:
+        place = self._place(key)
+        return await self._call(
+            "put",
+            key,
+            lambda s3: put_whole(s3, place, body, condition, self._etags),
+            allowance_s(len(body.data)),
+        )
+
+    async def _put_probing(self, key: str, body: Body, condition: Mapping[str, str]) -> Stored:
+        """Put an object that is new, and the same once more: some servers just overwrite it."""
+        try:
+            stored = await self._put_whole(key, body, condition)
+        except AlreadyStored:
+            self._honours_conditions = True
+            raise
+        except StorageRefused as error:
+            if code_and_status(cause_of(error))[1] != 501:
+                raise
+            self._honours_conditions = False
+            return await self._put_whole(key, body, {})
+        try:
+            await self._put_whole(key, body, condition)
+            self._honours_conditions = False
+        except AlreadyStored:
+            self._honours_conditions = True
+        except StorageError:  # it is put; what the server does is found out the next time
+            pass
+        return stored
 
     async def _put_in_parts(
         self,
@@ -304,36 +337,6 @@ class S3Store:
             raise StorageUnavailable("put", self._shown(key), str(error)) from error
         except OSError as error:
             raise from_os_error(error, "put", self._shown(key)) from error
-
-    async def _condition(self, key: str) -> Mapping[str, str]:
-        if self._honours_conditions is None:
-            self._honours_conditions = await self._probe_conditions()
-        if self._honours_conditions:
-            return {"IfNoneMatch": "*"}
-        if await self.head(key) is not None:
-            raise AlreadyStored("put", self._shown(key), "there is such an object already")
-        return {}
-
-    async def _probe_conditions(self) -> bool:
-        """Put one object twice on condition that it is new: some servers just overwrite it."""
-        name = f"{TEMPORARY}{unique()}"
-        place, body = self._place(name), read_body(b"probe", 0, 5)
-
-        async def put(s3: Any) -> Stored:
-            return await put_whole(s3, place, body, {"IfNoneMatch": "*"}, self._etags)
-
-        try:
-            await self._call("put", name, put)
-            await self._call("put", name, put)
-        except AlreadyStored:
-            return True
-        except StorageRefused as error:
-            if code_and_status(cause_of(error))[1] == 501:
-                return False
-            raise
-        finally:
-            await self.delete([name])
-        return False
 
     def _entry(self, item: Mapping[str, Any]) -> Entry:
         modified = item.get("LastModified")

@@ -7,7 +7,7 @@ that did not change since a checkpoint that is committed is copied from there, i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,36 +93,47 @@ class Upload:
                 self.committed.remember(self.folder, self.written, present.values())
                 return
             await storage.delete([marker])
-        await storage.delete(sorted(present.keys() - {marker} - self._wanted))
+        ours = await self._ours(present)
+        await storage.delete(sorted(present.keys() - {marker} - ours))
         await self.committed.recall(storage, self.folder.rpartition("/")[0])
-        await self._bring_files(present)
+        await self._bring_files(ours)
         entries = await self._confirmed()
         await self._put_marker(marker, content)
         self.committed.remember(self.folder, self.written, entries)
 
-    @property
-    def _wanted(self) -> set[str]:
-        return {f"{self.folder}/{name}" for name in self.written.files}
+    async def _ours(self, present: Mapping[str, Entry]) -> set[str]:
+        """The keys of those objects that have the bytes of our manifest."""
+        found: set[str] = set()
 
-    async def _bring_files(self, present: Mapping[str, Entry]) -> None:
+        async def look(name: str, there: Entry) -> None:
+            # Our own put of a moment ago counts, whatever the ETags of this store are made of.
+            is_done = there.etag is not None and self._done.get(there.key) == there.etag
+            if is_done or await self.storage.holds(there, self.directory / name):
+                found.add(there.key)
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in self.written.files:
+                if there := present.get(f"{self.folder}/{name}"):
+                    tasks.create_task(look(name, there))
+        return found
+
+    async def _bring_files(self, there: Set[str]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for name, fact in self.written.files.items():
-                there = present.get(f"{self.folder}/{name}")
-                tasks.create_task(self._bring(name, fact, there))
+                if (key := f"{self.folder}/{name}") not in there:
+                    tasks.create_task(self._bring(key, name, fact))
 
-    async def _bring(self, name: str, fact: FileFact, there: Entry | None) -> None:
-        key = f"{self.folder}/{name}"
-        if there is not None and await self._is_ours(there, name):
+    async def _bring(self, key: str, name: str, fact: FileFact) -> None:
+        if await self._copied(key, name, fact):
             return
-        if not await self._copied(key, name, fact):
-            stored = await self.storage.upload(key, self.directory / name, resumable=True)
-            self._done[key] = stored.etag
-
-    async def _is_ours(self, there: Entry, name: str) -> bool:
-        # Our own put of a moment ago, whatever the ETags of this store are made of.
-        if there.etag is not None and self._done.get(there.key) == there.etag:
-            return True
-        return await self.storage.holds(there, self.directory / name)
+        try:
+            stored = await self.storage.upload_new(key, self.directory / name)
+        except AlreadyStored as error:
+            await self.storage.check(at_once=True)
+            # Tried again, this finds it there, and whose it is.
+            cause = "an older incarnation, which was held up, has put it there meanwhile"
+            raise StorageUnavailable("upload", key, cause) from error
+        self._done[key] = stored.etag
 
     async def _copied(self, key: str, name: str, fact: FileFact) -> bool:
         source = self.committed.find(fact)

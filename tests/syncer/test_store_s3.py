@@ -238,15 +238,15 @@ def losing_the_first_answer(
     stored: dict[str, str] = {}
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
-        if method == "POST":
-            return 200, {}, b"<DeleteResult/>"
+        if method == "HEAD" and path not in stored:
+            return 404, {}, b""
         if method == "HEAD":
             facts = {"x-amz-meta-holdfast-put": stored[path], "ETag": '"x"'}
             return 200, {**facts, "Content-Length": "5"}, b""
         if path in stored:
             return 412, {}, xml_error("PreconditionFailed")
         stored[path] = mark_of(head)
-        return None if "/lock" in path else (200, {}, b"")
+        return None
 
     return respond
 
@@ -271,19 +271,43 @@ async def test_the_same_bytes_of_another_are_not_taken_for_ours(scripted: Script
         await closing(store, store.put("lock", b"owner", create_only=True))
 
 
-async def test_a_server_without_conditions_falls_back_to_looking(scripted: Scripted) -> None:
+@pytest.mark.parametrize("answer", [501, 200])
+async def test_a_server_without_conditions_falls_back_to_looking(
+    scripted: Scripted, answer: int
+) -> None:
+    stored: set[str] = set()
+
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
-        match method:
-            case "PUT":
-                return 501, {}, xml_error("NotImplemented")
-            case "HEAD":
-                return 200, {"ETag": '"x"', "Content-Length": "1"}, b""
-            case _:
-                return 200, {}, b"<DeleteResult/>"
+        if method == "HEAD":
+            facts = {"ETag": '"x"', "Content-Length": "5"}
+            return (200, facts, b"") if path in stored else (404, {}, b"")
+        if "if-none-match" in head.lower() and answer == 501:
+            return 501, {}, xml_error("NotImplemented")
+        stored.add(path)
+        return 200, {}, b""
 
     store = scripted.location(respond).open_store()
+    await store.put("key", b"bytes", create_only=True)
     with pytest.raises(AlreadyStored):
-        await closing(store, store.put("key", b"bytes", create_only=True))
+        await closing(store, store.put("key", b"other", create_only=True))
+    assert not store.conditional_puts
+    assert {path for _, path in scripted.requests} == {"/bucket/x/key"}, "no other is put to try"
+
+
+async def test_an_answer_lost_while_trying_conditions_out_leaves_the_object_ours(
+    scripted: Scripted,
+) -> None:
+    """The object is put by then: nobody may take it for another one's."""
+    puts: list[str] = []
+
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        if method == "HEAD":
+            return (200, {"Content-Length": "5"}, b"") if puts else (404, {}, b"")
+        puts.append(path)
+        return (200, {}, b"") if len(puts) == 1 else (500, {}, xml_error("InternalError"))
+
+    store = scripted.location(respond).open_store()
+    await closing(store, store.put("key", b"bytes", create_only=True))
     assert not store.conditional_puts
 
 

@@ -17,10 +17,12 @@ from holdfast.syncer import patience
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.orders import Orders
+from holdfast.syncer.owned_store import Usurped
 from holdfast.syncer.s3_client import open_client
 from holdfast.syncer.s3_multipart import Multipart
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Store, Stored
 from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.store_s3 import S3Store
 from holdfast.syncer.upload import Upload
 from holdfast.testing.fault_proxy import FaultProxy, Ill
 from holdfast.testing.s3_server import S3Server
@@ -283,6 +285,55 @@ async def test_an_upload_of_a_checkpoint_that_is_not_wanted_any_more_does_not_st
     await experiment.cut(monkeypatch, Multipart, "_complete")
     await experiment.commit()
     assert await experiment.unfinished() == []
+
+
+async def test_a_put_that_was_held_up_replaces_no_file_of_a_newer_incarnation(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Frozen after its look whose the storage is, and thawed when the newer one is done."""
+    reached, thawed = asyncio.Event(), asyncio.Event()
+    put = S3Store.put
+
+    async def hold(store: S3Store, key: str, source: Any, **asked: Any) -> Stored:
+        if key == f"{FIRST}/model" and not reached.is_set():
+            reached.set()
+            await thawed.wait()
+        return await put(store, key, source, **asked)
+
+    monkeypatch.setattr(S3Store, "put", hold)
+    experiment.stage(FIRST, model=b"old")
+    older = await experiment.opened()
+    late = asyncio.create_task(older.commit("t", 0, FIRST))
+    await reached.wait()
+    experiment.root = tmp_path / "another machine"
+    experiment.stage(FIRST, model=b"new")
+    await experiment.commit(FIRST)
+    thawed.set()
+    with pytest.raises(Usurped):
+        await late
+    await older.close()
+    assert await experiment.content(FIRST) == {"model": b"new"}
+
+
+async def test_a_put_of_an_older_incarnation_that_comes_between_is_replaced(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the newer one has listed what there is, and before it puts."""
+    store = experiment.storage.open_store()
+    late = [f"{FIRST}/model"]
+
+    async def be_late(*_: Any) -> bool:
+        while late:
+            await store.put(late.pop(), b"old")
+        return False
+
+    monkeypatch.setattr(Upload, "_copied", be_late)
+    experiment.stage(FIRST, model=b"new")
+    keeper = await experiment.opened()
+    await keeper.commit("t", 0, FIRST)
+    await keeper.close()
+    await store.close()
+    assert await experiment.content(FIRST) == {"model": b"new"}
 
 
 async def test_within_a_run_what_was_interrupted_goes_on(experiment: Experiment) -> None:
