@@ -46,6 +46,8 @@ class OwnedStore:
         self._looking = asyncio.Lock()
         self.epoch = epoch
         self.is_new = False
+        self._was_empty = False
+        self._entered: set[str] = set()
         self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
@@ -65,6 +67,9 @@ class OwnedStore:
             raise unconfirmed(epoch)
         self.epoch = epoch
         self.is_new = epoch == _FIRST
+        if self.is_new:
+            found = await self._store.list(leftovers=True)
+            self._was_empty = all(entry.key == epoch for entry in found)
 
     async def _claims(self) -> list[str]:
         entries = await self._store.list(CLAIMS)
@@ -96,9 +101,20 @@ class OwnedStore:
         self._looked_at = now
 
     @property
+    def decides(self) -> bool:
+        """Whether, of two puts on condition that an object is new, the storage refuses one."""
+        return self._store.conditional_puts
+
+    def enters_first(self, folder: str) -> bool:
+        """Whether nobody can have put anything into this folder up to now; true at most once."""
+        is_first = self._was_empty and folder not in self._entered
+        self._entered.add(folder)
+        return is_first
+
+    @property
     def is_contestable(self) -> bool:
         """Whether two restores at the same moment could both have claimed it."""
-        return self.epoch > _FIRST and not self._store.conditional_puts
+        return self.epoch > _FIRST and not self.decides
 
     @property
     def has_folders(self) -> bool:
@@ -147,8 +163,7 @@ class OwnedStore:
         async with self._slots:
             await self.check()
             self._unfinished.discard(key)
-            create_only = self._store.conditional_puts
-            return await self._store.put(key, source, create_only=create_only, resumable=True)
+            return await self._store.put(key, source, create_only=self.decides, resumable=True)
 
     async def copy(self, source: Entry, key: str) -> Stored:
         """Make an object of another one's bytes. Raises Usurped, NotStored."""

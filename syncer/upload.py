@@ -87,9 +87,11 @@ class Upload:
         storage, content = self.storage, self.written.to_bytes()
         marker = f"{self.folder}/{MANIFEST_NAME}"
         await storage.check()
-        present = {e.key: e for e in await storage.list(self.folder, leftovers=True)}
+        present: dict[str, Entry] = {}
+        if not storage.enters_first(self.folder):
+            present = {e.key: e for e in await storage.list(self.folder, leftovers=True)}
         if marker in present:
-            if await storage.read(marker) == content:
+            if not self._missing(present.values()) and await storage.read(marker) == content:
                 self.committed.remember(self.folder, self.written, present.values())
                 return
             await storage.delete([marker])
@@ -159,13 +161,18 @@ class Upload:
     async def _confirmed(self) -> list[Entry]:
         """The objects as the storage lists them. Raises StorageUnavailable if one is missing."""
         entries = await self.storage.list(self.folder)
-        sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
-        if missing := self.written.differences(sizes):
+        if missing := self._missing(entries):
             raise unconfirmed(f"{self.folder}: {'; '.join(missing)}")
         return entries
 
+    def _missing(self, entries: Iterable[Entry]) -> list[str]:
+        sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
+        return self.written.differences(sizes)
+
     async def _put_marker(self, marker: str, content: bytes) -> None:
-        await self.storage.check(at_once=True)
+        # Where the storage decides who is first, no put of ours replaces a newer one's.
+        if not self.storage.decides:
+            await self.storage.check(at_once=True)
         await self.storage.abandon(self.folder)
         try:
             await self.storage.put_for_sure(marker, content, create_only=True)

@@ -27,6 +27,8 @@ from holdfast.testing.stage import Stage, in_memory
 
 M = TypeVar("M", bound=Mishap)
 
+_SIGN_OF_LIFE = 100
+
 
 class Tally:
     """What a campaign has injected and looked at by now."""
@@ -42,6 +44,15 @@ class Tally:
         self.wrong += bool(story.problems)
         self.injected.update({kind: n for kind, n in story.injected.items() if n})
         self.checked.update(story.checked)
+
+    def figures(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "faults": dict(self.injected),
+            "checked": dict(self.checked),
+            "stories": self.told,
+            "wrong": self.wrong,
+        }
 
     def lines(self) -> Iterator[str]:
         """The figures, as they are printed at the end."""
@@ -78,21 +89,19 @@ def main() -> None:
     """Run a campaign, print what it did, and exit with 1 if anything was wrong."""
     given = _arguments()
     tally = Tally()
-    with in_memory(given.script.resolve()) as stage:
-        for story in _stories(stage, given):
-            tally.take(story)
-            if story.problems:
-                print(f"{story.fault} on {story.fell_on}:", *story.problems, sep="\n  ")
-                print(story.said, file=sys.stderr, flush=True)
-    print(*tally.lines(), sep="\n")
-    if given.json:
-        figures = {
-            "faults": dict(tally.injected),
-            "checked": dict(tally.checked),
-            "stories": tally.told,
-            "wrong": tally.wrong,
-        }
-        given.json.write_text(json.dumps(figures, indent=1))
+    try:
+        with in_memory(given.script.resolve()) as stage:
+            for story in _stories(stage, given):
+                tally.take(story)
+                if story.problems:
+                    print(f"{story.fault} on {story.fell_on}:", *story.problems, sep="\n  ")
+                    print(story.said, file=sys.stderr, flush=True)
+                if not tally.told % _SIGN_OF_LIFE:
+                    print(f"{tally.told} stories, {tally.wrong} ended badly", flush=True)
+    finally:  # a long one that is interrupted has its figures, too
+        print(*tally.lines(), sep="\n")
+        if given.json:
+            given.json.write_text(json.dumps(tally.figures(), indent=1))
     sys.exit(1 if tally.wrong else 0)
 
 
