@@ -222,11 +222,10 @@ class Keeper:
             await self._publication.extend(sealed, begins)
             self._tell(["published", sealed])
 
-    async def send_artifacts(self, trials: Sequence[str] | None) -> None:
+    async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Have in storage what these trials (their folders; None: all) have written, as it is
-        now. Raises StorageError."""
-        if self._storage is not None:
-            await self._mirror.send_artifacts(trials)
+        now; how many files travelled. Raises StorageError."""
+        return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
 
     async def bring_artifacts(self, trial: str) -> None:
         """Have here what the trial in this folder has written on another machine.

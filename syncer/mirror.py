@@ -76,10 +76,12 @@ class Mirror:
         """Raises StorageError."""
         await self._send("records", None)
 
-    async def send_artifacts(self, wanted: Sequence[str] | None) -> None:
-        """Those of the trials in these folders, None for all there are. Raises StorageError."""
-        if self._orders.artifacts:
-            await self._send("artifacts", wanted)
+    async def send_artifacts(self, wanted: Sequence[str] | None) -> int:
+        """Those of the trials in these folders, None for all there are; how many were sent.
+
+        Raises StorageError.
+        """
+        return await self._send("artifacts", wanted) if self._orders.artifacts else 0
 
     async def index_of(self, folder: str) -> FolderIndex:
         """What storage has of a folder."""
@@ -109,7 +111,7 @@ class Mirror:
 
     # -- what is to be done -------------------------------------------------------------------
 
-    async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> None:
+    async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> int:
         looked = await self._patience.until_done(
             f"look for {scope}", lambda: asyncio.to_thread(self._look, scope, wanted)
         )
@@ -126,6 +128,7 @@ class Mirror:
                 part.index.end(part.changes.read)
                 await self.save(part.index)
             self._conclude(sync, parts)
+        return sum(len(part.sent) for part in busy)
 
     def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[Look]:
         """In a thread: one way there for all folders, of which there may be ten thousand."""
@@ -320,6 +323,22 @@ class Mirror:
         self.passed_over.note(
             {f"{sync.scope} {part.index.name}": part.passed_over for part in parts}
         )
+
+
+def may_be_behind(orders: Orders) -> bool:
+    """Whether, by what this tree knows of its storage, artifacts differ from what is there.
+
+    Raises OSError.
+    """
+    if not orders.artifacts:
+        return False
+    local, ours = LocalIndex(orders.root), covers(orders, "artifacts")
+    local.look_back()
+    for folder in folders(orders):
+        index, found = local.load(folder), scan(orders, folder, "artifacts")
+        if not index.is_listed or changes(index.known, found, ours) != _NOTHING:
+            return True
+    return False
 
 
 def _is_unlisted(scope: Scope, part: Part) -> bool:

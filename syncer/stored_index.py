@@ -110,6 +110,11 @@ class LocalIndex:
         self.save(index)
         return index
 
+    def look_back(self) -> None:
+        """Hold no claim, and take those for good that this tree has held last."""
+        document = _read(self._root / INDEX_NAME)
+        self._epoch, self._since = document.get("epoch", 0), document.get("since", 0)
+
     def load(self, folder: str) -> FolderIndex:
         """An index that is damaged, or of another owner's time, says nothing."""
         document = _read(self._root / folder / INDEX_NAME)

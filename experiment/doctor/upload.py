@@ -1,7 +1,7 @@
 """`holdfast doctor sync`: commit and upload what a run could not, without running any trial.
 
-It is the end of a run, with the keeper that a run has: checkpoints first, then the records that
-name them, then the head. Like a restore it takes the experiment over from any other machine.
+It is the end of a run, with the keeper that a run has: checkpoints first, then artifacts where the
+run sends them, then the records, then the head. Like a restore it takes the experiment over from any other machine.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.mirror import may_be_behind
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
 from holdfast.syncer.store import for_each
@@ -116,7 +117,7 @@ class _Upload:
     def run(self) -> list[Deed]:
         waiting = self._waiting()
         self._total = len(waiting)
-        if waiting or self._is_behind():
+        if waiting or self._is_behind() or self._may_lack_artifacts():
             asyncio.run(self._session(waiting))
         return self._deeds
 
@@ -142,6 +143,9 @@ class _Upload:
         found = persisted.judge(stored, self._tree, in_use=False)
         return any(finding.remedy == "sync" for finding in found)
 
+    def _may_lack_artifacts(self) -> bool:
+        return self._remote is not None and may_be_behind(self._orders())
+
     async def _session(self, waiting: list[kept.Named]) -> None:
         journal = Journal(self._layout.journal, begins=self._begins)
         keeper = Keeper(self._orders(), partial(self._hear, journal))
@@ -152,10 +156,17 @@ class _Upload:
             await for_each(
                 lambda several: _commit(keeper, several), _by_trial(waiting), at_once=_AT_ONCE
             )
+            await self._send_artifacts(keeper)
             await self._publish(keeper, journal)
         finally:
             journal.close()
             await keeper.close()
+
+    async def _send_artifacts(self, keeper: Keeper) -> None:
+        if sent := await keeper.send_artifacts(None):
+            self._deeds.append(Deed(what=f"{sent} artifacts are uploaded", where="."))
+        if left_out := keeper.left_out:
+            self._tell(left_out)
 
     async def _publish(self, keeper: Keeper, journal: Journal) -> None:
         sealed = journal.rotate()
@@ -209,6 +220,8 @@ class _Upload:
                 self._deeds.append(Deed(what=what, where=names.HEAD))
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)
+            case ["progress", *_]:
+                pass  # of artifacts, among which there is no checkpoint to count
             case _:
                 raise ValueError(f"not a message of the keeper: {message!r:.100}")
 

@@ -85,7 +85,7 @@ def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
     bucket = Bucket(moto, bench.folder.name, proxy)
     bench.use(bucket, machine="first")
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "1"
-    script, gate = bench.held_in(2, epochs=2)
+    script, gate = bench.held_in(2, epochs=2, artifacts=True, sync_artifacts=True)
     proxy.break_off()
     gate.open()
     assert script.ends() == 1
@@ -102,6 +102,7 @@ def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
     assert len(bench.notes()) == ran
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
+    assert len(bucket.named("/artifact.txt")) == 2
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(bench.folder / "another machine"))
     assert main(["doctor", place]) == 0
 
