@@ -11,11 +11,11 @@ from typing import Any
 
 from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.publishing import Publishing
 from holdfast.experiment.summary import StorageAge, Upload
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.syncer.journal import JournalFull
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
@@ -25,8 +25,6 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 # Reports with checkpoints beyond so many that wait for storage are answered when one is done.
 BACKLOG = 64
-# How long after a checkpoint was committed the records that name it are published, at most.
-_SOON_S = 10.0
 _SHOWN_LEFT = 20
 
 
@@ -75,24 +73,25 @@ class Archive:
         self._tell = tell
         self._lost = lost
         self._refused = refused
-        self._begins = begins
         self._is_remote = is_remote
-        self._sync_period_s = sync_period_s
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._callers: dict[tuple[str, int], Caller] = {}
         self._fetches: dict[str, tuple[Message, asyncio.Future[str]]] = {}
-        self._rounds = (
-            ArtifactRounds(period_s=sync_period_s, with_checkpoints=with_checkpoints)
+        self._publishing = Publishing(
+            ledger,
+            send=keeper.send,
+            tell=tell,
+            begins=begins,
+            period_s=sync_period_s,
+            rounds=ArtifactRounds(period_s=sync_period_s, with_checkpoints=with_checkpoints)
             if artifacts and is_remote
-            else None
+            else None,
+            is_timed=is_remote,
         )
         self.brings_artifacts = brings_artifacts and is_remote
         self._upload: Upload | None = None
-        self._published_at = time.time()
-        self._asked_at: dict[int, float] = {}
-        self._sealed = self._published = -1
         self._close_deadline_s: float | None = None
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
@@ -100,8 +99,6 @@ class Archive:
         self._idle = asyncio.Event()
         self._idle.set()
         self._told_backlog = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._publish_within(sync_period_s)
 
     @property
     def is_remote(self) -> bool:
@@ -138,7 +135,7 @@ class Archive:
         if not self._is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
         oldest = min((item.since for item in self._waiting.values()), default=now)
-        oldest = min(oldest, self._published_at)
+        oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
             return None
         pending = sum(item.size_bytes for item in self._waiting.values())
@@ -190,10 +187,7 @@ class Archive:
         for order, _ in self._fetches.values():
             self._keeper.send(order)
         self._upload = None
-        if self._rounds is not None:
-            self._keeper.send(["artifacts", None])
-        if self._sealed > self._published:
-            self._keeper.send(["publish", self._sealed, self._begins])
+        self._publishing.order_again()
         if self._close_deadline_s is not None:
             self._keeper.send(["close", self._close_deadline_s])
 
@@ -222,17 +216,12 @@ class Archive:
         match message:
             case ["committed", str(trial_id), int(index)]:
                 waiting = self._waiting.get((trial_id, index))
-                if self._rounds is not None and waiting is not None:
-                    self._rounds.committed(waiting.trial_folder)
                 self._done_with(trial_id, index)
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
-                # In storage it is of use to another machine once the records there name it.
-                self._publish_within(_SOON_S)
+                self._publishing.committed(None if waiting is None else waiting.trial_folder)
             case ["published", int(sealed)]:
-                self._published = max(self._published, sealed)
-                self._published_at = self._asked_at.get(sealed, self._published_at)
-                self._asked_at = {n: at for n, at in self._asked_at.items() if n > sealed}
+                self._publishing.published(sealed)
                 self._trouble = ""
             case ["trouble", str(text)]:
                 self._trouble = text
@@ -293,45 +282,9 @@ class Archive:
         while self._held and not self.has_backlog:
             self._held.popleft()()
 
-    def _publish_within(self, delay_s: float) -> None:
-        """Have the next publication begin so soon, unless it does anyway."""
-        if not self._is_remote or self._close_deadline_s is not None:
-            return
-        if self._timer is not None:
-            if self._timer.when() <= self._loop.time() + delay_s:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_later(delay_s, lambda: self.publish(whole=False))
-
-    def publish(self, *, whole: bool = True) -> None:
-        """Seal what the journal holds and make it visible in storage, once it is durable here;
-        with the artifacts of all trials (`whole`), or of those whose turn it is."""
-        self._stop_timer()
-        due_s = self._sync_period_s
-        if self._rounds is not None:
-            now = self._loop.time()
-            folders = self._rounds.take(now, whole=whole)
-            if folders is None or folders:
-                self._keeper.send(["artifacts", folders])
-            due_s = self._rounds.due_in_s(now)
-        self._publish_within(due_s)
-        try:
-            sealed = self._ledger.rotate()
-        except JournalFull as error:
-            self._tell(f"nothing new is published: {error}")
-            return
-        self._asked_at[sealed] = time.time()
-        if sealed >= self._begins:  # before the first record there is nothing to go on with
-            self._ledger.when_durable(lambda: self._order_publication(sealed))
-
-    def _order_publication(self, sealed: int) -> None:
-        self._sealed = sealed
-        self._keeper.send(["publish", sealed, self._begins])
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def publish(self) -> None:
+        """Make what there is by now visible in storage, with the artifacts of all trials."""
+        self._publishing.publish()
 
     async def drain(self, deadline_s: float) -> None:
         """Wait until every checkpoint is committed, or for so long."""
@@ -344,7 +297,7 @@ class Archive:
 
     async def abandon(self) -> None:
         """End without a further word to storage: it belongs to somebody else."""
-        self._stop_timer()
+        self._publishing.stop()
         self._keeper.kill()
         await self._keeper.close()
 
@@ -352,7 +305,7 @@ class Archive:
         """Finish what waits; returns what is not in storage."""
         await self._ledger.sync()
         self._close_deadline_s = deadline_s
-        self._stop_timer()
+        self._publishing.stop()
         self._keeper.send(["close", deadline_s])
         ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
         await asyncio.wait(ends, timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED)

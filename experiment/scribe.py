@@ -14,8 +14,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
 
 from holdfast.experiment import tensorboard
 from holdfast.experiment.fold import Fold, failure_of, subject_of
@@ -47,16 +45,6 @@ _FLUSH_BYTES = 1 << 20
 _REST = 30
 # Events that change nothing in a trial's files.
 _INVISIBLE = (Committed, CheckpointLost)
-
-
-class Connection(Protocol):
-    """The controller's end, seen from here."""
-
-    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
-        """The next message; None once the controller is gone. Raises TimeoutError."""
-
-    def send(self, message: list[Any]) -> None:
-        """Raises ConnectionError when the controller is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,87 +278,3 @@ class _Pace:
 
 def _unfinished(machine: Machine) -> set[str]:
     return {trial.trial_id for trial in machine.trials.values() if not trial.status.is_final}
-
-
-def main(
-    connection: Connection,
-    layout: Layout,
-    settings: ScribeSettings,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Serve the controller until it says `close` or is gone.
-
-    In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
-    files cannot be written, `["done"]` when all is written after `close`.
-    """
-    _Desk(connection, Scribe(layout, settings, clock)).serve()
-
-
-class _Desk:
-    """The scribe's side of the connection."""
-
-    def __init__(self, connection: Connection, scribe: Scribe) -> None:
-        self._connection = connection
-        self._scribe = scribe
-        self._troubled = False
-
-    def serve(self) -> None:
-        while True:
-            match self._next():
-                case ["upto", int(segment), int(offset)]:
-                    stop = Position(segment, offset)
-                    self._attempt(partial(self._scribe.catch_up, stop), self._scribe.tend)
-                case ["tick"]:
-                    self._attempt(self._scribe.tend)
-                case None:
-                    self._finish()
-                    return
-                case ["close"]:
-                    self._finish()
-                    self._send(["done"])
-                    return
-                case unknown:
-                    raise ValueError(f"the scribe was sent {unknown!r:.200}")
-
-    def _next(self) -> list[Any] | None:
-        """The next message; of those that wait already, the last: it says all that others say."""
-        message = self._receive(self._scribe.wait_s)
-        while message is not None and message[0] == "upto":
-            later = self._receive(0.0)
-            if later == ["tick"]:
-                break
-            message = later
-        return message
-
-    def _receive(self, timeout_s: float | None) -> list[Any] | None:
-        try:
-            return self._connection.receive(timeout_s)
-        except TimeoutError:
-            return ["tick"]
-
-    def _finish(self) -> None:
-        scribe = self._scribe
-        self._attempt(scribe.catch_up, scribe.repair, scribe.snapshot)
-
-    def _attempt(self, *actions: Callable[[], None]) -> None:
-        """Do each; a full disk or a journal that cannot be read is told, and tried again later.
-
-        Anything else is a fault of holdfast: it is told as well, and ends the scribe.
-        """
-        trouble = None
-        for action in actions:
-            try:
-                action()
-            except OSError as error:
-                trouble = f"{error.filename or 'snapshot'}: {error.strerror}"
-            except Exception as error:
-                self._send(["trouble", f"{type(error).__name__}: {error}"])
-                raise
-        trouble = trouble or self._scribe.trouble
-        if trouble and not self._troubled:
-            self._send(["trouble", trouble])
-        self._troubled = trouble is not None
-
-    def _send(self, message: list[Any]) -> None:
-        with suppress(ConnectionError):  # the controller is gone: nobody is left to tell
-            self._connection.send(message)

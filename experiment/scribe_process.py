@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment import scribe
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.scribe import ScribeSettings
+from holdfast.experiment.scribe_desk import serve
 from holdfast.experiment.sweeping import sweep_tree
 from holdfast.runtime.transport import Channel
 from holdfast.scheduler.policy import TrialScheduler
@@ -45,10 +46,10 @@ def main(channel: Channel) -> None:
     if opening is None:
         return
     _, root, settings, policy = opening
-    scribe.main(
+    serve(
         _Begun(channel, first),
         Layout(Path(root)),
-        scribe.ScribeSettings(**settings, policy=_load(policy)),
+        ScribeSettings(**settings, policy=_load(policy)),
     )
 
 

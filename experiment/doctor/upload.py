@@ -1,7 +1,8 @@
 """`holdfast doctor sync`: commit and upload what a run could not, without running any trial.
 
 It is the end of a run, with the keeper that a run has: checkpoints first, then artifacts where the
-run sends them, then the records, then the head. Like a restore it takes the experiment over from any other machine.
+run sends them, then the records, then the head. Like a restore it takes the experiment over from
+any other machine.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from holdfast.experiment import scribe_desk
 from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings, main
+from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed
@@ -500,7 +501,7 @@ class Controller:
 def serve(run: RecordedExperiment, *script: Any) -> list[list[Any]]:
     clock = Clock()
     controller = Controller(clock, *script)
-    main(controller, run.layout, ScribeSettings(tensorboard=False), clock)
+    scribe_desk.serve(controller, run.layout, ScribeSettings(tensorboard=False), clock)
     assert not controller.script
     return controller.told
 
@@ -628,7 +629,9 @@ def test_a_journal_that_makes_no_sense_is_told_and_ends_the_scribe(tmp_path: Pat
     journal.close()
     controller = Controller(Clock(), ["close"])
     with pytest.raises(ValueError, match="Unheard"):
-        main(controller, run.layout, ScribeSettings(tensorboard=False), controller.clock)
+        scribe_desk.serve(
+            controller, run.layout, ScribeSettings(tensorboard=False), controller.clock
+        )
     assert [kind for kind, *_ in controller.told] == ["trouble"]
     assert "Unheard" in controller.told[0][1]
 

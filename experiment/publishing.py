@@ -1,0 +1,111 @@
+"""When the journal is sealed and made visible in storage, and whose artifacts go with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from holdfast.experiment.artifact_rounds import ArtifactRounds
+from holdfast.experiment.ledger import Ledger
+from holdfast.runtime.wire import Message
+from holdfast.syncer.journal import JournalFull
+
+# How long after a checkpoint was committed the records that name it are published, at most.
+_SOON_S = 10.0
+
+
+class Publishing:
+    """Each `period_s`, soon after a commit, and when it is told to. `begins` is the journal's
+    segment in which the experiment begins; `rounds` is None where no artifacts are sent."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        send: Callable[[Message], None],
+        tell: Callable[[str], None],
+        begins: int,
+        period_s: float,
+        rounds: ArtifactRounds | None,
+        is_timed: bool,
+    ) -> None:
+        """`is_timed`: without, as where storage is here, only when it is told to."""
+        self._ledger = ledger
+        self._send = send
+        self._tell = tell
+        self._begins = begins
+        self._period_s = period_s
+        self._rounds = rounds
+        self._is_timed = is_timed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked_at: dict[int, float] = {}
+        self._sealed = self._published = -1
+        self.published_at = time.time()
+        self._within(period_s)
+
+    def committed(self, trial_folder: str | None) -> None:
+        """A checkpoint in storage is of use to another machine once the records there name it."""
+        if self._rounds is not None and trial_folder is not None:
+            self._rounds.committed(trial_folder)
+        self._within(_SOON_S)
+
+    def published(self, sealed: int) -> None:
+        """Everything up to this segment is visible. `published_at` (seconds since 1970) is when
+        that was ordered."""
+        self._published = max(self._published, sealed)
+        self.published_at = self._asked_at.get(sealed, self.published_at)
+        self._asked_at = {n: at for n, at in self._asked_at.items() if n > sealed}
+
+    def publish(self, *, whole: bool = True) -> None:
+        """Seal what the journal holds and make it visible in storage, once it is durable here;
+        with the artifacts of all trials (`whole`), or of those whose turn it is."""
+        self._cancel()
+        due_s = self._period_s
+        if self._rounds is not None:
+            now = self._loop.time()
+            folders = self._rounds.take(now, whole=whole)
+            if folders is None or folders:
+                self._send(["artifacts", folders])
+            due_s = self._rounds.due_in_s(now)
+        self._within(due_s)
+        try:
+            sealed = self._ledger.rotate()
+        except JournalFull as error:
+            self._tell(f"nothing new is published: {error}")
+            return
+        self._asked_at[sealed] = time.time()
+        if sealed >= self._begins:  # before the first record there is nothing to go on with
+            self._ledger.when_durable(lambda: self._order(sealed))
+
+    def order_again(self) -> None:
+        """What a keeper that died may not have done."""
+        if self._rounds is not None:
+            self._send(["artifacts", None])
+        if self._sealed > self._published:
+            self._send(["publish", self._sealed, self._begins])
+
+    def stop(self) -> None:
+        """From now on only when it is told to."""
+        self._is_timed = False
+        self._cancel()
+
+    def _order(self, sealed: int) -> None:
+        self._sealed = sealed
+        self._send(["publish", sealed, self._begins])
+
+    def _within(self, delay_s: float) -> None:
+        """Have the next publication begin so soon, unless it does anyway."""
+        if not self._is_timed:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + delay_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, lambda: self.publish(whole=False))
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
