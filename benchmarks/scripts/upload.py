@@ -1,4 +1,7 @@
-"""One client uploads a folder: `upload.py CLIENT ENDPOINT BUCKET PREFIX FOLDER`.
+"""One client uploads a checkpoint: `upload.py CLIENT ENDPOINT BUCKET PREFIX FOLDER`.
+
+Where the folder holds folders, each of these is a checkpoint; ours commits those of four trials at
+once, each trial's one after the other.
 
 Told: the seconds and CPU seconds of this process for it, its imports and its first, tiny put not
 counted (the process that uploads checkpoints lives as long as the experiment), and its largest
@@ -20,7 +23,9 @@ from typing import Any
 client, endpoint, bucket, prefix, folder = sys.argv[1:]
 FILES = {path.relative_to(folder).as_posix(): path for path in sorted(Path(folder).rglob("*"))
          if path.is_file()}  # fmt: skip
+CHECKPOINTS = sorted(path for path in Path(folder).iterdir() if path.is_dir()) or [Path(folder)]
 AT_ONCE = 16
+TRIALS = 4
 told: dict[str, float] = {}
 
 
@@ -54,7 +59,7 @@ async def holdfast(*, sealed: bool) -> None:
     from holdfast.syncer.location import Location
     from holdfast.syncer.orders import Orders
 
-    root = Path(folder).parent
+    root = CHECKPOINTS[0].parent
     storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})
     orders = Orders(root=root, storage=storage, experiment_id="x", journal="journal",
                     head="head.json", is_record=str.isidentifier,
@@ -62,10 +67,17 @@ async def holdfast(*, sealed: bool) -> None:
     keeper = Keeper(orders, lambda message: None)
     await keeper.open()
     if sealed:
-        written = manifest.write(folder)
-        keeper._seal = lambda directory: written  # type: ignore[method-assign]
+        written = {path: manifest.write(path) for path in CHECKPOINTS}
+        keeper._seal = lambda directory: written[directory]  # type: ignore[method-assign]
+
+    async def commit(trial: int) -> None:
+        for path in CHECKPOINTS[trial::TRIALS]:
+            await keeper.commit(str(trial), 0, path.name)
+
     with measured():
-        await keeper.commit("trial", 0, Path(folder).name)
+        async with asyncio.TaskGroup() as tasks:
+            for trial in range(TRIALS):
+                tasks.create_task(commit(trial))
     await keeper.close()
 
 
