@@ -384,7 +384,7 @@ def test_an_executor_that_is_left_open_ends_with_its_trial(
 
     def pool(config: dict[str, Any]) -> None:
         global _LEFT
-        _LEFT = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        _LEFT = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
         tune.report({"sum": _LEFT.submit(sum, [1, 2]).result()})
 
     (result,) = fit(pool)
