@@ -18,7 +18,7 @@ from statistics import median
 from uuid import uuid4
 
 from benchmarks.checkpoints import small_files
-from benchmarks.measure import MIB, Bench, ScriptFailed, finish, script
+from benchmarks.measure import MIB, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from holdfast.syncer.location import Location
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server, rclone_server
@@ -192,13 +192,7 @@ def _upload(server: S3Server, forget: Callable[[str], None], client: str, source
         "AWS_DEFAULT_REGION": "us-east-1",
     }
     command = script("upload", client, server.endpoint, _BUCKET, prefix, source)
-    try:
-        told = finish(command, **environ).told
-    except ScriptFailed:
-        # obstore 0.12 aborts at the interpreter's end, one time in six: once more.
-        if client != "obstore":
-            raise
-        told = finish(command, **environ).told
+    told = finish(command, **environ).told
     forget(prefix)
     return _Sample(wall_s=told["wall_s"], cpu_s=told["cpu_s"], rss=told["peak"])
 
