@@ -1,0 +1,128 @@
+"""How many workers train one trial together, and what each of them asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingConfig:
+    """`num_workers` processes train one trial together; each asks for `resources_per_worker`.
+
+    `num_workers` may be a pair (least, most): the trial starts with what there is, goes on with
+    fewer where one is lost, and with more where one returns. `resources_per_worker` is one CPU
+    where nothing is given, and one GPU beside where `use_gpu` is set. `trainer_resources` are those
+    of the coordinator, which needs none: it is no process of its own. `placement_strategy` is kept
+    for engines with several machines; `accelerator_type` too.
+
+    Raises InvalidConfig for what cannot be meant.
+    """
+
+    trainer_resources: Mapping[str, float] | None = None
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+
+    def __post_init__(self) -> None:
+        least, most = self.least_workers, self.most_workers
+        if least < 1 or most < least:
+            raise InvalidConfig(
+                f"ScalingConfig(num_workers={self.num_workers!r}): at least one worker is needed, "
+                f"and of a pair the first is the smaller one"
+            )
+        if self.placement_strategy not in STRATEGIES:
+            raise InvalidConfig(
+                f"ScalingConfig(placement_strategy={self.placement_strategy!r}) must be one of "
+                f"{STRATEGIES}"
+            )
+        if self.use_gpu and not self.worker_resources.get("GPU"):
+            raise InvalidConfig(
+                "ScalingConfig(use_gpu=True) needs a GPU in resources_per_worker: leave it out, "
+                "or give 'GPU' an amount"
+            )
+        if not self.use_gpu and self.worker_resources.get("GPU"):
+            raise InvalidConfig(
+                "ScalingConfig(resources_per_worker) asks for GPUs: set use_gpu=True"
+            )
+
+    @property
+    def least_workers(self) -> int:
+        return self._bounds[0]
+
+    @property
+    def most_workers(self) -> int:
+        return self._bounds[1]
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.least_workers != self.most_workers
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        given: Any = self.num_workers
+        pair = given if isinstance(given, tuple) else (given, given)
+        if len(pair) != 2 or not all(type(number) is int for number in pair):
+            raise InvalidConfig(
+                f"ScalingConfig(num_workers={given!r}) must be a whole number, or a pair of them "
+                f"such as (2, 4)"
+            )
+        return pair[0], pair[1]
+
+    @property
+    def worker_resources(self) -> dict[str, float]:
+        """What one worker asks for."""
+        given = self.resources_per_worker
+        if given is None:
+            return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
+        amounts = validated(given, where="ScalingConfig(resources_per_worker)")
+        return {"GPU": 1, **amounts} if self.use_gpu else amounts
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        return self.worker_resources.get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        return self.worker_resources.get("GPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """All but CPUs and GPUs."""
+        kinds = ("CPU", "GPU")
+        return {key: n for key, n in self.worker_resources.items() if key not in kinds}
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """Of all workers, at their most, and the coordinator."""
+        return self.as_placement_group_factory().required_resources
+
+    def as_placement_group_factory(self, workers: int | None = None) -> PlacementGroupFactory:
+        """The coordinator's bundle, then one for each of so many workers (None: the most)."""
+        count = self.most_workers if workers is None else workers
+        head = validated(
+            self.trainer_resources or {}, where="ScalingConfig(trainer_resources)"
+        )
+        bundles = [head, *(self.worker_resources for _ in range(count))]
+        return PlacementGroupFactory(bundles, self.placement_strategy)
+
+    @classmethod
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
+        """The config of which `pgf` is the factory. Raises InvalidConfig where workers differ."""
+        head, *workers = pgf.bundles
+        if any(bundle != workers[0] for bundle in workers):
+            raise InvalidConfig(f"the bundles of the workers in {pgf!r} are not all the same")
+        each = workers[0] if workers else {}
+        return cls(
+            trainer_resources=head or None,
+            num_workers=len(workers),
+            use_gpu=bool(each.get("GPU")),
+            resources_per_worker=each,
+            placement_strategy=pgf.strategy,
+        )
