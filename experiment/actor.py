@@ -25,11 +25,13 @@ _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a worker has: to end, to save before it is taken away, and between reports."""
+    """Seconds that a worker has: to end, to save before it is taken away, between reports, and for
+    its report while other ranks wait with theirs."""
 
     grace_s: float
     preemption_grace_s: float = 5.0
     hang_timeout_s: float | None = None
+    barrier_timeout_s: float = 1800.0
 
 
 class Desk(Protocol):
@@ -40,6 +42,9 @@ class Desk(Protocol):
     def post(self, event: Event) -> None: ...
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+    def hear(self, message: Message) -> None:
+        """Take in what only a rank says. Raises ValueError for what it cannot have said."""
 
 
 class TrialActor:
@@ -58,7 +63,8 @@ class TrialActor:
         self._deadline: asyncio.TimerHandle | None = None
         self._silence = Silence(patience.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
-        self._is_gone = self._is_hung = False
+        self._is_gone = False
+        self._hung = ""
         self._worker = self._launch()
 
     @property
@@ -113,11 +119,19 @@ class TrialActor:
         self._worker.signal(guard.STOP)
         self._arm()
 
-    def _on_hang(self) -> None:
+    def tell(self, message: Message) -> None:
+        """Send the worker what its session understands."""
+        self._worker.send(message)
+
+    def hang(self, told: str) -> None:
         """Its stack goes to its stderr, and it ends of that; where it does not, it is killed."""
-        self._is_hung = True
+        self._hung = told
         self._worker.signal(guard.DUMP)
         self._arm()
+
+    def _on_hang(self) -> None:
+        timeout_s = self._patience.hang_timeout_s
+        self.hang(f"reported nothing for hang_timeout_s={timeout_s:g} s")
 
     def release(self) -> None:
         """End the worker, which is idle."""
@@ -154,15 +168,11 @@ class TrialActor:
             self._worker = self._launch()
             return
         self._is_gone = True
-        if self._is_hung:
-            self._post_exit(self._told_of_hang(ending), "hang")
+        if self._hung:
+            stack = "is in its stderr" if ending.signum == guard.DUMP else "could not be had"
+            self._post_exit(f"{self._hung}; its stack {stack}", "hang")
         else:
             self._post_exit(ending.cause, _kind_of(ending))
-
-    def _told_of_hang(self, ending: Ending) -> str:
-        stack = "is in its stderr" if ending.signum == guard.DUMP else "could not be had"
-        timeout_s = self._patience.hang_timeout_s
-        return f"reported nothing for hang_timeout_s={timeout_s:g} s; its stack {stack}"
 
     def _post_exit(self, cause: str, kind: str = "lost") -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
@@ -182,7 +192,8 @@ class TrialActor:
     def _launch(self) -> Worker:
         self._expect(self.assignment)
         self._halted = self._is_reused = self._is_replaced = False
-        self._is_gone = self._is_hung = False
+        self._is_gone = False
+        self._hung = ""
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}"
         worker = self._desk.launcher.launch(name, self)
@@ -203,7 +214,7 @@ class TrialActor:
                         timestamp=float(timestamp),
                         time_this_iter_s=float(this_s),
                         time_total_s=float(total_s),
-                        checkpoint=None if checkpoint is None else _record(checkpoint),
+                        checkpoint=None if checkpoint is None else record_of(checkpoint),
                     )
                 )
             case ["log", str(stream), str(text)]:
@@ -211,7 +222,7 @@ class TrialActor:
             case ["saved", int(attempt), dict(record)]:
                 self._require_start()
                 self._desk.post(
-                    Saved(trial_id=trial_id, attempt=attempt, checkpoint=_record(record))
+                    Saved(trial_id=trial_id, attempt=attempt, checkpoint=record_of(record))
                 )
             case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
                 self._start(pid)
@@ -242,6 +253,8 @@ class TrialActor:
                 )
             case ["unfit", int()]:
                 self._replace()
+            case ["meeting" | "gathered", *_]:
+                self._desk.hear(message)
             case _:
                 raise ValueError("unknown")
 
@@ -295,7 +308,8 @@ def _dict(value: Any) -> dict[str, Any]:
     return value
 
 
-def _record(plain: Any) -> CheckpointRecord:
+def record_of(plain: Any) -> CheckpointRecord:
+    """What a worker says of a checkpoint. Raises KeyError, TypeError, ValueError."""
     return CheckpointRecord(
         index=int(plain["index"]),
         iteration=int(plain["iteration"]),

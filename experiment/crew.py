@@ -56,7 +56,7 @@ class Crew:
         self._capacity = capacity
         self._gpu_names = gpu_names
         self._loop = asyncio.get_running_loop()
-        self._actors: dict[str, TrialActor] = {}
+        self._actors: dict[str, TrialActor | Gang] = {}
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, Waiting]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}

@@ -25,6 +25,7 @@ from holdfast.experiment.main_module import adopt
 from holdfast.experiment.metrics import sendable
 from holdfast.experiment.outlet import Outlet
 from holdfast.experiment.pickling import users_config
+from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import guard, threads
@@ -74,7 +75,8 @@ class TrialHost:
         """One attempt. Returns the class trainable, which a later trial may use again, and whether
         this process is fit for another attempt."""
         assert self._job is not None
-        session = Session(self._job, assignment, channel)
+        kind = RankSession if self._job.is_gang else Session
+        session = kind(self._job, assignment, channel)
         attempt = assignment.attempt
         try:
             prepare_directory(session)
@@ -200,14 +202,24 @@ def prepare_directory(session: Session) -> None:
         pass
     else:
         return
+    if session.assignment.rank:
+        return  # rank 0 clears away
     directory = session.trial_dir
-    shutil.rmtree(directory / STAGING, ignore_errors=True)
+    _clear_staging(directory / STAGING, session.staging_root)
     for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
         number = checkpoint_number(found.name)
         if number is None or not found.is_dir():
             continue  # the user's, who may call it what they like
         if number >= session.assignment.next_checkpoint:
             _clear_away(found, number, session)
+
+
+def _clear_staging(folder: Path, own: Path) -> None:
+    """What other ranks of this attempt have put there already stays."""
+    with suppress(FileNotFoundError):
+        for found in list(folder.iterdir()):
+            if found != own:
+                shutil.rmtree(found, ignore_errors=True)
 
 
 def _clear_away(unrecorded: Path, number: int, session: Session) -> None:

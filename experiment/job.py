@@ -16,7 +16,7 @@ class Job:
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
-    `is_mirrored`: the storage is elsewhere.
+    `is_mirrored`: the storage is elsewhere. `is_gang`: each trial has several workers.
     """
 
     trainable: Any
@@ -35,6 +35,7 @@ class Job:
     reuse_actors: bool = False
     preemption_grace_s: float = 5.0
     is_mirrored: bool = False
+    is_gang: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -43,7 +44,8 @@ class Assignment(NamedTuple):
 
     `checkpoint` is the folder to resume from, inside the trial's. `config` is plain
     (`holdfast.trial.encoding.to_plain`). `time_total_s` is the training time so far. `bundles` and
-    `strategy` make the trial's PlacementGroupFactory, of which `cpus` is the sum of CPUs.
+    `strategy` make the trial's PlacementGroupFactory, of which `cpus` is the sum of CPUs, or a
+    rank's part of it. `rank` is which of `world_size` workers this one is.
     """
 
     trial_id: str
@@ -61,6 +63,8 @@ class Assignment(NamedTuple):
     cpus: float
     gpus: Sequence[str] = ()
     sets_gpus: bool = False
+    rank: int = 0
+    world_size: int = 1
 
     @property
     def resources(self) -> PlacementGroupFactory:

@@ -20,7 +20,7 @@ from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.staging import stage
+from holdfast.syncer.staging import Staged, stage
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     CheckpointUploadMode,
@@ -90,6 +90,11 @@ class Session:
         return Path(self.folder)
 
     @property
+    def staging_root(self) -> Path:
+        """Where checkpoints are put together: on the file system of the trial's directory."""
+        return self.trial_dir / STAGING
+
+    @property
     def time_total_s(self) -> float:
         return self._clock.total_s
 
@@ -126,6 +131,7 @@ class Session:
             raise TrialStopped("the trial was told to stop")
         values = plain_metrics(metrics)
         mode = self._mode(upload, checkpoint)
+        before = self._newest
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1, mode)
         message = [
@@ -148,7 +154,7 @@ class Session:
         if self._answer() is not Verdict.CONTINUE:
             self.stopping = True
             raise TrialStopped("the trial was told to stop")
-        if self.is_preempted and record is not None:
+        if self.is_preempted and self._newest != before:
             self.stopping = True
             self.ending = "preempted"
             raise TrialStopped("the trial was preempted, and has saved what it had")
@@ -194,15 +200,23 @@ class Session:
                 f"checkpoint must be a Checkpoint, not {type(checkpoint).__name__}: use "
                 f"Checkpoint.from_directory(path)"
             )
-        index = self._next_checkpoint
         with checkpoint.as_directory() as source:
-            staged = stage(
-                source,
-                self.trial_dir / checkpoint_dirname(index),
-                staging_root=self.trial_dir / STAGING,
-            )
+            return self._take(source, iteration, upload)
+
+    def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
+        index = self._next_checkpoint
+        staged = stage(
+            source,
+            self.trial_dir / checkpoint_dirname(index),
+            staging_root=self.staging_root,
+        )
         self._next_checkpoint += 1
         self._newest = checkpoint_dirname(index)
+        return self._record(index, iteration, staged, upload)
+
+    def _record(
+        self, index: int, iteration: int, staged: Staged, upload: CheckpointUploadMode
+    ) -> CheckpointRecord:
         return CheckpointRecord(
             index=index,
             iteration=iteration,
@@ -221,8 +235,8 @@ class Session:
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""
-        root = self.trial_dir / STAGING
-        root.mkdir(exist_ok=True)
+        root = self.staging_root
+        root.mkdir(parents=True, exist_ok=True)
         directory = root / f"user-{self.assignment.attempt}-{time.monotonic_ns():x}"
         directory.mkdir()
         return directory
@@ -251,7 +265,9 @@ class Session:
             raise TrialStopped("the trial was told to stop")
 
     def _answer(self) -> Verdict:
-        message = self._transport.receive()
+        return self._verdict(self._transport.receive())
+
+    def _verdict(self, message: Message | None) -> Verdict:
         if message == _CONTINUE:
             return Verdict.CONTINUE
         if message is None:

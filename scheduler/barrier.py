@@ -70,10 +70,10 @@ class _At(StrEnum):
 
 
 class Barrier:
-    """Where `ranks` processes wait for each other, from the report after `iteration` on."""
+    """Where `ranks` processes wait for each other; `iteration` is the last that was answered."""
 
     def __init__(self, ranks: int, iteration: int) -> None:
-        self._iteration = iteration
+        self.iteration = iteration
         self._at = [_At.WORK] * ranks
         self._reports: dict[int, RankReport] = {}
 
@@ -87,8 +87,8 @@ class Barrier:
     def reported(self, report: RankReport) -> Outcome | None:
         """Take in a rank's report. Raises ValueError for one that cannot be, as it is: a rank that
         waits, or has returned, reports nothing, and each counts its own reports."""
-        if self._at[report.rank] is not _At.WORK or report.iteration != self._iteration + 1:
-            raise ValueError(f"rank {report.rank} was to report {self._iteration + 1}")
+        if self._at[report.rank] is not _At.WORK or report.iteration != self.iteration + 1:
+            raise ValueError(f"rank {report.rank} was to report {self.iteration + 1}")
         self._at[report.rank] = _At.BARRIER
         self._reports[report.rank] = report
         return self._outcome()
@@ -102,7 +102,7 @@ class Barrier:
 
     def answered(self) -> None:
         """All that have met go on."""
-        self._iteration += 1
+        self.iteration += 1
         self._at = [_At.WORK] * len(self._at)
         self._reports.clear()
 
@@ -119,8 +119,8 @@ class Barrier:
 
     def _apart(self, waiting: list[int], ended: list[int]) -> str:
         return (
-            f"{_named(ended)} returned after {self._iteration} reports, while {_named(waiting)} "
-            f"reported for the {self._iteration + 1}. time: every rank must call report() equally "
+            f"{_named(ended)} returned after {self.iteration} reports, while {_named(waiting)} "
+            f"reported for the {self.iteration + 1}. time: every rank must call report() equally "
             f"often"
         )
 

@@ -1,0 +1,330 @@
+"""The controller's side of a trial that several workers train together.
+
+To its crew a gang is one actor, and to each of its ranks it is the desk: what the ranks say is made
+into what one trial says. Ranks start together and end together; where one fails, the others are
+given a moment to say what that did to them, so that the cause can be told from its consequences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
+from holdfast.experiment.job import Assignment
+from holdfast.runtime.launcher import Launcher
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.checkpoint import checkpoint_dirname
+from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.lifecycle import Reported, Returned, Started
+
+# How long the other ranks have to say what the end of one did to them.
+_AFTERMATH_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """The desk of one rank."""
+
+    gang: Gang
+    rank: int
+
+    @property
+    def launcher(self) -> Launcher:
+        return self.gang.desk.launcher
+
+    def post(self, event: Event) -> None:
+        self.gang.on_event(self.rank, event)
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
+        self.gang.desk.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
+
+    def hear(self, message: Message) -> None:
+        self.gang.on_message(message)
+
+
+class Gang:
+    """Hosts one attempt in `ranks` workers; `barrier_timeout_s` is how long some of them may wait
+    for the others to report. `warn` hears what the user should know."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        assignment: Assignment,
+        *,
+        ranks: int,
+        patience: Patience,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.assignment = assignment
+        self.desk = desk
+        self._patience = patience
+        self._warn = warn
+        self._barrier = Barrier(ranks, assignment.iteration)
+        self._next_checkpoint = assignment.next_checkpoint
+        self._met: Met | None = None
+        self._started: dict[int, Started] = {}
+        self._ended: set[int] = set()
+        self._gone: dict[int, Exited] = {}
+        self._failures: list[tuple[int, Failure]] = []
+        self._is_ending = self._is_broken = self._is_told = self._has_told_keys = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._actors = [
+            TrialActor(_Seat(self, rank), part, patience=patience, reusable=False)
+            for rank, part in enumerate(_parts(assignment, ranks))
+        ]
+
+    # -- what the crew orders -----------------------------------------------------------------
+
+    def reply(self, verdict: Verdict) -> None:
+        if verdict is not Verdict.CONTINUE:
+            self._is_ending = True
+        self._barrier.answered()
+        self._met = None
+        for actor in self._actors:
+            actor.reply(verdict)
+
+    def refuse(self, text: str) -> None:
+        for actor in self._actors:
+            actor.refuse(text)
+
+    def halt(self, *, after_step: bool = False) -> None:
+        self._is_ending = True
+        self._disarm()
+        for actor in self._actors:
+            actor.halt(after_step=after_step)
+
+    def preempt(self) -> None:
+        for actor in self._actors:
+            actor.preempt()
+
+    # -- what the ranks say -------------------------------------------------------------------
+
+    def on_event(self, rank: int, event: Event) -> None:
+        match event:
+            case Started():
+                self._started[rank] = event
+                if len(self._started) == len(self._actors):
+                    self.desk.post(self._started[0])
+            case Reported():
+                self._on_report(rank, event)
+            case Returned():
+                self._on_return(rank)
+            case Raised():
+                self._fail(rank, event.failure)
+            case Exited():
+                self._on_exit(rank, event)
+            case _:
+                raise ValueError(f"rank {rank} says what no rank says: {event!r:.100}")
+
+    def on_message(self, message: Message) -> None:
+        match message:
+            case ["meeting", str(address)]:
+                for actor in self._actors[1:]:
+                    actor.tell(["meet", address])
+            case ["gathered", dict(record), dict(clashes)]:
+                self._on_gathered(record, clashes)
+            case _:
+                raise ValueError("unknown")
+
+    def _on_report(self, rank: int, event: Reported) -> None:
+        report = RankReport(
+            rank=rank,
+            iteration=event.iteration,
+            metrics=event.metrics,
+            timestamp=event.timestamp,
+            time_this_iter_s=event.time_this_iter_s,
+            time_total_s=event.time_total_s,
+            has_files=event.checkpoint is not None,
+            upload="ASYNC" if event.checkpoint is None else event.checkpoint.upload,
+        )
+        if not self._is_ending and not self._is_broken:
+            self._follow(self._barrier.reported(report))
+
+    def _on_return(self, rank: int) -> None:
+        self._ended.add(rank)
+        if self._is_broken:
+            return
+        if not self._is_ending:
+            self._follow(self._barrier.returned(rank))
+        elif len(self._ended) == len(self._actors):
+            self._post_return()
+
+    def _follow(self, outcome: Outcome | None) -> None:
+        match outcome:
+            case None:
+                self._watch_barrier()
+            case Met():
+                self._disarm()
+                self._on_met(outcome)
+            case AllReturned():
+                self._disarm()
+                self._post_return()
+            case OutOfStep():
+                failure = Failure(kind="user", type_name="RanksOutOfStep", message=outcome.text)
+                self._fail(outcome.rank, failure)
+
+    def _on_met(self, met: Met) -> None:
+        self._met = met
+        self._tell_keys(met)
+        if met.parts:
+            upload = next(r.upload for r in met.reports if r.has_files)
+            order = ["gather", self._next_checkpoint, list(met.parts), upload]
+            self._actors[0].tell(order)
+        else:
+            self._post_report(met, None)
+
+    def _on_gathered(self, record: dict[str, Any], clashes: dict[str, list[int]]) -> None:
+        if self._met is None or self._is_broken:
+            return
+        dirname = checkpoint_dirname(self._next_checkpoint)
+        self._next_checkpoint += 1
+        for actor in self._actors:
+            actor.tell(["newest", dirname])
+        if clashes:
+            self._tell_clashes(clashes)
+        self._post_report(self._met, record)
+
+    def _post_report(self, met: Met, record: dict[str, Any] | None) -> None:
+        first = met.reports[0]
+        self.desk.post(
+            Reported(
+                trial_id=self.assignment.trial_id,
+                attempt=self.assignment.attempt,
+                iteration=first.iteration,
+                metrics=first.metrics,
+                timestamp=first.timestamp,
+                time_this_iter_s=first.time_this_iter_s,
+                time_total_s=first.time_total_s,
+                checkpoint=None if record is None else record_of(record),
+            )
+        )
+
+    def _post_return(self) -> None:
+        trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
+        self.desk.post(Returned(trial_id=trial_id, attempt=attempt))
+
+    def _tell_keys(self, met: Met) -> None:
+        if met.other_keys and not self._has_told_keys:
+            self._has_told_keys = True
+            rank, keys = next(iter(met.other_keys.items()))
+            self._warn(
+                f"trial {self.assignment.trial_id}: rank {rank} does not report the same metrics "
+                f"as rank 0 ({', '.join(keys)}): those of rank 0 are kept"
+            )
+
+    def _tell_clashes(self, clashes: dict[str, list[int]]) -> None:
+        name, ranks = next(iter(clashes.items()))
+        more = f" and {len(clashes) - 1} other files" if len(clashes) > 1 else ""
+        self._warn(
+            f"trial {self.assignment.trial_id}: {name}{more} in one checkpoint from ranks "
+            f"{', '.join(map(str, ranks))}: that of rank {ranks[-1]} is kept. Give each rank's "
+            f"files names of their own"
+        )
+
+    # -- waiting for each other ---------------------------------------------------------------
+
+    def _watch_barrier(self) -> None:
+        timeout_s = self._patience.barrier_timeout_s
+        if self._timer is None and self._barrier.missing:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(timeout_s, self._give_up_waiting)
+
+    def _give_up_waiting(self) -> None:
+        self._timer = None
+        waited_s = self._patience.barrier_timeout_s
+        for rank in self._barrier.missing:
+            self._actors[rank].hang(
+                f"has not reported for {waited_s:g} s while other ranks waited with their report "
+                f"{self._barrier.iteration + 1}"
+            )
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _on_exit(self, rank: int, event: Exited) -> None:
+        self._gone[rank] = event
+        has_said = rank in self._ended or any(rank == other for other, _ in self._failures)
+        if not has_said and not self._is_ending:
+            pid = self._started[rank].pid if rank in self._started else None
+            text = f"the worker process {pid or ''} {event.cause}".replace("  ", " ")
+            kind = LOST_TYPES.get(event.kind, "WorkerLost")
+            self._fail(rank, Failure(kind=event.kind, type_name=kind, message=text, pid=pid))
+        if len(self._gone) < len(self._actors):
+            return
+        self._disarm()
+        self._break_up()
+        self.desk.post(
+            Exited(
+                trial_id=self.assignment.trial_id,
+                attempt=self.assignment.attempt,
+                cause=self._gone[0].cause,
+                kind=self._gone[0].kind,
+            )
+        )
+
+    def _fail(self, rank: int, failure: Failure) -> None:
+        """Remember it; the others say in a moment what it did to them."""
+        self._failures.append((rank, failure))
+        if self._is_broken:
+            return
+        self._is_broken = True
+        self._disarm()
+        self._timer = asyncio.get_running_loop().call_later(_AFTERMATH_S, self._break_up)
+
+    def _break_up(self) -> None:
+        """Tell what has happened, once, and end who is left."""
+        self._timer = None
+        if self._failures and not self._is_told:
+            self._is_told = True
+            trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
+            failure = self._cause(self._failures)
+            self.desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+        for rank, actor in enumerate(self._actors):
+            if rank not in self._gone:
+                actor.kill()
+
+    def _cause(self, failures: list[tuple[int, Failure]]) -> Failure:
+        """The first cause on top, and below what the others said. A process that died is one: user
+        code that raises because its peer is gone may be heard before."""
+        rank, first = min(failures, key=lambda told: told[1].kind == "user")
+        others = [told for told in failures if told != (rank, first)]
+        below = "".join(
+            f"\n\nAfter it, rank {other}: {failure.headline}\n{failure.traceback}"
+            for other, failure in others
+        )
+        started = self._started.get(rank)
+        host = first.hostname or (started.hostname if started else "")
+        return replace(
+            first,
+            message=f"rank {rank}{f' on {host}' if host else ''}: {first.message}",
+            traceback=first.traceback + below,
+            hostname=host,
+        )
+
+
+def _parts(assignment: Assignment, ranks: int) -> list[Assignment]:
+    """What each rank is told: its bundle, which follows the coordinator's, and its GPUs."""
+    parts, gpus = [], list(assignment.gpus)
+    for rank, bundle in enumerate(assignment.bundles[1:]):
+        # Shares of a GPU lie one after the other on it.
+        count = bundle.get("GPU", 0)
+        own = gpus[int(rank * count) : max(int((rank + 1) * count), int(rank * count) + 1)]
+        parts.append(
+            assignment._replace(
+                rank=rank,
+                world_size=ranks,
+                cpus=bundle.get("CPU", 0),
+                gpus=tuple(own) if count else (),
+            )
+        )
+    return parts

@@ -1,0 +1,72 @@
+"""What user code sees from inside one rank of a trial that several workers train together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from holdfast.experiment.layout import STAGING
+from holdfast.experiment.session import Session
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.verdict import Verdict
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.gathering import gather
+from holdfast.syncer.staging import Staged, stage
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
+from holdfast.trial.errors import TuneError
+
+
+class RankSession(Session):
+    """A report returns when all ranks have reported. Each rank stages its own files; rank 0, which
+    waits with the others, makes one checkpoint of them."""
+
+    def meet(self, address: str) -> str:
+        """Where the ranks find each other: rank 0 says it, the others are told it.
+
+        Raises TuneError if the run ends before.
+        """
+        if self.assignment.rank == 0:
+            self._send(["meeting", address])
+            return address
+        match self._transport.receive():
+            case ["meet", str(told)]:
+                return told
+            case None:
+                os._exit(71)
+            case message:
+                raise TuneError(f"not where to meet: {message!r:.100}")
+
+    def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
+        staged = stage(
+            source,
+            self._part(self.assignment.rank, iteration),
+            staging_root=self.staging_root,
+        )
+        return self._record(0, iteration, staged, upload)
+
+    @property
+    def staging_root(self) -> Path:
+        """Of this attempt: a rank may stage before rank 0 has cleared away what older ones left."""
+        return self.trial_dir / STAGING / f"attempt-{self.assignment.attempt}"
+
+    def _part(self, rank: int, iteration: int) -> Path:
+        return self.staging_root / f"rank-{rank}-{iteration}"
+
+    def _answer(self) -> Verdict:
+        while (message := self._transport.receive()) is not None:
+            match message:
+                case ["gather", int(index), list(ranks), str(upload)]:
+                    self._gather(index, ranks, CheckpointUploadMode(upload))
+                case ["newest", str(dirname)]:
+                    self._newest = dirname
+                case _:
+                    return self._verdict(message)
+        return self._verdict(None)
+
+    def _gather(self, index: int, ranks: list[int], upload: CheckpointUploadMode) -> None:
+        iteration = self.iteration
+        parts = {rank: self._part(rank, iteration) for rank in ranks}
+        gathered = gather(parts, self.trial_dir / checkpoint_dirname(index))
+        record = self._record(index, iteration, gathered.staged, upload)
+        self._send(["gathered", asdict(record), gathered.clashes])

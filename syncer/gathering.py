@@ -1,0 +1,94 @@
+"""Making one checkpoint of the parts that several ranks have staged, without copying a byte.
+
+The parts lie beside each other on one file system. The first becomes the checkpoint, the files of
+the others are renamed into it; under the target's name it appears at once and whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.syncer.durable import remove_tree
+from holdfast.syncer.errors import AlreadyStored, UnusableFile, from_os_error
+from holdfast.syncer.staging import Staged
+
+
+@dataclass(slots=True)
+class Gathered:
+    """`clashes` names each file that several ranks gave, with these ranks; the last one's is
+    there."""
+
+    staged: Staged
+    clashes: dict[str, list[int]] = field(default_factory=dict)
+
+
+def gather(parts: Mapping[int, Path], target: Path) -> Gathered:
+    """Move the files of all parts (by rank, in their order) to `target`, which must not exist.
+
+    Raises AlreadyStored, UnusableFile where a file of one rank has the name of another's folder,
+    or another StorageError.
+    """
+    try:
+        return _gather(parts, target)
+    except OSError as error:
+        if isinstance(error, (AlreadyStored, UnusableFile)):
+            raise
+        raise from_os_error(error, "gather", str(target)) from error
+
+
+def _gather(parts: Mapping[int, Path], target: Path) -> Gathered:
+    if os.path.lexists(target):
+        raise AlreadyStored("gather", str(target), "there is something of this name already")
+    (first, base), *others = parts.items()
+    owners = dict.fromkeys(_files(base), first)
+    clashes: dict[str, list[int]] = {}
+    for rank, part in others:
+        for name in _files(part):
+            if name in owners:
+                clashes.setdefault(name, [owners[name]]).append(rank)
+            owners[name] = rank
+        _move_into(base, part)
+        remove_tree(part)
+    size = sum(os.lstat(base / name).st_size for name in owners)
+    os.rename(base, target)
+    return Gathered(Staged(files=len(owners), bytes=size), clashes)
+
+
+def _files(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(above, name), folder)
+        for above, _, names in os.walk(folder)
+        for name in names
+    ]
+
+
+def _move_into(base: Path, part: Path) -> None:
+    for above, folders, names in os.walk(part):
+        inside = base / os.path.relpath(above, part)
+        for name in folders:
+            _make_folder(inside / name)
+        for name in names:
+            try:
+                os.replace(os.path.join(above, name), inside / name)
+            except IsADirectoryError as error:
+                raise _two_kinds(inside / name) from error
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError as error:
+        if not path.is_dir():
+            raise _two_kinds(path) from error
+
+
+def _two_kinds(path: Path) -> UnusableFile:
+    return UnusableFile(
+        "gather",
+        str(path),
+        "one rank has a file of this name in its checkpoint, and another a folder",
+        "Give each rank's files names of their own",
+    )
