@@ -61,16 +61,20 @@ class TuneContext:
         return dict(self._session.job.metadata)
 
     def get_world_size(self) -> int:
-        return 1
+        """How many workers train this trial together."""
+        return self._session.assignment.world_size
 
     def get_world_rank(self) -> int:
-        return 0
+        """Which of them this one is, from 0."""
+        return self._session.assignment.rank
 
     def get_local_rank(self) -> int:
-        return 0
+        """Which of those on this machine."""
+        return self._session.assignment.rank
 
     def get_local_world_size(self) -> int:
-        return 1
+        """How many of them are on this machine."""
+        return self._session.assignment.world_size
 
     def get_node_rank(self) -> int:
         return 0

@@ -76,6 +76,7 @@ class Parts:
     open_archive: Callable[[Controller], Archive]
     capacity: SharedCapacity
     gpu_names: tuple[str, ...]
+    is_gang: bool
     full_row_of: Callable[[Trial], dict[str, Any]]
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
@@ -103,6 +104,7 @@ class Controller:
             settings=parts.settings,
             capacity=parts.capacity,
             gpu_names=parts.gpu_names,
+            is_gang=parts.is_gang,
         )
         self._search = SearchThread(
             parts.proposer,

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from holdfast.experiment.actor import Desk, Patience, TrialActor
 from holdfast.experiment.archive import Archive
+from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
+from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.machine import Machine
@@ -48,6 +50,7 @@ class Crew:
         settings: Settings,
         capacity: SharedCapacity,
         gpu_names: tuple[str, ...],
+        is_gang: bool,
     ) -> None:
         self.launcher = office.launcher
         self._office = office
@@ -55,6 +58,7 @@ class Crew:
         self._settings = settings
         self._capacity = capacity
         self._gpu_names = gpu_names
+        self._is_gang = is_gang
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | Gang] = {}
         self._held: dict[str, Allocation] = {}
@@ -71,6 +75,7 @@ class Crew:
             grace_s=self._settings.stop_grace_s,
             preemption_grace_s=config.preemption_grace_s,
             hang_timeout_s=config.hang_timeout_s,
+            barrier_timeout_s=self._settings.barrier_timeout_s,
         )
 
     # -- what actors ask of their desk --------------------------------------------------------
@@ -82,6 +87,9 @@ class Crew:
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self._office.show_line(trial_name, pid, stream, text)
+
+    def hear(self, message: Message) -> None:
+        raise ValueError("only a rank says this")
 
     # -- what the controller orders -----------------------------------------------------------
 
@@ -246,6 +254,11 @@ class Crew:
         if reused is not None:
             self._actors[trial.trial_id] = reused
             reused.assign(assignment)
+            return
+        if self._is_gang:
+            self._actors[trial.trial_id] = Gang(
+                self, assignment, patience=self._patience, warn=self._office.warn
+            )
             return
         self._actors[trial.trial_id] = TrialActor(
             self,

@@ -62,6 +62,7 @@ from holdfast.trial.errors import (
     TrialError,
     TuneError,
 )
+from holdfast.experiment.train_loop import TrainLoop
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -256,6 +257,7 @@ def _job(
         reuse_actors=spec.reuse_actors,
         preemption_grace_s=spec.failure.preemption_grace_s,
         is_mirrored=place.remote is not None,
+        is_gang=isinstance(request.trainable, TrainLoop),
     )
 
 

@@ -49,15 +49,14 @@ class _Seat:
 
 
 class Gang:
-    """Hosts one attempt in `ranks` workers; `barrier_timeout_s` is how long some of them may wait
-    for the others to report. `warn` hears what the user should know."""
+    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` hears what the
+    user should know."""
 
     def __init__(
         self,
         desk: Desk,
         assignment: Assignment,
         *,
-        ranks: int,
         patience: Patience,
         warn: Callable[[str], None],
     ) -> None:
@@ -65,7 +64,8 @@ class Gang:
         self.desk = desk
         self._patience = patience
         self._warn = warn
-        self._barrier = Barrier(ranks, assignment.iteration)
+        parts = _parts(assignment)
+        self._barrier = Barrier(len(parts), assignment.iteration)
         self._next_checkpoint = assignment.next_checkpoint
         self._met: Met | None = None
         self._started: dict[int, Started] = {}
@@ -76,7 +76,7 @@ class Gang:
         self._timer: asyncio.TimerHandle | None = None
         self._actors = [
             TrialActor(_Seat(self, rank), part, patience=patience, reusable=False)
-            for rank, part in enumerate(_parts(assignment, ranks))
+            for rank, part in enumerate(parts)
         ]
 
     # -- what the crew orders -----------------------------------------------------------------
@@ -312,17 +312,18 @@ class Gang:
         )
 
 
-def _parts(assignment: Assignment, ranks: int) -> list[Assignment]:
-    """What each rank is told: its bundle, which follows the coordinator's, and its GPUs."""
+def _parts(assignment: Assignment) -> list[Assignment]:
+    """What each rank is told: its own bundle, which follows the coordinator's, and its GPUs."""
     parts, gpus = [], list(assignment.gpus)
-    for rank, bundle in enumerate(assignment.bundles[1:]):
+    bundles = assignment.bundles[1:]
+    for rank, bundle in enumerate(bundles):
         # Shares of a GPU lie one after the other on it.
         count = bundle.get("GPU", 0)
         own = gpus[int(rank * count) : max(int((rank + 1) * count), int(rank * count) + 1)]
         parts.append(
             assignment._replace(
                 rank=rank,
-                world_size=ranks,
+                world_size=len(bundles),
                 cpus=bundle.get("CPU", 0),
                 gpus=tuple(own) if count else (),
             )

@@ -37,6 +37,11 @@ def is_ours(name: str) -> bool:
     return is_events or name in TRIAL_FILES
 
 
+def rank_log(name: str, rank: int) -> str:
+    """The file of a rank after the first, beside the trial's own."""
+    return f"{name}.rank-{rank}"
+
+
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
     return name in (TUNER, CALLBACKS) or name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX))

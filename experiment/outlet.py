@@ -20,7 +20,7 @@ class Outlet:
 
     def open(self) -> None:
         job, directory = self._session.job, self._session.folder
-        for fd, name in enumerate(job.log_names, start=1):
+        for fd, name in enumerate(self._session.log_names, start=1):
             file = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(file, fd)
             os.close(file)

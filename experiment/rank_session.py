@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.experiment.layout import STAGING
+from holdfast.experiment.layout import STAGING, rank_log
 from holdfast.experiment.session import Session
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
@@ -20,6 +20,15 @@ from holdfast.trial.errors import TuneError
 class RankSession(Session):
     """A report returns when all ranks have reported. Each rank stages its own files; rank 0, which
     waits with the others, makes one checkpoint of them."""
+
+    _start: Checkpoint | None = None
+
+    def begin_from(self, start: Checkpoint | None) -> None:
+        """What to resume from until there is a checkpoint of this trial's own."""
+        self._start = start
+
+    def checkpoint(self) -> Checkpoint | None:
+        return super().checkpoint() or self._start
 
     def meet(self, address: str) -> str:
         """Where the ranks find each other: rank 0 says it, the others are told it.
@@ -44,6 +53,12 @@ class RankSession(Session):
             staging_root=self.staging_root,
         )
         return self._record(0, iteration, staged, upload)
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Rank 0 writes into the trial's; a rank that shared a file would write between lines."""
+        rank = self.assignment.rank
+        return tuple(rank_log(name, rank) if rank else name for name in self.job.log_names)
 
     @property
     def staging_root(self) -> Path:

@@ -90,6 +90,11 @@ class Session:
         return Path(self.folder)
 
     @property
+    def log_names(self) -> tuple[str, ...]:
+        """The files in the trial's directory that take what is printed to stdout and stderr."""
+        return self.job.log_names
+
+    @property
     def staging_root(self) -> Path:
         """Where checkpoints are put together: on the file system of the trial's directory."""
         return self.trial_dir / STAGING

@@ -67,6 +67,16 @@ class Tuner:
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
 
+    @property
+    def trainable(self) -> Any:
+        """What the trials run."""
+        return self._request.trainable
+
+    def with_trainable(self, trainable: Any) -> Self:
+        """This tuner, running another one of the same name."""
+        self._request = replace(self._request, trainable=trainable)
+        return self
+
     def get_results(self) -> ResultGrid:
         """What `fit` returned; after `restore`, what is there already.
 

@@ -1,0 +1,84 @@
+"""The process group of the ranks of one trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+
+from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.trial.errors import InvalidConfig
+
+
+@dataclass(frozen=True)
+class TorchConfig(BackendConfig):
+    """`backend`: gloo, nccl or another of torch's; None is nccl with GPUs and gloo without.
+
+    `init_method` is kept for scripts that have it: either way the ranks meet at a port that was
+    free. An operation of the group may take `timeout_s`.
+    """
+
+    backend: str | None = None
+    init_method: str = "env"
+    timeout_s: int = 1800
+
+    def __post_init__(self) -> None:
+        if self.init_method not in ("env", "tcp"):
+            raise InvalidConfig(
+                f"TorchConfig(init_method={self.init_method!r}) must be 'env' or 'tcp'"
+            )
+        if find_spec("torch") is None:
+            raise InvalidConfig("TorchTrainer needs PyTorch: pip install 'holdfast[torch]'")
+
+    @contextmanager
+    def joined(self, rank: Rank) -> Iterator[None]:
+        """Raises what torch raises."""
+        import torch.distributed as dist
+
+        backend = self.backend or ("nccl" if rank.uses_gpu else "gloo")
+        timeout = timedelta(seconds=self.timeout_s)
+        store = _store(rank, timeout)
+        _tell_libraries(rank, store)
+        dist.init_process_group(
+            backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout
+        )
+        yield
+        # After an error the others may not be there any more, and this process ends anyway.
+        dist.destroy_process_group()
+
+
+def _store(rank: Rank, timeout: timedelta) -> object:
+    """Rank 0's, on a port that the kernel chose; nobody else can have taken it meanwhile."""
+    import torch.distributed as dist
+
+    host = "127.0.0.1"
+    if rank.rank == 0:
+        store = dist.TCPStore(
+            host, 0, rank.world_size, is_master=True, timeout=timeout, wait_for_workers=False
+        )
+        rank.meet(f"{host}:{store.port}")
+        return store
+    host, _, port = rank.meet("").rpartition(":")
+    return dist.TCPStore(
+        host, int(port), rank.world_size, is_master=False, timeout=timeout, wait_for_workers=False
+    )
+
+
+def _tell_libraries(rank: Rank, store: object) -> None:
+    """What torchrun would say, for libraries that look there."""
+    os.environ.update(
+        MASTER_ADDR=store.host,  # type: ignore[attr-defined]
+        MASTER_PORT=str(store.port),  # type: ignore[attr-defined]
+        RANK=str(rank.rank),
+        WORLD_SIZE=str(rank.world_size),
+        LOCAL_RANK=str(rank.local_rank),
+        LOCAL_WORLD_SIZE=str(rank.local_world_size),
+        GROUP_RANK=str(rank.node_rank),
+        # Who joins by these finds the store there, and shall not open another.
+        TORCHELASTIC_USE_AGENT_STORE="True",
+    )
+    if rank.local_world_size == rank.world_size:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -1,0 +1,43 @@
+"""`TorchTrainer`, as users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from holdfast.experiment.train_loop import BackendConfig
+from holdfast.experiment.trainer import DataParallelTrainer
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.train.torch.config import TorchConfig
+from holdfast.trial.config import RunConfig
+from holdfast.trial.scaling import ScalingConfig
+
+
+class TorchTrainer(DataParallelTrainer):
+    """A DataParallelTrainer whose ranks form a torch process group (`torch_config`).
+
+    Raises InvalidConfig, also where PyTorch is not installed.
+    """
+
+    _backend_type: ClassVar[type[BackendConfig]] = TorchConfig
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        torch_config: TorchConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=torch_config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+        )
