@@ -106,9 +106,7 @@ class ScalingConfig:
     def as_placement_group_factory(self, workers: int | None = None) -> PlacementGroupFactory:
         """The coordinator's bundle, then one for each of so many workers (None: the most)."""
         count = self.most_workers if workers is None else workers
-        head = validated(
-            self.trainer_resources or {}, where="ScalingConfig(trainer_resources)"
-        )
+        head = validated(self.trainer_resources or {}, where="ScalingConfig(trainer_resources)")
         bundles = [head, *(self.worker_resources for _ in range(count))]
         return PlacementGroupFactory(bundles, self.placement_strategy)
 

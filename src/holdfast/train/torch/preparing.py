@@ -112,7 +112,9 @@ def prepare_data_loader(
 
 
 def _shared_out(loader: Any, rank: int, ranks: int) -> Any:
-    if isinstance(loader.sampler, DistributedSampler) or isinstance(loader.dataset, IterableDataset):
+    if isinstance(loader.sampler, DistributedSampler) or isinstance(
+        loader.dataset, IterableDataset
+    ):
         return loader
     if type(loader.sampler) not in (RandomSampler, SequentialSampler):
         raise InvalidConfig(

@@ -1,0 +1,79 @@
+"""One checkpoint of the parts of several ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.syncer.errors import AlreadyStored, UnusableFile
+from holdfast.syncer.gathering import gather
+
+
+def part(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) -> None:
+    parts = {
+        0: part(tmp_path / "0", model_0="a", shards__0="bb"),
+        2: part(tmp_path / "2", model_2="c", shards__2="dd", own__deep__file="e"),
+    }
+    gathered = gather(parts, tmp_path / "target")
+    assert content(tmp_path / "target") == {
+        "model_0": "a",
+        "shards/0": "bb",
+        "model_2": "c",
+        "shards/2": "dd",
+        "own/deep/file": "e",
+    }
+    assert (gathered.staged.files, gathered.staged.bytes) == (5, 7)
+    assert gathered.clashes == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
+
+
+def test_of_files_with_one_name_the_last_ranks_stays_and_all_ranks_are_named(
+    tmp_path: Path,
+) -> None:
+    parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 1, 3)}
+    gathered = gather(parts, tmp_path / "target")
+    assert content(tmp_path / "target") == {"same": "of 3"}
+    assert gathered.clashes == {"same": [0, 1, 3]}
+    assert gathered.staged.files == 1
+
+
+def test_a_single_part_is_renamed(tmp_path: Path) -> None:
+    only = part(tmp_path / "1", model="a")
+    inode = (only / "model").stat().st_ino
+    gather({1: only}, tmp_path / "target")
+    assert (tmp_path / "target" / "model").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_file_of_one_rank_that_is_a_folder_of_another_is_refused(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    made = [part(tmp_path / "0", model="file"), part(tmp_path / "1", model__weights="folder")]
+    with pytest.raises(UnusableFile, match="one rank has a file of this name"):
+        gather({rank: made[rank] for rank in order}, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    part(tmp_path / "target", old="old")
+    with pytest.raises(AlreadyStored):
+        gather({0: part(tmp_path / "0", new="new")}, tmp_path / "target")
+    assert content(tmp_path / "target") == {"old": "old"}
