@@ -42,6 +42,7 @@ from holdfast.experiment.result_grid import ResultGrid
 from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts
+from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
@@ -62,7 +63,6 @@ from holdfast.trial.errors import (
     TrialError,
     TuneError,
 )
-from holdfast.experiment.train_loop import TrainLoop
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 

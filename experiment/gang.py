@@ -1,8 +1,8 @@
 """The controller's side of a trial that several workers train together.
 
-To its crew a gang is one actor, and to each of its ranks it is the desk: what the ranks say is made
-into what one trial says. Ranks start together and end together; where one fails, the others are
-given a moment to say what that did to them, so that the cause can be told from its consequences.
+To its crew a gang is one actor, to each of its ranks it is the desk: what the ranks say is made
+into what one trial says. Ranks start together and end together; where one fails, the others have a
+moment to say what that did to them, so that the cause can be told from its consequences.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Seat:
 
 
 class Gang:
-    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` hears what the
-    user should know."""
+    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` hears what
+    the user should know."""
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ def _print_failure(session: Session, failure: Failure) -> None:
     if session.job.capture:
         with (
             suppress(OSError),  # told to the controller all the same
-            open(session.trial_dir / session.job.log_names[1], "a", errors="replace") as log,
+            open(session.trial_dir / session.log_names[1], "a", errors="replace") as log,
         ):
             log.write(failure.traceback)
 

@@ -42,6 +42,12 @@ def rank_log(name: str, rank: int) -> str:
     return f"{name}.rank-{rank}"
 
 
+def of_rank_0(name: str) -> str:
+    """The trial's own file to which a later rank has one beside it; any other name as it is."""
+    base, mark, rank = name.rpartition(".rank-")
+    return base if mark and rank.isdecimal() else name
+
+
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
     return name in (TUNER, CALLBACKS) or name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX))

@@ -53,7 +53,8 @@ def _is_record(log_names: Sequence[str], key: str) -> bool:
     folder, _, name = key.rpartition("/")
     if not folder:
         return names.is_the_experiments(name)
-    return "/" not in folder and (names.is_ours(name) or name in log_names)
+    of_rank_0 = names.of_rank_0(name)
+    return "/" not in folder and (names.is_ours(of_rank_0) or of_rank_0 in log_names)
 
 
 def _is_remade(key: str) -> bool:

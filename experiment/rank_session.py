@@ -8,11 +8,10 @@ from pathlib import Path
 
 from holdfast.experiment.layout import STAGING, rank_log
 from holdfast.experiment.session import Session
-from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.gathering import gather
-from holdfast.syncer.staging import Staged, stage
+from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.errors import TuneError
 
@@ -62,7 +61,7 @@ class RankSession(Session):
 
     @property
     def staging_root(self) -> Path:
-        """Of this attempt: a rank may stage before rank 0 has cleared away what older ones left."""
+        """Of this attempt: ranks may stage before rank 0 has cleared away what older ones left."""
         return self.trial_dir / STAGING / f"attempt-{self.assignment.attempt}"
 
     def _part(self, rank: int, iteration: int) -> Path:

@@ -52,8 +52,8 @@ class TrainLoop:
         scaling: ScalingConfig,
         start: Checkpoint | None,
     ) -> None:
-        """`name` is what trials are called by; `start` is where a trial without a checkpoint of its
-        own begins. Raises InvalidConfig for a function that cannot be called."""
+        """`name` is what trials are called by; `start` is where a trial without a checkpoint of
+        its own begins. Raises InvalidConfig for a function that cannot be called."""
         check_loop(function)
         self.__name__ = name
         self.function = function

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from holdfast.experiment.layout import TUNER
 from holdfast.experiment.result import Result
 from holdfast.experiment.train_loop import LOOP_CONFIG, BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
@@ -18,12 +16,11 @@ from holdfast.trial.scaling import ScalingConfig
 
 
 class TrainingFailedError(TuneError, RuntimeError):
-    """The training has ended with an error, which is the `__cause__`; the message says how to go on
-    with it."""
+    """The training has ended with an error, the `__cause__`; the message says how to go on."""
 
 
 class DataParallelTrainer:
-    """Runs one function in `scaling_config.num_workers` processes at once, as the ranks of a group.
+    """Runs one function in `scaling_config.num_workers` processes at once, the ranks of a group.
 
     `train_loop_per_worker` takes `train_loop_config`, or nothing, and reports with
     `holdfast.train.report`, in every rank equally often. `resume_from_checkpoint` is what

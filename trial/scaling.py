@@ -16,9 +16,9 @@ class ScalingConfig:
 
     `num_workers` may be a pair (least, most): the trial starts with what there is, goes on with
     fewer where one is lost, and with more where one returns. `resources_per_worker` is one CPU
-    where nothing is given, and one GPU beside where `use_gpu` is set. `trainer_resources` are those
-    of the coordinator, which needs none: it is no process of its own. `placement_strategy` is kept
-    for engines with several machines; `accelerator_type` too.
+    where nothing is given, and one GPU beside where `use_gpu` is set. `trainer_resources` are the
+    coordinator's, which needs none: it is no process of its own. `placement_strategy` is kept for
+    engines with several machines; `accelerator_type` too.
 
     Raises InvalidConfig for what cannot be meant.
     """

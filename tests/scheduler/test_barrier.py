@@ -91,7 +91,7 @@ def test_a_report_that_cannot_be_is_refused(iteration: int) -> None:
 def test_a_rank_that_waits_says_nothing() -> None:
     barrier = Barrier(2, iteration=0)
     barrier.reported(report(0))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="rank 0 was to report"):
         barrier.reported(report(0))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="rank 0 had nothing to return from"):
         barrier.returned(0)

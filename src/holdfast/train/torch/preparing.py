@@ -96,8 +96,8 @@ def prepare_data_loader(
     """The loader with each rank's share of the data, on its device.
 
     A sampler is added where there are several ranks and the loader has torch's own random or
-    sequential one; with it, call `loader.sampler.set_epoch(epoch)` in each epoch, as in torch. With
-    a GPU `auto_transfer` copies the next batch while this one is used.
+    sequential one; with it, call `loader.sampler.set_epoch(epoch)` in each epoch, as in torch.
+    With a GPU `auto_transfer` copies the next batch while this one is used.
 
     Raises InvalidConfig for a loader whose sampler would have to be replaced.
     """
@@ -124,8 +124,8 @@ def _shared_out(loader: Any, rank: int, ranks: int) -> Any:
         )
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
         raise InvalidConfig(
-            "prepare_data_loader cannot share out the data of a loader with a batch_sampler of its "
-            "own: give each rank its share there, and add_dist_sampler=False here"
+            "prepare_data_loader cannot share out the data of a loader with a batch_sampler of "
+            "its own: give each rank its share there, and add_dist_sampler=False here"
         )
     sampler: DistributedSampler[Any] = DistributedSampler(
         loader.dataset,
