@@ -37,7 +37,8 @@ class Patience:
 class Desk(Protocol):
     """What an actor needs of its controller."""
 
-    launcher: Launcher
+    @property
+    def launcher(self) -> Launcher: ...
 
     def post(self, event: Event) -> None: ...
 
@@ -195,7 +196,7 @@ class TrialActor:
         self._is_gone = False
         self._hung = ""
         assignment = self.assignment
-        name = f"{assignment.trial_id}.{assignment.attempt}"
+        name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
         worker = self._desk.launcher.launch(name, self)
         worker.send(["run", assignment])
         return worker

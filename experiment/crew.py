@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
-from holdfast.experiment.actor import Desk, Patience, TrialActor
+from holdfast.experiment.actor import Patience, TrialActor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment
@@ -14,6 +14,7 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
+from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -26,11 +27,16 @@ from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Trial, TrialSpec
 
 
-class Office(Desk, Protocol):
+class Office(Protocol):
     """What a crew needs of its controller."""
 
+    launcher: Launcher
     machine: Machine
     archive: Archive | None
+
+    def post(self, event: Event) -> None: ...
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
 
@@ -118,7 +124,9 @@ class Crew:
         """Begin an attempt, once what it needs is not held by another experiment here."""
         if effect.reuse is not None:
             self._held[effect.trial_id] = self._held.pop(effect.reuse)
-            self._begin(effect, self._actors.pop(effect.reuse))
+            reused = self._actors.pop(effect.reuse)
+            assert isinstance(reused, TrialActor)  # gangs are not used again
+            self._begin(effect, reused)
             return
 
         def granted(allocation: Allocation) -> None:

@@ -219,7 +219,7 @@ def _spec(
         num_samples=tune.num_samples,
         max_concurrent=min((limit for limit in limits if limit), default=None),
         time_budget_s=tune.budget_seconds,
-        reuse_actors=tune.reuse_actors,
+        reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
         stop=request.bounds,
         has_stopper=request.stopper is not None,
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,

@@ -99,6 +99,10 @@ class Gang:
         for actor in self._actors:
             actor.halt(after_step=after_step)
 
+    def release(self) -> None:
+        for actor in self._actors:
+            actor.release()
+
     def preempt(self) -> None:
         for actor in self._actors:
             actor.preempt()

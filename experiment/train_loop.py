@@ -75,10 +75,10 @@ class TrainLoop:
                 f"call holdfast.init() without local_mode"
             )
         session.begin_from(self.start)
-        given = config.get(LOOP_CONFIG)
+        given: dict[str, Any] = dict(config.get(LOOP_CONFIG) or {})
         with self.backend.joined(rank_of(session, uses_gpu=self.scaling.use_gpu)):
             if _takes_config(self.function):
-                self.function({**self.config, **(given or {})})
+                self.function({**self.config, **given})
             else:
                 self.function()
 

@@ -1,8 +1,8 @@
 """What the ranks of one attempt say, made into what their trial says.   PURE
 
 A report of the trial is one of every rank: its row is rank 0's, its checkpoint has the files of
-all that gave some. Ranks that are no longer in step can never meet again; that is found out as soon
-as it is certain, and told with the rank that it is about.
+all that gave some. Ranks that are no longer in step can never meet again; that is found out as
+soon as it is certain, and told with the rank that it is about.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from holdfast.experiment.job import Assignment
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.lifecycle import Reported, Returned, Started
@@ -82,6 +83,9 @@ class Desk:
         self.events.append(event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+    def hear(self, message: Message) -> None:
+        raise ValueError(message)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
+from typing import Any
 
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.trial.errors import InvalidConfig
@@ -50,28 +51,28 @@ class TorchConfig(BackendConfig):
         dist.destroy_process_group()
 
 
-def _store(rank: Rank, timeout: timedelta) -> object:
+def _store(rank: Rank, timeout: timedelta) -> Any:
     """Rank 0's, on a port that the kernel chose; nobody else can have taken it meanwhile."""
-    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host = "127.0.0.1"
     if rank.rank == 0:
-        store = dist.TCPStore(
+        store = TCPStore(
             host, 0, rank.world_size, is_master=True, timeout=timeout, wait_for_workers=False
         )
         rank.meet(f"{host}:{store.port}")
         return store
     host, _, port = rank.meet("").rpartition(":")
-    return dist.TCPStore(
+    return TCPStore(
         host, int(port), rank.world_size, is_master=False, timeout=timeout, wait_for_workers=False
     )
 
 
-def _tell_libraries(rank: Rank, store: object) -> None:
+def _tell_libraries(rank: Rank, store: Any) -> None:
     """What torchrun would say, for libraries that look there."""
     os.environ.update(
-        MASTER_ADDR=store.host,  # type: ignore[attr-defined]
-        MASTER_PORT=str(store.port),  # type: ignore[attr-defined]
+        MASTER_ADDR=store.host,
+        MASTER_PORT=str(store.port),
         RANK=str(rank.rank),
         WORLD_SIZE=str(rank.world_size),
         LOCAL_RANK=str(rank.local_rank),

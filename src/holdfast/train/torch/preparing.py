@@ -171,7 +171,7 @@ class OnDevice:
             for batch in self._loader:
                 yield moved(batch, self._device)
             return
-        stream: Any = torch.cuda.Stream(self._device)
+        stream: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         ready = None
         for batch in self._loader:
             with torch.cuda.stream(stream):
