@@ -25,6 +25,7 @@ from holdfast.trial.lifecycle import Reported, Returned, Started
 
 # How long the other ranks have to say what the end of one did to them.
 _AFTERMATH_S = 0.3
+_OUT_OF_STEP = "RanksOutOfStep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Gang:
                 self._disarm()
                 self._post_return()
             case OutOfStep():
-                failure = Failure(kind="user", type_name="RanksOutOfStep", message=outcome.text)
+                failure = Failure(kind="user", type_name=_OUT_OF_STEP, message=outcome.text)
                 self._fail(outcome.rank, failure)
 
     def _on_met(self, met: Met) -> None:
@@ -300,7 +301,7 @@ class Gang:
     def _cause(self, failures: list[tuple[int, Failure]]) -> Failure:
         """The first cause on top, and below what the others said. A process that died is one: user
         code that raises because its peer is gone may be heard before."""
-        rank, first = min(failures, key=lambda told: told[1].kind == "user")
+        rank, first = min(failures, key=lambda told: _may_follow(told[1]))
         others = [told for told in failures if told != (rank, first)]
         below = "".join(
             f"\n\nAfter it, rank {other}: {failure.headline}\n{failure.traceback}"
@@ -314,6 +315,11 @@ class Gang:
             traceback=first.traceback + below,
             hostname=host,
         )
+
+
+def _may_follow(failure: Failure) -> bool:
+    """Whether it may be what the end of another rank did."""
+    return failure.kind == "user" and failure.type_name != _OUT_OF_STEP
 
 
 def _parts(assignment: Assignment) -> list[Assignment]:

@@ -107,9 +107,10 @@ def check_loop(function: Any) -> None:
         signature = inspect.signature(function)
     except ValueError:  # a builtin without one
         return
-    for given in ((), ({},)):
+    possible: tuple[tuple[Any, ...], ...] = ((), ({},))
+    for arguments in possible:
         try:
-            signature.bind(*given)
+            signature.bind(*arguments)
         except TypeError:
             continue
         return

@@ -109,7 +109,7 @@ class Barrier:
     def _outcome(self) -> Outcome | None:
         waiting, ended = self._where(_At.BARRIER), self._where(_At.END)
         if waiting and ended:
-            return OutOfStep(rank=ended[0], text=self._apart(waiting, ended))
+            return OutOfStep(rank=ended[0], text=self._apart(waiting))
         if len(waiting) == len(self._at):
             return Met(reports=tuple(self._reports[rank] for rank in waiting))
         return AllReturned() if len(ended) == len(self._at) else None
@@ -117,11 +117,10 @@ class Barrier:
     def _where(self, place: _At) -> list[int]:
         return [rank for rank, at in enumerate(self._at) if at is place]
 
-    def _apart(self, waiting: list[int], ended: list[int]) -> str:
+    def _apart(self, waiting: list[int]) -> str:
         return (
-            f"{_named(ended)} returned after {self.iteration} reports, while {_named(waiting)} "
-            f"reported for the {self.iteration + 1}. time: every rank must call report() equally "
-            f"often"
+            f"its function returned after report {self.iteration}, while {_named(waiting)} made "
+            f"report {self.iteration + 1}: every rank must call report() equally often"
         )
 
 

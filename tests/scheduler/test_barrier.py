@@ -61,7 +61,7 @@ def test_a_rank_that_returns_while_others_report_is_named() -> None:
     outcome = barrier.returned(1)
     assert isinstance(outcome, OutOfStep)
     assert outcome.rank == 1
-    assert "rank 1 returned after 7 reports, while rank 2 reported" in outcome.text
+    assert "returned after report 7, while rank 2 made report 8" in outcome.text
 
 
 def test_a_rank_that_reports_when_another_has_returned_is_not_to_blame() -> None:

@@ -13,7 +13,7 @@ from holdfast.trial.scaling import ScalingConfig
 
 def test_two_workers_ask_for_two_cpus_and_the_coordinator_for_none() -> None:
     factory = ScalingConfig(num_workers=2).as_placement_group_factory()
-    assert factory.bundles == ({}, {"CPU": 1}, {"CPU": 1})
+    assert [dict(bundle) for bundle in factory.bundles] == [{}, {"CPU": 1}, {"CPU": 1}]
     assert factory.required_resources == {"CPU": 2}
 
 

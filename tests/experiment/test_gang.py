@@ -1,0 +1,293 @@
+"""Several workers that train one trial, over workers that are lists of what they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.actor import Patience
+from holdfast.experiment.gang import Gang
+from holdfast.experiment.job import Assignment
+from holdfast.runtime.ending import Ending
+from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.lifecycle import Reported, Returned, Started
+
+pytestmark = pytest.mark.anyio
+
+WHOLE = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
+         "time_total_s": 0.1, "upload": "ASYNC"}  # fmt: skip
+
+
+class Rank:
+    """One worker, and who listens to it."""
+
+    def __init__(self, name: str, listener: Listener) -> None:
+        self.name = name
+        self.pid = 0
+        self.sent: list[Any] = []
+        self.signals: list[int] = []
+        self._listener = listener
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+
+    def signal(self, signum: int) -> None:
+        self.signals.append(signum)
+
+    def starts(self) -> None:
+        self.says(["started", 1, 40, "host", "127.0.0.1"])
+
+    def reports(self, iteration: int, *, files: bool = False, **metrics: Any) -> None:
+        part = WHOLE if files else None
+        metrics = metrics or {"loss": 0.5}
+        self.says(["report", 1, iteration, metrics, 1.0, 0.1, 0.1, part])
+
+    def raises(self, message: str) -> None:
+        failure = {"kind": "user", "type_name": "ValueError", "message": message}
+        self.says(["raised", 1, {**failure, "traceback": f"Traceback of {message}"}])
+
+    def says(self, message: list[Any]) -> None:
+        self._listener.on_message(message)
+
+    def ends(self, signum: int | None = None) -> None:
+        status = 0 if signum is None else -signum
+        self._listener.on_exit(Ending(cause=f"was ended by {status}", signum=signum))
+
+    @property
+    def orders(self) -> list[Any]:
+        """What it was sent after the assignment."""
+        return self.sent[1:]
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.launcher: Launcher = self
+        self.ranks: list[Rank] = []
+        self.events: list[Event] = []
+        self.warnings: list[str] = []
+
+    async def open(self, entry: str, payload: bytes) -> str:
+        return ""
+
+    async def close(self) -> None: ...
+
+    def launch(self, name: str, listener: Listener) -> Rank:
+        self.ranks.append(Rank(name, listener))
+        return self.ranks[-1]
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+    def hear(self, message: Message) -> None:
+        raise ValueError(message)
+
+    @property
+    def kinds(self) -> list[type]:
+        return [type(event) for event in self.events]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def assignment(**fields: Any) -> Assignment:
+    usual: dict[str, Any] = {
+        "trial_name": "t0",
+        "dirname": "t0",
+        "attempt": 1,
+        "config": {},
+        "tag": "",
+        "iteration": 0,
+        "time_total_s": 0.0,
+        "next_checkpoint": 0,
+        "checkpoint": None,
+        "bundles": [{}, {"CPU": 1}, {"CPU": 1}],
+        "strategy": "PACK",
+        "cpus": 2,
+    }
+    return Assignment(trial_id="t0", **{**usual, **fields})
+
+
+@pytest.fixture
+async def gang(desk: Desk) -> Gang:
+    patience = Patience(grace_s=3600, barrier_timeout_s=3600)
+    made = Gang(desk, assignment(), patience=patience, warn=desk.warnings.append)
+    for rank in desk.ranks:
+        rank.starts()
+    return made
+
+
+async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
+    desk: Desk,
+) -> None:
+    Gang(desk, assignment(), patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    told = [rank.sent[0][1] for rank in desk.ranks]
+    assert [(part.rank, part.world_size, part.cpus) for part in told] == [(0, 2, 1), (1, 2, 1)]
+    assert len({rank.name for rank in desk.ranks}) == 2
+    desk.ranks[1].starts()
+    assert desk.events == []
+    desk.ranks[0].starts()
+    assert desk.kinds == [Started]
+
+
+async def test_gpus_are_dealt_out_in_the_order_of_ranks(desk: Desk) -> None:
+    bundles = [{}, {"GPU": 2}, {"GPU": 2}]
+    whole = assignment(bundles=bundles, gpus=("a", "b", "c", "d"))
+    Gang(desk, whole, patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    assert [rank.sent[0][1].gpus for rank in desk.ranks] == [("a", "b"), ("c", "d")]
+
+
+async def test_shares_of_a_gpu_lie_on_it_one_after_the_other(desk: Desk) -> None:
+    bundles = [{}, *({"GPU": 0.5} for _ in range(4))]
+    whole = assignment(bundles=bundles, gpus=("a", "b"))
+    Gang(desk, whole, patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    assert [rank.sent[0][1].gpus for rank in desk.ranks] == [("a",), ("a",), ("b",), ("b",)]
+
+
+async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
+    desk: Desk, gang: Gang
+) -> None:
+    desk.ranks[1].reports(1, loss=2)
+    assert desk.kinds == [Started]
+    desk.ranks[0].reports(1, loss=1)
+    reported = desk.events[-1]
+    assert isinstance(reported, Reported)
+    assert (reported.iteration, reported.metrics, reported.checkpoint) == (1, {"loss": 1}, None)
+    gang.reply(Verdict.CONTINUE)
+    assert [rank.orders for rank in desk.ranks] == [[["reply", "continue"]]] * 2
+
+
+async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
+    desk: Desk, gang: Gang
+) -> None:
+    desk.ranks[1].reports(1, files=True)
+    desk.ranks[0].reports(1)
+    assert desk.ranks[0].orders == [["gather", 0, [1], "ASYNC"]]
+    assert desk.kinds == [Started]
+    desk.ranks[0].says(["gathered", WHOLE, {}])
+    reported = desk.events[-1]
+    assert isinstance(reported, Reported)
+    assert reported.checkpoint is not None
+    gang.reply(Verdict.CONTINUE)
+    told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
+    assert [rank.orders[-2:] for rank in desk.ranks] == [told, told]
+    assert desk.warnings == []
+
+
+async def test_a_file_that_two_ranks_gave_is_told_with_both(desk: Desk, gang: Gang) -> None:
+    for rank in desk.ranks:
+        rank.reports(1, files=True)
+    desk.ranks[0].says(["gathered", WHOLE, {"model.pt": [0, 1]}])
+    (warning,) = desk.warnings
+    assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
+
+
+async def test_metrics_that_differ_by_rank_are_told_once(desk: Desk, gang: Gang) -> None:
+    for iteration in (1, 2):
+        desk.ranks[0].reports(iteration, loss=1)
+        desk.ranks[1].reports(iteration, accuracy=1)
+        gang.reply(Verdict.CONTINUE)
+    (warning,) = desk.warnings
+    assert "rank 1 does not report the same metrics as rank 0 (accuracy, loss)" in warning
+
+
+async def test_the_trial_returns_and_exits_when_all_ranks_have(desk: Desk, gang: Gang) -> None:
+    for rank in desk.ranks:
+        rank.says(["returned", 1])
+    assert desk.kinds == [Started, Returned]
+    desk.ranks[0].ends()
+    assert desk.kinds == [Started, Returned]
+    desk.ranks[1].ends()
+    assert desk.kinds == [Started, Returned, Exited]
+
+
+async def test_the_cause_is_told_with_what_it_did_to_the_others(desk: Desk, gang: Gang) -> None:
+    desk.ranks[1].raises("boom")
+    desk.ranks[0].raises("connection closed by peer")
+    desk.ranks[0].ends()
+    desk.ranks[1].ends()
+    assert desk.kinds == [Started, Raised, Exited]
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.message == "rank 1 on host: boom"
+    assert failure.traceback.startswith("Traceback of boom")
+    assert "After it, rank 0: ValueError: connection closed by peer" in failure.traceback
+
+
+async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_before(
+    desk: Desk, gang: Gang
+) -> None:
+    desk.ranks[0].raises("connection closed by peer")
+    desk.ranks[1].ends(signal.SIGKILL)
+    desk.ranks[0].ends()
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.kind == "lost"
+    assert "rank 1 on host: the worker process 40" in failure.message
+    assert "After it, rank 0" in failure.traceback
+
+
+async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
+    desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.experiment.gang._AFTERMATH_S", 0.0)
+    desk.ranks[1].raises("boom")
+    desk.ranks[1].ends()
+    while not desk.ranks[0].signals:
+        await asyncio.sleep(0)
+    assert desk.ranks[0].signals == [signal.SIGKILL]
+    desk.ranks[0].ends(signal.SIGKILL)
+    assert desk.kinds == [Started, Raised, Exited]
+
+
+async def test_a_rank_that_returns_early_is_named(desk: Desk, gang: Gang) -> None:
+    desk.ranks[0].reports(1)
+    desk.ranks[1].says(["returned", 1])
+    for rank in desk.ranks:
+        rank.ends()
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.type_name == "RanksOutOfStep"
+    assert "rank 1 on host: its function returned after report 0" in failure.message
+
+
+async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = Patience(grace_s=3600, barrier_timeout_s=0.0)
+    Gang(desk, assignment(), patience=patience, warn=desk.warnings.append)
+    for rank in desk.ranks:
+        rank.starts()
+    desk.ranks[0].reports(1)
+    while not desk.ranks[1].signals:
+        await asyncio.sleep(0)
+    dumped = desk.ranks[1].signals[0]
+    desk.ranks[1].ends(dumped)
+    desk.ranks[0].ends(signal.SIGKILL)
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.kind == "hang"
+    assert "has not reported for 0 s while other ranks waited with their report 1" in (
+        failure.message
+    )
+    assert "its stack is in its stderr" in failure.message
+
+
+async def test_where_rank_0_meets_the_others_is_told_to_them(desk: Desk, gang: Gang) -> None:
+    desk.ranks[0].says(["meeting", "127.0.0.1:1"])
+    assert desk.ranks[0].orders == []
+    assert desk.ranks[1].orders == [["meet", "127.0.0.1:1"]]
+
+
+async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, gang: Gang) -> None:
+    desk.ranks[0].reports(1)
+    gang.halt()
+    for rank in desk.ranks:
+        rank.says(["stopped", 1])
+        rank.ends()
+    assert desk.kinds == [Started, Returned, Exited]
