@@ -32,6 +32,7 @@ class Rank:
         self.pid = 0
         self.sent: list[Any] = []
         self.signals: list[int] = []
+        self.signalled = asyncio.Event()
         self._listener = listener
 
     def send(self, message: list[Any]) -> None:
@@ -39,6 +40,7 @@ class Rank:
 
     def signal(self, signum: int) -> None:
         self.signals.append(signum)
+        self.signalled.set()
 
     def starts(self) -> None:
         self.says(["started", 1, 40, "host", "127.0.0.1"])
@@ -55,9 +57,8 @@ class Rank:
     def says(self, message: list[Any]) -> None:
         self._listener.on_message(message)
 
-    def ends(self, signum: int | None = None) -> None:
-        status = 0 if signum is None else -signum
-        self._listener.on_exit(Ending(cause=f"was ended by {status}", signum=signum))
+    def ends(self, signum: int = 0) -> None:
+        self._listener.on_exit(Ending(cause=f"was ended by {signum}", signum=signum))
 
     @property
     def orders(self) -> list[Any]:
@@ -240,8 +241,7 @@ async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
     monkeypatch.setattr("holdfast.experiment.gang._AFTERMATH_S", 0.0)
     desk.ranks[1].raises("boom")
     desk.ranks[1].ends()
-    while not desk.ranks[0].signals:
-        await asyncio.sleep(0)
+    await desk.ranks[0].signalled.wait()
     assert desk.ranks[0].signals == [signal.SIGKILL]
     desk.ranks[0].ends(signal.SIGKILL)
     assert desk.kinds == [Started, Raised, Exited]
@@ -265,8 +265,7 @@ async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
     for rank in desk.ranks:
         rank.starts()
     desk.ranks[0].reports(1)
-    while not desk.ranks[1].signals:
-        await asyncio.sleep(0)
+    await desk.ranks[1].signalled.wait()
     dumped = desk.ranks[1].signals[0]
     desk.ranks[1].ends(dumped)
     desk.ranks[0].ends(signal.SIGKILL)
