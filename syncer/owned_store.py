@@ -181,7 +181,8 @@ class OwnedStore:
             self._unfinished = set(await self._store.unfinished())
 
     async def abandon(self, folder: str) -> None:
-        """Remove what is left there of unfinished puts. For who has just looked whose it is."""
+        """Remove what is left there of unfinished puts, so far as we know of them. A newer owner
+        that goes on with one of them is told so, and begins it anew."""
         await self._store.abandon(folder)
 
     async def abandon_recalled(self) -> None:
