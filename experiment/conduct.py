@@ -204,7 +204,7 @@ class Run:
             open_archive=partial(open_archive, plan, tell=self.tell),
             capacity=shared(plan.machinery.total),
             gpu_names=plan.machinery.gpu_names,
-            is_gang=plan.job.is_gang,
+            gang=plan.job.gang,
             full_row_of=newest_row,
             show_line=self._show_line,
             warn=self.tell,

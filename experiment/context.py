@@ -14,8 +14,8 @@ def get_context() -> TuneContext:
     return TuneContext(current("tune.get_context()"))
 
 
-class TuneContext:
-    """Facts about the trial that this process runs."""
+class TrainContext:
+    """Facts about the trial that this process runs, alone or as one rank of several."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -78,3 +78,7 @@ class TuneContext:
 
     def get_node_rank(self) -> int:
         return 0
+
+
+class TuneContext(TrainContext):
+    """The same, by the name that scripts for tune have for it."""

@@ -17,6 +17,7 @@ from holdfast.experiment.advisors import Advisor, failure_of
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.crew import Crew
+from holdfast.experiment.job import GangTerms
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
@@ -76,7 +77,7 @@ class Parts:
     open_archive: Callable[[Controller], Archive]
     capacity: SharedCapacity
     gpu_names: tuple[str, ...]
-    is_gang: bool
+    gang: GangTerms | None
     full_row_of: Callable[[Trial], dict[str, Any]]
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
@@ -104,7 +105,7 @@ class Controller:
             settings=parts.settings,
             capacity=parts.capacity,
             gpu_names=parts.gpu_names,
-            is_gang=parts.is_gang,
+            gang=parts.gang,
         )
         self._search = SearchThread(
             parts.proposer,

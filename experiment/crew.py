@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from holdfast.experiment.actor import Patience, TrialActor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.gang import Gang
-from holdfast.experiment.job import Assignment
+from holdfast.experiment.job import Assignment, GangTerms
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
@@ -56,7 +56,7 @@ class Crew:
         settings: Settings,
         capacity: SharedCapacity,
         gpu_names: tuple[str, ...],
-        is_gang: bool,
+        gang: GangTerms | None,
     ) -> None:
         self.launcher = office.launcher
         self._office = office
@@ -64,7 +64,7 @@ class Crew:
         self._settings = settings
         self._capacity = capacity
         self._gpu_names = gpu_names
-        self._is_gang = is_gang
+        self._gang = gang
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | Gang] = {}
         self._held: dict[str, Allocation] = {}
@@ -263,9 +263,13 @@ class Crew:
             self._actors[trial.trial_id] = reused
             reused.assign(assignment)
             return
-        if self._is_gang:
+        if self._gang is not None:
             self._actors[trial.trial_id] = Gang(
-                self, assignment, patience=self._patience, warn=self._office.warn
+                self,
+                assignment,
+                patience=self._patience,
+                terms=self._gang,
+                warn=self._office.warn,
             )
             return
         self._actors[trial.trial_id] = TrialActor(
@@ -277,6 +281,8 @@ class Crew:
 
     def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
         resources = trial.spec.resources
+        if resources.is_elastic:
+            resources = resources.first(trial.bundles)
         return Assignment(
             trial_id=trial.trial_id,
             trial_name=trial.spec.name,

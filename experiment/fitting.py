@@ -126,7 +126,7 @@ def _plan(
     view: ProgressView,
 ) -> Plan:
     resources = wrap.resources_of(request.trainable)
-    _check_resources(resources, machinery)
+    _check_resources(request.trainable, resources, machinery)
     debug = machinery.debug or settings.debug
     policy = _policy(request)
     # Before it has seen anything: the scribe shows it the journal itself.
@@ -159,6 +159,7 @@ def _plan(
             finished=request.resume.finished,
             boot_id=boot_id(),
             strict=settings.strict_metric,
+            resources=request.resources,
         )
     proposer = Proposer(
         spec,
@@ -240,6 +241,7 @@ def _job(
     debug: bool,
 ) -> Job:
     verbose = request.run.verbose
+    loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(
         trainable=request.trainable,
         param_space=request.param_space,
@@ -257,7 +259,8 @@ def _job(
         reuse_actors=spec.reuse_actors,
         preemption_grace_s=spec.failure.preemption_grace_s,
         is_mirrored=place.remote is not None,
-        is_gang=isinstance(request.trainable, TrainLoop),
+        gang=loop.terms if loop else None,
+        metadata=loop.metadata if loop else {},
     )
 
 
@@ -277,18 +280,23 @@ def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
     return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
 
 
-def _check_resources(resources: object, machinery: Machinery) -> None:
+def _check_resources(trainable: object, resources: object, machinery: Machinery) -> None:
     """What no trial could ever get is an error now, not a wait for ever."""
     if not isinstance(resources, PlacementGroupFactory):
         return
-    wanted, total = resources.required_resources, dict(machinery.total)
-    if not Capacity(total).ever_fits(wanted):
-        raise ImpossibleResources(
-            f"each trial asks for {wanted}, this machine has {total}: no trial could ever start. "
-            f"Ask for less in tune.with_resources(), or tell what there is in holdfast.init()",
-            wanted,
-            total,
-        )
+    wanted, total = resources.least_resources, dict(machinery.total)
+    if Capacity(total).ever_fits(wanted):
+        return
+    who, where = "each trial asks", "tune.with_resources()"
+    if isinstance(trainable, TrainLoop):
+        workers = resources.least_bundles - 1
+        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    raise ImpossibleResources(
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start. "
+        f"Ask for less in {where}, or tell what there is in holdfast.init()",
+        wanted,
+        total,
+    )
 
 
 def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:

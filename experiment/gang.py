@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
-from holdfast.experiment.job import Assignment
+from holdfast.experiment.job import Assignment, GangTerms
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
@@ -59,11 +59,13 @@ class Gang:
         assignment: Assignment,
         *,
         patience: Patience,
+        terms: GangTerms,
         warn: Callable[[str], None],
     ) -> None:
         self.assignment = assignment
         self.desk = desk
         self._patience = patience
+        self._terms = terms
         self._warn = warn
         parts = _parts(assignment)
         self._barrier = Barrier(len(parts), assignment.iteration)
@@ -73,7 +75,8 @@ class Gang:
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
         self._failures: list[tuple[int, Failure]] = []
-        self._is_ending = self._is_broken = self._is_told = self._has_told_keys = False
+        self._is_ending = self._is_broken = self._is_told = False
+        self._has_told_keys = self._has_told_clashes = False
         self._timer: asyncio.TimerHandle | None = None
         self._actors = [
             TrialActor(_Seat(self, rank), part, patience=patience, reusable=False)
@@ -191,18 +194,23 @@ class Gang:
         self._next_checkpoint += 1
         for actor in self._actors:
             actor.tell(["newest", dirname])
-        if clashes:
+        if clashes and not self._has_told_clashes:
+            self._has_told_clashes = True
             self._tell_clashes(clashes)
         self._post_report(self._met, record)
 
     def _post_report(self, met: Met, record: dict[str, Any] | None) -> None:
         first = met.reports[0]
+        metrics = first.metrics
+        if self._terms.keeps_all_metrics:
+            every = {str(report.rank): report.metrics for report in met.reports}
+            metrics = {**metrics, "ranks": every}
         self.desk.post(
             Reported(
                 trial_id=self.assignment.trial_id,
                 attempt=self.assignment.attempt,
                 iteration=first.iteration,
-                metrics=first.metrics,
+                metrics=metrics,
                 timestamp=first.timestamp,
                 time_this_iter_s=first.time_this_iter_s,
                 time_total_s=first.time_total_s,

@@ -75,7 +75,7 @@ class TrialHost:
         """One attempt. Returns the class trainable, which a later trial may use again, and whether
         this process is fit for another attempt."""
         assert self._job is not None
-        kind = RankSession if self._job.is_gang else Session
+        kind = Session if self._job.gang is None else RankSession
         session = kind(self._job, assignment, channel)
         attempt = assignment.attempt
         try:

@@ -10,13 +10,23 @@ from holdfast.trial.resources import PlacementGroupFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GangTerms:
+    """How several workers train one trial. `keeps_all_metrics`: rows have those of every rank
+    beside those of rank 0. `refuses_clashes`: files of one name from two ranks fail the report."""
+
+    keeps_all_metrics: bool = False
+    refuses_clashes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What all workers of an experiment share; it reaches them once, pickled, in memory only.
 
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
-    `is_mirrored`: the storage is elsewhere. `is_gang`: each trial has several workers.
+    `is_mirrored`: the storage is elsewhere. `gang` is there where each
+    trial has several workers.
     """
 
     trainable: Any
@@ -35,7 +45,7 @@ class Job:
     reuse_actors: bool = False
     preemption_grace_s: float = 5.0
     is_mirrored: bool = False
-    is_gang: bool = False
+    gang: GangTerms | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

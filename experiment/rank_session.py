@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from holdfast.experiment.layout import STAGING, rank_log
 from holdfast.experiment.session import Session
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.errors import DirectoryMissing
 from holdfast.syncer.gathering import gather
 from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
@@ -21,6 +25,8 @@ class RankSession(Session):
     waits with the others, makes one checkpoint of them."""
 
     _start: Checkpoint | None = None
+    # What `get_dataset_shard` gives here, by the names of the datasets.
+    shards: Mapping[str, Any] = MappingProxyType({})
 
     def begin_from(self, start: Checkpoint | None) -> None:
         """What to resume from until there is a checkpoint of this trial's own."""
@@ -81,6 +87,33 @@ class RankSession(Session):
     def _gather(self, index: int, ranks: list[int], upload: CheckpointUploadMode) -> None:
         iteration = self.iteration
         parts = {rank: self._part(rank, iteration) for rank in ranks}
-        gathered = gather(parts, self.trial_dir / checkpoint_dirname(index))
+        self._check_seen(parts)
+        assert self.job.gang is not None
+        self._add_metadata(next(iter(parts.values())))
+        gathered = gather(
+            parts,
+            self.trial_dir / checkpoint_dirname(index),
+            refuse_clashes=self.job.gang.refuses_clashes,
+        )
         record = self._record(index, iteration, gathered.staged, upload)
         self._send(["gathered", asdict(record), gathered.clashes])
+
+    def _check_seen(self, parts: Mapping[int, Path]) -> None:
+        """Raises DirectoryMissing for the part of a rank whose disk this one does not see."""
+        for rank, part in parts.items():
+            if not part.is_dir():
+                raise DirectoryMissing(
+                    "gather",
+                    str(part),
+                    f"rank {rank} has put its part of the checkpoint there, and rank 0 does not "
+                    f"see it: they are on machines that do not share this directory",
+                    "Give RunConfig(storage_path=...) a directory or a bucket that all machines "
+                    "see, and RAY_AIR_LOCAL_CACHE_DIR a directory that they share; a loop that "
+                    "only reports metrics runs without",
+                )
+
+    def _add_metadata(self, part: Path) -> None:
+        """The trainer's, below what the loop has stored of its own."""
+        if self.job.metadata:
+            checkpoint = Checkpoint(str(part))
+            checkpoint.set_metadata({**self.job.metadata, **checkpoint.get_metadata()})

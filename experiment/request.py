@@ -24,18 +24,23 @@ from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
 from holdfast.trial.description import changes
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import Stopper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user."""
+    """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
+
+    `resources` are what unfinished trials of a resumed one ask for from now on.
+    """
 
     trainable: Any
     param_space: Mapping[str, Any]
     tune: TuneConfig
     run: RunConfig
     resume: ResumeConfig | None = None
+    resources: PlacementGroupFactory | None = None
     notices: tuple[str, ...] = ()
 
     @property

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, Self
 
 from holdfast.experiment import session as sessions
+from holdfast.experiment.data_config import DataConfig
+from holdfast.experiment.job import GangTerms
 from holdfast.experiment.rank_session import RankSession
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.scaling import ScalingConfig
+from holdfast.trial.space import is_searched
 
 LOOP_CONFIG = "train_loop_config"
+SCALING = "scaling_config"
+_SPACE = (LOOP_CONFIG, SCALING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,53 +38,119 @@ class Rank:
 
 
 class BackendConfig:
-    """How the ranks of a trial are made into one group; this one leaves each to itself."""
+    """How the ranks of a trial are made into one group; this one leaves each to itself.
+
+    `modules` are imported once, before the ranks are forked.
+    """
+
+    modules: tuple[str, ...] = ()
 
     def joined(self, rank: Rank) -> AbstractContextManager[None]:
         """Entered in each rank, around the user's function."""
         return nullcontext()
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrainLoop:
-    """The user's function with all that is needed to run it in a rank."""
+    """The user's function with all that is needed to run it in a rank.
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str,
-        config: Mapping[str, Any] | None,
-        backend: BackendConfig,
-        scaling: ScalingConfig,
-        start: Checkpoint | None,
-    ) -> None:
-        """`name` is what trials are called by; `start` is where a trial without a checkpoint of
-        its own begins. Raises InvalidConfig for a function that cannot be called."""
-        check_loop(function)
-        self.__name__ = name
-        self.function = function
-        self.config = dict(config or {})
-        self.backend = backend
-        self.scaling = scaling
-        self.start = start
+    `name` is what trials are called by; `start` is where a trial without a checkpoint of its own
+    begins. `scales` says that each trial's config has a ScalingConfig of its own, `is_renewed`
+    that `config` is to be used in place of a trial's.
+
+    Raises InvalidConfig for a function that cannot be called.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    backend: BackendConfig = field(default_factory=BackendConfig)
+    scaling: ScalingConfig = field(default_factory=ScalingConfig)
+    scales: bool = False
+    is_renewed: bool = False
+    datasets: Mapping[str, Any] = field(default_factory=dict)
+    data_config: DataConfig = field(default_factory=DataConfig)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    start: Checkpoint | None = None
+    terms: GangTerms = field(default_factory=GangTerms)
+
+    def __post_init__(self) -> None:
+        check_loop(self.function)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # In the parent of the ranks: what it imports, none of them has to.
+        self.__dict__.update(state)
+        for name in self.backend.modules:
+            with suppress(ImportError):
+                import_module(name)
 
     @property
-    def holdfast_resources(self) -> PlacementGroupFactory:
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def holdfast_resources(
+        self,
+    ) -> PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]:
+        if self.scales:
+            return lambda config: self.scaling_of(config).as_placement_group_factory()
         return self.scaling.as_placement_group_factory()
+
+    def in_space(self, space: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """This loop as a Tuner runs it, and the search space with its own config in it.
+
+        Raises InvalidConfig for what is no parameter of a trainer.
+        """
+        for name in space:
+            if name not in _SPACE:
+                raise InvalidConfig(
+                    f"param_space of a {self.name} has {' and '.join(map(repr, _SPACE))}, not "
+                    f"{name!r}: what the loop reads from its config goes into "
+                    f"{{{LOOP_CONFIG!r}: {{{name!r}: ...}}}}"
+                )
+        config = space.get(LOOP_CONFIG, {})
+        if not isinstance(config, Mapping):
+            raise InvalidConfig(f"param_space[{LOOP_CONFIG!r}] must be a dict, not {config!r}")
+        whole: dict[str, Any] = {LOOP_CONFIG: {**self.config, **config}}
+        if SCALING not in space:
+            return self, whole
+        scaling = space[SCALING]
+        whole[SCALING] = scaling.chosen if isinstance(scaling, ScalingConfig) else scaling
+        return replace(self, scales=True), whole
+
+    def scaling_of(self, config: Mapping[str, Any]) -> ScalingConfig:
+        """How many workers train a trial of this config. Raises InvalidConfig."""
+        chosen = config.get(SCALING) or {}
+        try:
+            return ScalingConfig(**{**self.scaling.chosen, **chosen})
+        except TypeError as error:
+            raise InvalidConfig(f"param_space[{SCALING!r}]: {error}") from error
+
+    def check_constant(self) -> None:
+        """Raises InvalidConfig where `fit()` would be a search."""
+        for name, value in ((LOOP_CONFIG, self.config), (SCALING, self.scaling.chosen)):
+            if is_searched(dict(value)):
+                raise InvalidConfig(
+                    f"{name} of a {self.name} has something to search in it, and fit() trains "
+                    f"once: Tuner(trainer, param_space={{{name!r}: ...}}).fit() searches"
+                )
 
     def __call__(self, config: dict[str, Any]) -> None:
         """Run the loop in this rank; what it returns is not reported."""
-        session = sessions.current(f"{self.__name__}.fit()")
+        session = sessions.current(f"{self.name}.fit()")
         if not isinstance(session, RankSession):
             raise TuneError(
-                f"{self.__name__} needs worker processes, and there are none in the debug mode: "
-                f"call holdfast.init() without local_mode"
+                f"{self.name} needs worker processes, and there are none in the debug mode: call "
+                f"holdfast.init() without local_mode"
             )
         session.begin_from(self.start)
-        given: dict[str, Any] = dict(config.get(LOOP_CONFIG) or {})
-        with self.backend.joined(rank_of(session, uses_gpu=self.scaling.use_gpu)):
+        scaling = self.scaling_of(config)
+        rank = rank_of(session, uses_gpu=scaling.use_gpu)
+        session.shards = self.data_config.configure(self.datasets, rank.world_size)[rank.rank]
+        given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
+        with self.backend.joined(rank):
             if _takes_config(self.function):
-                self.function({**self.config, **given})
+                self.function(dict(given))
             else:
                 self.function()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast.experiment.data_config import DataConfig
+from holdfast.experiment.job import GangTerms
 from holdfast.experiment.result import Result
-from holdfast.experiment.train_loop import LOOP_CONFIG, BackendConfig, TrainLoop
+from holdfast.experiment.train_loop import BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
@@ -23,8 +27,16 @@ class DataParallelTrainer:
     """Runs one function in `scaling_config.num_workers` processes at once, the ranks of a group.
 
     `train_loop_per_worker` takes `train_loop_config`, or nothing, and reports with
-    `holdfast.train.report`, in every rank equally often. `resume_from_checkpoint` is what
-    `get_checkpoint()` gives until there is one of this run.
+    `holdfast.train.report`, in every rank equally often; the row is rank 0's, the checkpoint has
+    the files of all ranks that gave some. `datasets`, by name, are split among the ranks as
+    `dataset_config` says; a rank gets its part of `get_dataset_shard(name)`. `metadata`, plain
+    JSON values, is what `get_context().get_metadata()` gives, and each checkpoint's
+    `get_metadata()`. `resume_from_checkpoint` is what `get_checkpoint()` gives until there is one
+    of this run.
+
+    `keep_all_metrics`: rows have beside rank 0's metrics those of every rank, as
+    `ranks/<rank>/<name>`. `refuse_clashes`: files of one name from two ranks in one checkpoint
+    fail the report; otherwise the last rank's is kept, with a warning.
 
     Raises InvalidConfig for settings that cannot mean anything.
     """
@@ -38,31 +50,46 @@ class DataParallelTrainer:
         train_loop_config: Mapping[str, Any] | None = None,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        datasets: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        keep_all_metrics: bool = False,
+        refuse_clashes: bool = False,
     ) -> None:
         for name, value, kind in (
             ("train_loop_config", train_loop_config, Mapping),
             ("backend_config", backend_config, self._backend_type),
             ("scaling_config", scaling_config, ScalingConfig),
+            ("dataset_config", dataset_config, DataConfig),
             ("run_config", run_config, RunConfig),
-            ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
+            ("datasets", datasets, Mapping),
             ("metadata", metadata, Mapping),
+            ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidConfig(f"{name} must be a {kind.__name__}, not {value!r:.100}")
         self.run_config = run_config or RunConfig()
-        self.metadata = dict(metadata or {})
-        self.loop = TrainLoop(
-            train_loop_per_worker,
+        data_config = dataset_config or DataConfig()
+        data_config.check(datasets or {})
+        self._loop = TrainLoop(
             name=type(self).__name__,
-            config=train_loop_config,
+            function=train_loop_per_worker,
+            config=dict(train_loop_config or {}),
             backend=backend_config or self._backend_type(),
             scaling=scaling_config or ScalingConfig(),
+            datasets=dict(datasets or {}),
+            data_config=data_config,
+            metadata=_as_json(metadata or {}),
             start=resume_from_checkpoint,
+            terms=GangTerms(keeps_all_metrics=keep_all_metrics, refuses_clashes=refuse_clashes),
         )
         self._tuner: Tuner | None = None
+
+    def as_trainable(self) -> TrainLoop:
+        """What `Tuner(trainer)` runs in each trial."""
+        return self._loop
 
     def fit(self) -> Result:
         """Train to the end, and return what came of it.
@@ -70,20 +97,16 @@ class DataParallelTrainer:
         Raises TrainingFailedError where the training failed, and what `Tuner.fit` raises before it
         begins.
         """
-        tuner = self._tuner or Tuner(
-            self.loop,
-            param_space={LOOP_CONFIG: self.loop.config},
-            run_config=self.run_config,
-        )
+        self._loop.check_constant()
+        tuner = self._tuner or Tuner(self, run_config=self.run_config)
         results = tuner.fit()
         (result,) = results
         if result.error is not None:
-            path = results.experiment_path
             raise TrainingFailedError(
                 f"the training has failed: {result.error}\n"
                 f"What it has kept is in {result.path}. To go on from its newest checkpoint: "
-                f"{type(self).__name__}.restore({path!r}, ...).fit(). To have it tried again by "
-                f"itself: RunConfig(failure_config=FailureConfig(max_failures=...))"
+                f"{type(self).__name__}.restore({results.experiment_path!r}).fit(). To have it "
+                f"tried again by itself: RunConfig(failure_config=FailureConfig(max_failures=...))"
             ) from result.error
         return result
 
@@ -102,31 +125,42 @@ class DataParallelTrainer:
         train_loop_per_worker: Callable[..., Any] | None = None,
         train_loop_config: Mapping[str, Any] | None = None,
         *,
-        storage_filesystem: Any = None,
+        datasets: Mapping[str, Any] | None = None,
         scaling_config: ScalingConfig | None = None,
+        storage_filesystem: Any = None,
     ) -> Self:
         """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
 
-        What is not given is as it was.
+        What is not given is as it was; with another `scaling_config` it goes on with another
+        number of workers. Its records keep the `train_loop_config` that it began with.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig.
         """
+        given: dict[str, Any] = {
+            "function": train_loop_per_worker,
+            "config": train_loop_config,
+            "datasets": datasets,
+            "scaling": scaling_config,
+        }
+        anew = {name: value for name, value in given.items() if value is not None}
         tuner = Tuner.restore(path, resume_errored=True, storage_filesystem=storage_filesystem)
         loop = tuner.trainable
-        if not isinstance(loop, TrainLoop) or loop.__name__ != cls.__name__:
+        if not isinstance(loop, TrainLoop) or loop.name != cls.__name__:
             raise InvalidConfig(
                 f"{os.fspath(path)} holds no training of a {cls.__name__}: restore it with what "
                 f"began it"
             )
-        changed = TrainLoop(
-            train_loop_per_worker or loop.function,
-            name=cls.__name__,
-            config=loop.config if train_loop_config is None else train_loop_config,
-            backend=loop.backend,
-            scaling=scaling_config or loop.scaling,
-            start=loop.start,
-        )
         trainer = cls.__new__(cls)
-        trainer.loop, trainer.metadata = changed, {}
-        trainer._tuner = tuner.with_trainable(changed)
+        trainer._loop = replace(loop, is_renewed="config" in anew, **anew)
+        trainer.run_config = RunConfig()
+        resources = scaling_config.as_placement_group_factory() if scaling_config else None
+        trainer._tuner = tuner.with_trainable(trainer._loop, resources)
         return trainer
+
+
+def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"metadata must be plain JSON values: {error}") from error
+    return plain

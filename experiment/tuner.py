@@ -11,8 +11,10 @@ from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
 from holdfast.experiment.request import Request, request_of_restore
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.train_loop import TrainLoop
 from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.resources import PlacementGroupFactory
 
 if TYPE_CHECKING:
     from holdfast.experiment.result_grid import ResultGrid
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 class Tuner:
     """Runs many trials of a trainable and keeps everything they report.
 
-    `trainable`: a function of a config dict, a `Trainable` subclass, or a registered name.
+    `trainable`: a function of a config dict, a `Trainable` subclass, a registered name, or a
+    trainer, whose `train_loop_config` and `scaling_config` are then parameters, and whose
+    `run_config` is used where none is given.
     `param_space`: the config, with domains and grids in place of values.
 
     Raises InvalidConfig for settings that cannot mean anything.
@@ -42,11 +46,14 @@ class Tuner:
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidConfig(f"{name} must be a {kind.__name__}, not {value!r:.100}")
+        found, space = wrap.find_trainable(trainable), dict(param_space or {})
+        if isinstance(found, TrainLoop):
+            found, space = found.in_space(space)
         self._request = Request(
-            trainable=wrap.find_trainable(trainable),
-            param_space=dict(param_space or {}),
+            trainable=found,
+            param_space=space,
             tune=tune_config or TuneConfig(),
-            run=run_config or RunConfig(),
+            run=run_config or getattr(trainable, "run_config", None) or RunConfig(),
         )
         self._request.check()
         self._restored_from: tuple[str, Any] | None = None
@@ -72,9 +79,11 @@ class Tuner:
         """What the trials run."""
         return self._request.trainable
 
-    def with_trainable(self, trainable: Any) -> Self:
-        """This tuner, running another one of the same name."""
-        self._request = replace(self._request, trainable=trainable)
+    def with_trainable(
+        self, trainable: Any, resources: PlacementGroupFactory | None = None
+    ) -> Self:
+        """This tuner, going on with another trainable of the same name, and other resources."""
+        self._request = replace(self._request, trainable=trainable, resources=resources)
         return self
 
     def get_results(self) -> ResultGrid:

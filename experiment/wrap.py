@@ -6,13 +6,22 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from holdfast.experiment.trainable import Trainable
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request
 
 _RESOURCES = "holdfast_resources"
+
+
+@runtime_checkable
+class SupportsAsTrainable(Protocol):
+    """A trainer: something that says itself what a trial of it runs."""
+
+    def as_trainable(self) -> Any: ...
+
+
 _registered: dict[str, Any] = {}
 
 
@@ -35,6 +44,8 @@ def find_trainable(trainable: Any) -> Any:
                 f"register_trainable({trainable!r}, ...) first"
             )
         trainable = _registered[trainable]
+    if isinstance(trainable, SupportsAsTrainable):
+        trainable = trainable.as_trainable()
     return check_trainable(trainable)
 
 

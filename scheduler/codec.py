@@ -64,11 +64,17 @@ class UnknownRecord(ValueError):
 
 
 def _encode_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
-    return {"bundles": [dict(b) for b in factory.bundles], "strategy": factory.strategy}
+    plain = {"bundles": [dict(b) for b in factory.bundles], "strategy": factory.strategy}
+    return {**plain, "least": factory.least_bundles} if factory.is_elastic else plain
 
 
 def _decode_bundles(plain: Mapping[str, Any]) -> PlacementGroupFactory:
-    return PlacementGroupFactory(plain["bundles"], plain["strategy"])
+    least = plain.get("least")
+    return PlacementGroupFactory(plain["bundles"], plain["strategy"], least_bundles=least)
+
+
+def _decode_wish(plain: Mapping[str, Any] | None) -> PlacementGroupFactory | None:
+    return None if plain is None else _decode_bundles(plain)
 
 
 def _each(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -85,9 +91,10 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
     ExperimentSpec: {
         "failure": _one(FailureConfig),
         "checkpoint": _one(CheckpointConfig),
-        "resources": lambda plain: None if plain is None else _decode_bundles(plain),
+        "resources": _decode_wish,
         "space": tuple,
     },
+    Resumed: {"resources": _decode_wish},
     Suggested: {"spec": _one(TrialSpec)},
     TrialSpec: {"resources": _decode_bundles, "config": from_plain},
     Reported: {"checkpoint": _one(CheckpointRecord)},

@@ -64,7 +64,8 @@ class Begun:
 class Resumed:
     """A restore took the experiment up; `epoch` counts incarnations from 1.
 
-    Unless `strict`, names that no report has held so far are no mistake any more.
+    Unless `strict`, names that no report has held so far are no mistake any more. `resources` are
+    what unfinished trials ask for from now on; None leaves them theirs.
     """
 
     epoch: int
@@ -74,6 +75,7 @@ class Resumed:
     finished: str = "skip"
     boot_id: str = ""
     strict: bool = True
+    resources: PlacementGroupFactory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

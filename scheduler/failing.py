@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
 from holdfast.scheduler.effects import Effect, Wait
+from holdfast.scheduler.elastic import does_with_less
 from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
 from holdfast.scheduler.placing import go_on
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
-from holdfast.trial.errors import LOST_TYPES, Failure
-from holdfast.trial.lifecycle import Errored, Interrupted, Retried, Returned
+from holdfast.trial.errors import LOST_TYPES, OF_THE_PROCESS, Failure
+from holdfast.trial.lifecycle import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial
-
-# Kinds of failures that the end of the machine, or of the job, makes too.
-_OF_THE_PROCESS = ("preempted", "lost", "memory", "hang")
 
 
 def on_raised(state: State, event: Raised) -> list[Effect]:
@@ -57,11 +55,15 @@ def _is_of_the_end(state: State, failure: Failure) -> bool:
     """While a job is ended, user code may fail because programs that it needs are ended."""
     if state.ending is None:
         return False
-    return state.ending.reason == "preempted" or failure.kind in _OF_THE_PROCESS
+    return state.ending.reason == "preempted" or failure.kind in OF_THE_PROCESS
 
 
 def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     config, trial = state.spec.failure, state.trials[trial_id]
+    if does_with_less(trial, failure):
+        until = state.now + config.lost_worker_absence_s
+        state.move(Shrunk(trial_id=trial_id, failure=failure, until=until))
+        return []
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
         trial = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
+from holdfast.scheduler.elastic import sizes
 from holdfast.scheduler.state import State
 from holdfast.trial.lifecycle import Launched
 from holdfast.trial.resources import PlacementGroupFactory
@@ -46,7 +47,7 @@ def impossible(state: State, waiting: Iterable[Trial]) -> str:
         if resources in known:
             continue
         known.add(resources)
-        amounts = resources.required_resources
+        amounts = resources.least_resources
         capacity = state.allotment.capacity
         if not capacity.ever_fits(amounts):
             return (
@@ -67,22 +68,25 @@ def _wants_suggestion(state: State) -> bool:
     allotment = state.allotment
     if allotment.idle or state.spec.resources is None or not allotment.holds:
         return True
-    return allotment.has_room(state.spec.resources.required_resources)
+    return allotment.has_room(state.spec.resources.least_resources)
 
 
 def _launch(state: State, trial_id: str) -> Launch | None:
-    amounts = state.trials[trial_id].spec.resources.required_resources
-    given = state.allotment.take(trial_id, amounts)
-    if given is None:
-        return None
-    trial = state.move(Launched(trial_id=trial_id))
-    return Launch(
-        trial_id=trial_id,
-        attempt=trial.attempt,
-        allocation=given.allocation,
-        checkpoint=trial.newest_checkpoint,
-        reuse=given.reuse,
-    )
+    waiting = state.trials[trial_id]
+    is_elastic = waiting.spec.resources.is_elastic
+    for resources in sizes(waiting, state.now):
+        given = state.allotment.take(trial_id, resources.required_resources)
+        if given is not None:
+            bundles = len(resources.bundles) if is_elastic else 0
+            trial = state.move(Launched(trial_id=trial_id, bundles=bundles))
+            return Launch(
+                trial_id=trial_id,
+                attempt=trial.attempt,
+                allocation=given.allocation,
+                checkpoint=trial.newest_checkpoint,
+                reuse=given.reuse,
+            )
+    return None
 
 
 def _release_idle(state: State) -> list[Effect]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
+from holdfast.scheduler.elastic import may_grow
 from holdfast.scheduler.events import EndOrdered, Raised, StopperAnswered
 from holdfast.scheduler.failing import on_raised
 from holdfast.scheduler.policy import TrialReported
@@ -13,7 +14,15 @@ from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.lifecycle import Committed, Dropped, Reported, Saved, forgiven
+from holdfast.trial.lifecycle import (
+    Committed,
+    Dropped,
+    PauseOrdered,
+    Reported,
+    Saved,
+    Unpaused,
+    forgiven,
+)
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
@@ -104,6 +113,17 @@ def _judge(
         effects += stop(state, trial_id, reporting=True)
     elif trial.status is Status.RUNNING:
         effects += observe(state, TrialReported(trial_id=trial_id, row=row))
+        _grow(state, trial_id)
     verdict = _VERDICTS[state.trials[trial_id].status]
     effects.append(Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict))
     return effects
+
+
+def _grow(state: State, trial_id: str) -> None:
+    """With this report's checkpoint it begins again, of more workers."""
+    trial = state.trials[trial_id]
+    newest = trial.newest_checkpoint
+    has_saved = newest is not None and newest.iteration == trial.iteration
+    if trial.status is Status.RUNNING and has_saved and may_grow(state, trial):
+        state.move(PauseOrdered(trial_id=trial_id))
+        state.move(Unpaused(trial_id=trial_id))

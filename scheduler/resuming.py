@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.effects import Commit, Effect
@@ -12,7 +13,8 @@ from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import budget_spent, end, observe
 from holdfast.trial.lifecycle import Interrupted, Reopened, TrialEvent, Unpaused
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Status, Trial, evolve
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
@@ -24,6 +26,9 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     state.paused = set()
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
+    if event.resources is not None:
+        for trial_id in waiting:
+            _ask_for(state, trial_id, event.resources)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
     state.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
     state.errored_before = state.errored
@@ -56,6 +61,11 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
     if changes := _reopening(trial, event):
         state.move(changes)
     return True
+
+
+def _ask_for(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:
+    trial = state.trials[trial_id]
+    state.trials[trial_id] = evolve(trial, spec=replace(trial.spec, resources=resources))
 
 
 def _back_to_waiting(trial: Trial) -> TrialEvent | None:

@@ -25,31 +25,32 @@ class Gathered:
     clashes: dict[str, list[int]] = field(default_factory=dict)
 
 
-def gather(parts: Mapping[int, Path], target: Path) -> Gathered:
+def gather(parts: Mapping[int, Path], target: Path, *, refuse_clashes: bool = False) -> Gathered:
     """Move the files of all parts (by rank, in their order) to `target`, which must not exist.
 
-    Raises AlreadyStored, UnusableFile where a file of one rank has the name of another's folder,
-    or another StorageError.
+    Raises AlreadyStored, UnusableFile where a file of one rank has the name of another's folder
+    or, with `refuse_clashes`, of another's file, or another StorageError.
     """
     try:
-        return _gather(parts, target)
+        return _gather(parts, target, refuse_clashes=refuse_clashes)
     except OSError as error:
         if isinstance(error, (AlreadyStored, UnusableFile)):
             raise
         raise from_os_error(error, "gather", str(target)) from error
 
 
-def _gather(parts: Mapping[int, Path], target: Path) -> Gathered:
+def _gather(parts: Mapping[int, Path], target: Path, *, refuse_clashes: bool) -> Gathered:
     if os.path.lexists(target):
         raise AlreadyStored("gather", str(target), "there is something of this name already")
-    (first, base), *others = parts.items()
-    owners = dict.fromkeys(_files(base), first)
-    clashes: dict[str, list[int]] = {}
-    for rank, part in others:
+    owners: dict[str, list[int]] = {}
+    for rank, part in parts.items():
         for name in _files(part):
-            if name in owners:
-                clashes.setdefault(name, [owners[name]]).append(rank)
-            owners[name] = rank
+            owners.setdefault(name, []).append(rank)
+    clashes = {name: ranks for name, ranks in owners.items() if len(ranks) > 1}
+    if clashes and refuse_clashes:
+        raise _two_of_a_name(target, clashes)
+    base, *others = parts.values()
+    for part in others:
         _move_into(base, part)
         remove_tree(part)
     size = sum(os.lstat(base / name).st_size for name in owners)
@@ -91,4 +92,16 @@ def _two_kinds(path: Path) -> UnusableFile:
         str(path),
         "one rank has a file of this name in its checkpoint, and another a folder",
         "Give each rank's files names of their own",
+    )
+
+
+def _two_of_a_name(target: Path, clashes: Mapping[str, list[int]]) -> UnusableFile:
+    name, ranks = next(iter(clashes.items()))
+    more = f", and so with {len(clashes) - 1} other files" if len(clashes) > 1 else ""
+    return UnusableFile(
+        "gather",
+        str(target / name),
+        f"ranks {' and '.join(map(str, ranks))} each have a file of this name in one "
+        f"checkpoint{more}",
+        "Give each rank's files names of their own, or let one rank save what all have",
     )

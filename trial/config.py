@@ -82,6 +82,8 @@ class FailureConfig:
     `hang_timeout_s`: seconds without a report after which a worker counts as hung: its stack goes
     to the trial's stderr, and it is killed. None for never.
     `preemption_grace_s`: seconds that a trial has to report a checkpoint after SIGTERM.
+    `lost_worker_absence_s`: seconds for which an elastic group of workers that has lost one does
+    not look for another in its place.
 
     Raises InvalidConfig.
     """
@@ -98,6 +100,7 @@ class FailureConfig:
     max_errored_trials: int | None = None
     hang_timeout_s: float | None = None
     preemption_grace_s: float = 5.0
+    lost_worker_absence_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("max_failures", "max_lost_workers", "max_out_of_memory", "max_preemptions"):
@@ -121,7 +124,12 @@ class FailureConfig:
             errored is None or (_is_count(errored) and errored >= 0),
             f"max_errored_trials must be 0 or more, or None for no limit; not {errored!r}",
         )
-        for name in ("retry_wait_s", "longest_retry_wait_s", "preemption_grace_s"):
+        for name in (
+            "retry_wait_s",
+            "longest_retry_wait_s",
+            "preemption_grace_s",
+            "lost_worker_absence_s",
+        ):
             seconds = getattr(self, name)
             _require(
                 _is_number(seconds) and 0 <= seconds < math.inf,

@@ -68,6 +68,8 @@ LOST_TYPES = {
     "hang": "WorkerHung",
     "preempted": "Preempted",
 }
+# Kinds that befall a process; the end of the machine, or of the job, makes them too.
+OF_THE_PROCESS = tuple(LOST_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

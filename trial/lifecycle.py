@@ -18,9 +18,13 @@ from holdfast.trial.trial import Budget, Place, Status, Trial, evolve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """The machine gave the trial its resources and asked for a worker."""
+    """The machine gave the trial its resources and asked for a worker.
+
+    `bundles` is how many it gave where it may give fewer than there are.
+    """
 
     trial_id: str
+    bundles: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,18 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """A worker was lost of several, and the others go on without it.
+
+    Until that time (seconds since the epoch) no other is expected in its place.
+    """
+
+    trial_id: str
+    failure: Failure
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Errored:
     """The attempt failed and there will be no other."""
 
@@ -152,6 +168,7 @@ TrialEvent = (
     | Unpaused
     | Returned
     | Retried
+    | Shrunk
     | Errored
     | Interrupted
     | Reopened
@@ -176,6 +193,7 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         row=trial.row if iteration == trial.iteration else None,
         error=None,
         place=Place(),
+        bundles=event.bundles,
     )
 
 
@@ -226,6 +244,16 @@ def _to(status: Status) -> Callable[[Trial, Any], Trial]:
 def _retried(trial: Trial, event: Retried) -> Trial:
     failed = evolve(trial, status=Status.PENDING, error=event.failure)
     return failed if event.budget is None else _charged(failed, event.budget)
+
+
+def _shrunk(trial: Trial, event: Shrunk) -> Trial:
+    return evolve(
+        trial,
+        status=Status.PENDING,
+        error=event.failure,
+        shrunk_to=trial.bundles - 1,
+        shrunk_until=event.until,
+    )
 
 
 def _errored(trial: Trial, event: Errored) -> Trial:
@@ -286,6 +314,8 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_STOP, Returned): _to(Status.TERMINATED),
     (_START, Retried): _retried,
     (_RUN, Retried): _retried,
+    (_START, Shrunk): _shrunk,
+    (_RUN, Shrunk): _shrunk,
     (_START, Errored): _errored,
     (_RUN, Errored): _errored,
     (_START, Interrupted): _to(Status.PENDING),

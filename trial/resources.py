@@ -31,13 +31,20 @@ class PlacementGroupFactory:
     """The resources of one trial as a list of bundles; the first is the trainable's own.
 
     On one machine the bundles are added up. `strategy` is kept for engines with several machines.
+    Of the bundles the last ones may be missing, down to `least_bundles` (None: none may).
 
     Raises InvalidConfig for an empty list, a bundle that is no mapping, or a bad amount.
     """
 
-    __slots__ = ("bundles", "strategy")
+    __slots__ = ("bundles", "least_bundles", "strategy")
 
-    def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK") -> None:
+    def __init__(
+        self,
+        bundles: Sequence[Mapping[str, float]],
+        strategy: str = "PACK",
+        *,
+        least_bundles: int | None = None,
+    ) -> None:
         is_list = isinstance(bundles, Sequence) and len(bundles) > 0
         if not is_list or not all(isinstance(bundle, Mapping) for bundle in bundles):
             raise InvalidConfig(
@@ -50,6 +57,26 @@ class PlacementGroupFactory:
             validated(bundle, where=f"bundle {at}") for at, bundle in enumerate(bundles)
         )
         self.strategy = strategy
+        self.least_bundles = len(self.bundles) if least_bundles is None else least_bundles
+        if not 1 <= self.least_bundles <= len(self.bundles):
+            raise InvalidConfig(
+                f"least_bundles={least_bundles!r} must be one of 1 to {len(self.bundles)}"
+            )
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.least_bundles < len(self.bundles)
+
+    def first(self, count: int) -> PlacementGroupFactory:
+        """Only the first so many bundles."""
+        if count == len(self.bundles) and not self.is_elastic:
+            return self
+        return PlacementGroupFactory(self.bundles[:count], self.strategy)
+
+    @property
+    def least_resources(self) -> dict[str, float]:
+        """The sum of the bundles that must be there."""
+        return self.first(self.least_bundles).required_resources
 
     @property
     def required_resources(self) -> dict[str, float]:
@@ -69,13 +96,16 @@ class PlacementGroupFactory:
             isinstance(other, PlacementGroupFactory)
             and self.bundles == other.bundles
             and self.strategy == other.strategy
+            and self.least_bundles == other.least_bundles
         )
 
     def __hash__(self) -> int:
-        return hash((tuple(tuple(sorted(b.items())) for b in self.bundles), self.strategy))
+        bundles = tuple(tuple(sorted(bundle.items())) for bundle in self.bundles)
+        return hash((bundles, self.strategy, self.least_bundles))
 
     def __repr__(self) -> str:
-        return f"PlacementGroupFactory({list(self.bundles)!r}, strategy={self.strategy!r})"
+        least = f", least_bundles={self.least_bundles}" if self.is_elastic else ""
+        return f"PlacementGroupFactory({list(self.bundles)!r}, strategy={self.strategy!r}{least})"
 
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])

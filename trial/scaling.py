@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
+from holdfast.trial.space import is_searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,8 @@ class ScalingConfig:
     coordinator's, which needs none: it is no process of its own. `placement_strategy` is kept for
     engines with several machines; `accelerator_type` too.
 
+    In a Tuner's `param_space` its fields may be domains and grids.
+
     Raises InvalidConfig for what cannot be meant.
     """
 
@@ -31,6 +34,8 @@ class ScalingConfig:
     accelerator_type: str | None = None
 
     def __post_init__(self) -> None:
+        if is_searched(self.chosen):
+            return
         least, most = self.least_workers, self.most_workers
         if least < 1 or most < least:
             raise InvalidConfig(
@@ -53,6 +58,12 @@ class ScalingConfig:
             )
 
     @property
+    def chosen(self) -> dict[str, Any]:
+        """The fields that are not what they are by default."""
+        every = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        return {name: value for name, (value, default) in every.items() if value != default}
+
+    @property
     def least_workers(self) -> int:
         return self._bounds[0]
 
@@ -67,7 +78,7 @@ class ScalingConfig:
     @property
     def _bounds(self) -> tuple[int, int]:
         given: Any = self.num_workers
-        pair = given if isinstance(given, tuple) else (given, given)
+        pair = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
         if len(pair) != 2 or not all(type(number) is int for number in pair):
             raise InvalidConfig(
                 f"ScalingConfig(num_workers={given!r}) must be a whole number, or a pair of them "
@@ -108,7 +119,8 @@ class ScalingConfig:
         count = self.most_workers if workers is None else workers
         head = validated(self.trainer_resources or {}, where="ScalingConfig(trainer_resources)")
         bundles = [head, *(self.worker_resources for _ in range(count))]
-        return PlacementGroupFactory(bundles, self.placement_strategy)
+        least = None if workers is not None else 1 + self.least_workers
+        return PlacementGroupFactory(bundles, self.placement_strategy, least_bundles=least)
 
     @classmethod
     def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
@@ -119,7 +131,7 @@ class ScalingConfig:
         each = workers[0] if workers else {}
         return cls(
             trainer_resources=head or None,
-            num_workers=len(workers),
+            num_workers=(pgf.least_bundles - 1, len(workers)) if pgf.is_elastic else len(workers),
             use_gpu=bool(each.get("GPU")),
             resources_per_worker=each,
             placement_strategy=pgf.strategy,

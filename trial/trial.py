@@ -86,7 +86,8 @@ class Trial:
     `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was
     when the attempt began. `row` are the metrics that were reported last.
     `failures` counts against `FailureConfig.max_failures`, the three after it against budgets of
-    their own, where they have any.
+    their own, where they have any. `bundles` is how many of its resources' this attempt was
+    given where they are elastic; until `shrunk_until` it is given `shrunk_to` at most.
     """
 
     spec: TrialSpec
@@ -107,6 +108,9 @@ class Trial:
     checkpoints: tuple[CheckpointRecord, ...] = ()
     next_checkpoint: int = 0
     place: Place = Place()
+    bundles: int = 0
+    shrunk_to: int = 0
+    shrunk_until: float = 0.0
 
     @property
     def trial_id(self) -> str:

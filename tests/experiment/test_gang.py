@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.experiment.actor import Patience
 from holdfast.experiment.gang import Gang
-from holdfast.experiment.job import Assignment
+from holdfast.experiment.job import Assignment, GangTerms
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.wire import Message
@@ -118,10 +118,26 @@ def assignment(**fields: Any) -> Assignment:
     return Assignment(trial_id="t0", **{**usual, **fields})
 
 
+def opened(
+    desk: Desk,
+    whole: Assignment | None = None,
+    *,
+    patience: Patience | None = None,
+    terms: GangTerms | None = None,
+) -> Gang:
+    return Gang(
+        desk,
+        whole or assignment(),
+        patience=patience or Patience(grace_s=3600),
+        terms=terms or GangTerms(),
+        warn=desk.warnings.append,
+    )
+
+
 @pytest.fixture
 async def gang(desk: Desk) -> Gang:
     patience = Patience(grace_s=3600, barrier_timeout_s=3600)
-    made = Gang(desk, assignment(), patience=patience, warn=desk.warnings.append)
+    made = opened(desk, patience=patience)
     for rank in desk.ranks:
         rank.starts()
     return made
@@ -130,7 +146,7 @@ async def gang(desk: Desk) -> Gang:
 async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
     desk: Desk,
 ) -> None:
-    Gang(desk, assignment(), patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    opened(desk)
     told = [rank.sent[0][1] for rank in desk.ranks]
     assert [(part.rank, part.world_size, part.cpus) for part in told] == [(0, 2, 1), (1, 2, 1)]
     assert len({rank.name for rank in desk.ranks}) == 2
@@ -143,14 +159,14 @@ async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
 async def test_gpus_are_dealt_out_in_the_order_of_ranks(desk: Desk) -> None:
     bundles = [{}, {"GPU": 2}, {"GPU": 2}]
     whole = assignment(bundles=bundles, gpus=("a", "b", "c", "d"))
-    Gang(desk, whole, patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    opened(desk, whole)
     assert [rank.sent[0][1].gpus for rank in desk.ranks] == [("a", "b"), ("c", "d")]
 
 
 async def test_shares_of_a_gpu_lie_on_it_one_after_the_other(desk: Desk) -> None:
     bundles = [{}, *({"GPU": 0.5} for _ in range(4))]
     whole = assignment(bundles=bundles, gpus=("a", "b"))
-    Gang(desk, whole, patience=Patience(grace_s=3600), warn=desk.warnings.append)
+    opened(desk, whole)
     assert [rank.sent[0][1].gpus for rank in desk.ranks] == [("a",), ("a",), ("b",), ("b",)]
 
 
@@ -261,7 +277,7 @@ async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = Patience(grace_s=3600, barrier_timeout_s=0.0)
-    Gang(desk, assignment(), patience=patience, warn=desk.warnings.append)
+    opened(desk, patience=patience)
     for rank in desk.ranks:
         rank.starts()
     desk.ranks[0].reports(1)

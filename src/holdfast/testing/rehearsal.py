@@ -198,14 +198,20 @@ class Rehearsal:
         return machine
 
     def resume(
-        self, *, capacity: Mapping[str, float] | None = None, strict: bool = True, **wishes: str
+        self,
+        *,
+        capacity: Mapping[str, float] | None = None,
+        resources: PlacementGroupFactory | None = None,
+        strict: bool = True,
+        **wishes: str,
     ) -> list[Effect]:
         """`wishes` for finished, unfinished and errored trials, as in Resumed."""
         epoch = self.machine.epoch + 1
         total = self._capacity if capacity is None else dict(capacity)
-        return self.handle(
-            Resumed(epoch=epoch, capacity=total, strict=strict, **wishes), after_s=3600
+        resumed = Resumed(
+            epoch=epoch, capacity=total, strict=strict, resources=resources, **wishes
         )
+        return self.handle(resumed, after_s=3600)
 
 
 def through_journal(event: Event, now: float) -> Event:
