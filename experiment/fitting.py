@@ -141,7 +141,7 @@ def _plan(
         # A segment of its own, also where a run that died at once left one without a beginning.
         fresh = True
         begins = (segments(place.layout.journal) or [-1])[-1] + 1
-        write_tuner_file(place.layout.tuner, request.objects(travels=not debug))
+        _write_objects(request, place, travels=not debug)
     else:
         bring(place)
         recovered = recover(place.layout, policy, to_go_on=True)
@@ -198,6 +198,13 @@ def _plan(
         policy=pickled,
         launcher=InlineLauncher() if debug else None,
     )
+
+
+def _write_objects(request: Request, place: Place, *, travels: bool) -> None:
+    fields, layout = request.objects(travels=travels), place.layout
+    if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
+        write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
+    write_tuner_file(layout.tuner, fields)
 
 
 def _spec(

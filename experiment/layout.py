@@ -11,6 +11,7 @@ from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import TrialSpec
 
 TUNER = "tuner.pkl"
+TRAINER = "trainer.pkl"
 CALLBACKS = "callbacks.msgpack"
 MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
@@ -50,7 +51,9 @@ def of_rank_0(name: str) -> str:
 
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
-    return name in (TUNER, CALLBACKS) or name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX))
+    return name in (TUNER, TRAINER, CALLBACKS) or name.startswith(
+        (SNAPSHOT_PREFIX, VARIANTS_PREFIX)
+    )
 
 
 def is_checkpoint(name: str) -> bool:
@@ -71,6 +74,11 @@ class Layout:
     @property
     def tuner(self) -> Path:
         return self.root / TUNER
+
+    @property
+    def trainer(self) -> Path:
+        """Where the trainable of a training on several workers is, beside tuner.pkl."""
+        return self.root / TRAINER
 
     @property
     def callbacks(self) -> Path:

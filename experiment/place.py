@@ -224,7 +224,7 @@ class Found:
     name: str
 
     def tuner_file(self) -> TunerFile:
-        return TunerFile(self.place.layout.tuner)
+        return TunerFile(self.place.layout.tuner, self.place.layout.trainer)
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:

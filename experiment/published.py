@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TUNER, Layout
+from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
 from holdfast.experiment.snapshots import find_beginning
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique, write_atomic
@@ -128,6 +128,7 @@ def _move_in(partial: Layout, layout: Layout) -> None:
         return  # another process was faster
     for source, target in (
         (partial.tuner, layout.tuner),
+        (partial.trainer, layout.trainer),
         (partial.callbacks, layout.callbacks),
         (partial.mirror_of, layout.mirror_of),
     ):
@@ -162,10 +163,10 @@ async def _download(store: Store, layout: Layout) -> bool:
         head["segments"],
         at_once=_AT_ONCE,
     )
-    for name, path in ((TUNER, layout.tuner), (CALLBACKS, layout.callbacks)):
+    for name in (TUNER, TRAINER, CALLBACKS):
         # The first is needed where restore() is given no trainable, and it is told then.
         with suppress(NotStored):
-            write_atomic(path, await store.read(name))
+            write_atomic(layout.root / name, await store.read(name))
     return True
 
 

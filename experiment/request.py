@@ -200,7 +200,7 @@ def request_of_restore(
     log = options.get("log_to_file", False)
     kept = _Kept(file, spec)
     return Request(
-        trainable=trainable if trainable is not None else file.load("trainable"),
+        trainable=trainable if trainable is not None else file.load_trainable(),
         param_space=space,
         tune=TuneConfig(
             metric=spec.metric,

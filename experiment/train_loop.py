@@ -138,14 +138,14 @@ class TrainLoop:
     def __call__(self, config: dict[str, Any]) -> None:
         """Run the loop in this rank; what it returns is not reported."""
         session = sessions.current(f"{self.name}.fit()")
-        if not isinstance(session, RankSession):
+        assert isinstance(session, RankSession)
+        rank = rank_of(session, uses_gpu=self.scaling_of(config).use_gpu)
+        if rank.world_size > 1 and not session.job.capture:
             raise TuneError(
-                f"{self.name} needs worker processes, and there are none in the debug mode: call "
-                f"holdfast.init() without local_mode"
+                f"{rank.world_size} workers cannot train together in the debug mode, where trials "
+                f"run in the script's own process: ScalingConfig(num_workers=1) can be debugged"
             )
         session.begin_from(self.start)
-        scaling = self.scaling_of(config)
-        rank = rank_of(session, uses_gpu=scaling.use_gpu)
         session.shards = self.data_config.configure(self.datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
         with self.backend.joined(rank):

@@ -1,4 +1,7 @@
-"""tuner.pkl: the user's own objects, each pickled in a field of its own, loaded only when used."""
+"""tuner.pkl: the user's own objects, each pickled in a field of its own, loaded only when used.
+
+The trainable of a training on several workers is in trainer.pkl, of the same form.
+"""
 
 from __future__ import annotations
 
@@ -44,23 +47,28 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class TunerFile:
-    """What a restore may take from tuner.pkl.
+    """What a restore may take from tuner.pkl, and from `trainer` where that has the trainable.
 
-    `fault` says what is wrong with the file as a whole, "" for nothing: it may be that nothing in
-    it is needed.
+    `fault` says what is wrong with the files as a whole, "" for nothing: it may be that nothing in
+    them is needed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, trainer: Path | None = None) -> None:
         self._path = path
         self._fields: dict[str, bytes] = {}
         self.fault = ""
+        self._read(path)
+        if trainer is not None and trainer.exists() and not self.fault:
+            self._read(trainer)
+
+    def _read(self, path: Path) -> None:
         try:
             # Nothing but a dict of bytes is taken from it: what is in them is unpickled by `load`,
             # field by field.
             data = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
             fields: dict[str, bytes] = data["fields"]
             if data["crc32"] == _checksum(fields):
-                self._fields = fields
+                self._fields |= fields
             else:
                 self.fault = f"{path} was changed, its checksum is wrong"
         except FileNotFoundError:
@@ -82,6 +90,14 @@ class TunerFile:
                 f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error})",
                 _advice([name]),
             ) from error
+
+    def load_trainable(self) -> Any:
+        """Raises BrokenTunerFile, also where there is none: it is in trainer.pkl, or could not be
+        pickled."""
+        if "trainable" not in self._fields:
+            fault = f"there is no trainable in {self._path}, and no trainer.pkl beside it"
+            raise BrokenTunerFile(fault, _advice(["trainable"]))
+        return self.load("trainable")
 
     def require(self, names: Sequence[str]) -> None:
         """Raises BrokenTunerFile where the file is no good and one of these is to be had of it."""

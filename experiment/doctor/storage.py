@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree
-from holdfast.experiment.layout import HEAD, JOURNAL, TUNER, Layout
+from holdfast.experiment.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
 from holdfast.experiment.published import has_all, read_head
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.policy import TrialScheduler
@@ -89,7 +89,9 @@ def gather(
         # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
         # restore from storage reads none.
         if TUNER in stored.entries:
-            stored.tuner_fault = TunerFile(copy.tuner).fault.replace(f"{copy.root}/", "")
+            stored.tuner_fault = TunerFile(copy.tuner, copy.trainer).fault.replace(
+                f"{copy.root}/", ""
+            )
     return stored
 
 
@@ -111,8 +113,9 @@ async def _look(store: Store, copy: Layout) -> Stored:
     markers = [f"{folder}/{MANIFEST_NAME}" for folder in stored.checkpoints]
     present = [marker for marker in markers if marker in stored.entries]
     await for_each(lambda m: _check_sizes(store, stored, m), present, at_once=_AT_ONCE)
-    if TUNER in stored.entries:
-        await store.get(TUNER, copy.tuner)
+    for name in (TUNER, TRAINER):
+        if name in stored.entries:
+            await store.get(name, copy.root / name)
     return stored
 
 

@@ -2,5 +2,38 @@
 
 from __future__ import annotations
 
-from holdfast.train.torch.config import TorchConfig as TorchConfig
-from holdfast.train.torch.trainer import TorchTrainer as TorchTrainer
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.train.torch.checkpoint import TorchCheckpoint as TorchCheckpoint
+    from holdfast.train.torch.config import TorchConfig as TorchConfig
+    from holdfast.train.torch.loading import DealingSampler as DealingSampler
+    from holdfast.train.torch.loading import prepare_data_loader as prepare_data_loader
+    from holdfast.train.torch.preparing import accelerate as accelerate
+    from holdfast.train.torch.preparing import backward as backward
+    from holdfast.train.torch.preparing import enable_reproducibility as enable_reproducibility
+    from holdfast.train.torch.preparing import get_device as get_device
+    from holdfast.train.torch.preparing import get_devices as get_devices
+    from holdfast.train.torch.preparing import prepare_model as prepare_model
+    from holdfast.train.torch.preparing import prepare_optimizer as prepare_optimizer
+    from holdfast.train.torch.trainer import TorchTrainer as TorchTrainer
+
+_HOMES = {
+    "DealingSampler": "holdfast.train.torch.loading",
+    "TorchCheckpoint": "holdfast.train.torch.checkpoint",
+    "TorchConfig": "holdfast.train.torch.config",
+    "TorchTrainer": "holdfast.train.torch.trainer",
+    "accelerate": "holdfast.train.torch.preparing",
+    "backward": "holdfast.train.torch.preparing",
+    "enable_reproducibility": "holdfast.train.torch.preparing",
+    "get_device": "holdfast.train.torch.preparing",
+    "get_devices": "holdfast.train.torch.preparing",
+    "prepare_data_loader": "holdfast.train.torch.loading",
+    "prepare_model": "holdfast.train.torch.preparing",
+    "prepare_optimizer": "holdfast.train.torch.preparing",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

@@ -25,6 +25,8 @@ class TorchConfig(BackendConfig):
     backend: str | None = None
     init_method: str = "env"
     timeout_s: int = 1800
+    # The first step of any optimizer imports torch._dynamo, which takes 1.8 s of CPU.
+    modules = ("torch.distributed", "torch._dynamo", "holdfast.train.torch.loading")
 
     def __post_init__(self) -> None:
         if self.init_method not in ("env", "tcp"):

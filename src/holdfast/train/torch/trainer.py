@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from holdfast.experiment.data_config import DataConfig
 from holdfast.experiment.train_loop import BackendConfig
 from holdfast.experiment.trainer import DataParallelTrainer
 from holdfast.syncer.checkpoint import Checkpoint
@@ -29,15 +30,23 @@ class TorchTrainer(DataParallelTrainer):
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        keep_all_metrics: bool = False,
+        refuse_clashes: bool = False,
     ) -> None:
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
             backend_config=torch_config,
             scaling_config=scaling_config,
+            dataset_config=dataset_config,
             run_config=run_config,
-            resume_from_checkpoint=resume_from_checkpoint,
+            datasets=datasets,
             metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+            keep_all_metrics=keep_all_metrics,
+            refuse_clashes=refuse_clashes,
         )

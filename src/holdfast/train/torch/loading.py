@@ -1,0 +1,252 @@
+"""Dealing the samples of a loader out to the ranks, and going on in the middle of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from holdfast.experiment.context import get_context
+from holdfast.train.torch.preparing import get_device
+from holdfast.trial.errors import InvalidConfig
+
+
+class DealingSampler(DistributedSampler[Any]):
+    """Deals the samples of an epoch out to the ranks one by one, like cards.
+
+    The order of an epoch follows from `seed` and the epoch alone. After `load_state_dict` what is
+    left of that epoch is dealt out to the ranks that there are now, which may be more or fewer
+    than before: none of it is dealt twice. At the end of an epoch the first samples that were left
+    are dealt again, so that each rank gets equally many; with `drop_last` the last ones are not
+    dealt.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        rank: int,
+        ranks: int,
+        shuffle: bool,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(
+            dataset,
+            num_replicas=ranks,
+            rank=rank,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+        )
+        self._count = len(dataset)
+        self._taken = self._left_off_at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Begins where `load_state_dict` says, once, and else at the beginning of the epoch."""
+        self._taken, self._left_off_at = self._left_off_at, 0
+        left = self._order()[self._taken :]
+        each = len(left) // self.num_replicas
+        if each * self.num_replicas < len(left) and not self.drop_last:
+            each += 1
+        places = range(self.rank, each * self.num_replicas, self.num_replicas)
+        return iter([left[place % len(left)] for place in places])
+
+    def took(self, samples: int) -> None:
+        """Each rank has been given so many."""
+        self._taken = min(self._taken + samples * self.num_replicas, self._count)
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self._taken = self._left_off_at = 0
+        super().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """How much of which epoch all ranks together have been given."""
+        return {"epoch": self.epoch, "taken": self._taken}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self.set_epoch(state["epoch"])
+        self._taken = self._left_off_at = state["taken"]
+
+    def _order(self) -> list[int]:
+        if not self.shuffle:
+            return list(range(self._count))
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order: list[int] = torch.randperm(self._count, generator=generator).tolist()
+        return order
+
+
+class DealtLoader(DataLoader[Any]):
+    """A loader with a rank's share of the samples, that can go on in the middle of an epoch.
+
+    `state_dict()` belongs into a checkpoint beside the model's: it counts the batches that the
+    loop was given, not those that were fetched ahead.
+    """
+
+    sampler: DealingSampler
+    moves: _Moves | None = None
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        batches = super().__iter__()
+        for batch in batches if self.moves is None else self.moves.through(batches):
+            self.sampler.took(self.batch_size or 1)
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on where the state was taken, in the next `for` over this loader."""
+        self.sampler.load_state_dict(state)
+
+
+def prepare_data_loader(
+    data_loader: DataLoader[Any],
+    add_dist_sampler: bool = True,
+    move_to_device: bool = True,
+    auto_transfer: bool = True,
+) -> Any:
+    """The loader with this rank's share of the samples, on its device.
+
+    A loader with torch's own random or sequential order comes back as a DealtLoader; call
+    `loader.sampler.set_epoch(epoch)` in each epoch, as in torch. One with a DistributedSampler, or
+    over an IterableDataset, shares its samples out itself. With a GPU `auto_transfer` copies the
+    next batch while this one is used.
+
+    Raises InvalidConfig for a loader whose sampler would have to be replaced.
+    """
+    loader = _dealt(data_loader) if add_dist_sampler else data_loader
+    device = get_device()
+    if not move_to_device or device.type == "cpu":
+        return loader
+    moves = _Moves(device=device, ahead=auto_transfer)
+    if not isinstance(loader, DealtLoader):
+        return OnDevice(loader, moves)
+    loader.moves = moves
+    return loader
+
+
+def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
+    if isinstance(loader.sampler, DistributedSampler) or isinstance(
+        loader.dataset, IterableDataset
+    ):
+        return loader
+    sampler, batches = loader.sampler, loader.batch_sampler
+    is_random = type(sampler) is RandomSampler and not sampler.replacement
+    if is_random and len(sampler) != len(loader.dataset):  # type: ignore[arg-type]
+        is_random = False
+    if not is_random and type(sampler) is not SequentialSampler:
+        raise _owned(f"sampler of its own ({type(sampler).__name__})")
+    if batches is not None and type(batches) is not BatchSampler:
+        raise _owned(f"batch_sampler of its own ({type(batches).__name__})")
+    context = get_context()
+    dealing = DealingSampler(
+        loader.dataset,
+        rank=context.get_world_rank(),
+        ranks=context.get_world_size(),
+        shuffle=is_random,
+        seed=loader.generator.initial_seed() if loader.generator is not None else 0,
+        drop_last=loader.drop_last,
+    )
+    return DealtLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        sampler=dealing,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        drop_last=loader.drop_last,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+        pin_memory_device=loader.pin_memory_device,
+    )
+
+
+def _owned(what: str) -> InvalidConfig:
+    return InvalidConfig(
+        f"prepare_data_loader cannot share out the samples of a loader with a {what}: give each "
+        f"rank its share there, and add_dist_sampler=False here"
+    )
+
+
+class OnDevice:
+    """A loader whose batches come on a device; everything else is the loader's."""
+
+    def __init__(self, loader: Any, moves: _Moves) -> None:
+        self._loader = loader
+        self._moves = moves
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._moves.through(iter(self._loader))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moves:
+    """Brings batches to a device, `ahead` each while the one before it is used."""
+
+    device: torch.device
+    ahead: bool
+
+    def through(self, batches: Iterator[Any]) -> Iterator[Any]:
+        if not self.ahead or self.device.type != "cuda":
+            for batch in batches:
+                yield moved(batch, self.device)
+            return
+        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        ready = None
+        for batch in batches:
+            with torch.cuda.stream(stream):
+                coming = moved(batch, self.device)
+            if ready is not None:
+                yield ready
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+            _record(coming, torch.cuda.current_stream(self.device))
+            ready = coming
+        if ready is not None:
+            yield ready
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The same, nested as it is, with its tensors on the device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(value, device) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(moved(value, device) for value in batch)
+    return batch
+
+
+def _record(batch: Any, stream: Any) -> None:
+    """The memory of these tensors is not free before this stream has used them."""
+    if isinstance(batch, torch.Tensor):
+        batch.record_stream(stream)
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            _record(value, stream)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            _record(value, stream)
