@@ -139,7 +139,7 @@ class TrainLoop:
         """Run the loop in this rank; what it returns is not reported."""
         session = sessions.current(f"{self.name}.fit()")
         assert isinstance(session, RankSession)
-        rank = rank_of(session, uses_gpu=self.scaling_of(config).use_gpu)
+        rank = rank_of(session, uses_gpu=bool(self.scaling_of(config).use_gpu))
         if rank.world_size > 1 and not session.job.capture:
             raise TuneError(
                 f"{rank.world_size} workers cannot train together in the debug mode, where trials "

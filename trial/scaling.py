@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
 from holdfast.trial.space import is_searched
+
+Choice = Domain | dict[str, list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +30,10 @@ class ScalingConfig:
     """
 
     trainer_resources: Mapping[str, float] | None = None
-    num_workers: int | tuple[int, int] = 1
-    use_gpu: bool = False
-    resources_per_worker: Mapping[str, float] | None = None
-    placement_strategy: str = "PACK"
+    num_workers: int | tuple[int, int] | Choice = 1
+    use_gpu: bool | Choice = False
+    resources_per_worker: Mapping[str, float] | Choice | None = None
+    placement_strategy: str | Choice = "PACK"
     accelerator_type: str | None = None
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class ScalingConfig:
     @property
     def worker_resources(self) -> dict[str, float]:
         """What one worker asks for."""
-        given = self.resources_per_worker
+        given: Any = self.resources_per_worker
         if given is None:
             return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
         amounts = validated(given, where="ScalingConfig(resources_per_worker)")
@@ -120,7 +123,7 @@ class ScalingConfig:
         head = validated(self.trainer_resources or {}, where="ScalingConfig(trainer_resources)")
         bundles = [head, *(self.worker_resources for _ in range(count))]
         least = None if workers is not None else 1 + self.least_workers
-        return PlacementGroupFactory(bundles, self.placement_strategy, least_bundles=least)
+        return PlacementGroupFactory(bundles, str(self.placement_strategy), least_bundles=least)
 
     @classmethod
     def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:

@@ -53,6 +53,11 @@ def trainer(tmp_path: Path) -> Trainer:
     return make
 
 
+def row(result: train.Result) -> dict[str, Any]:
+    assert result.metrics is not None
+    return dict(result.metrics)
+
+
 def rank() -> int:
     return train.get_context().get_world_rank()
 
@@ -100,8 +105,8 @@ def test_a_checkpoint_has_the_files_of_all_ranks_and_the_tree_is_that_of_the_gui
     trainer: Trainer, tmp_path: Path
 ) -> None:
     result = trainer(shards).fit()
-    assert result.metrics["epoch"] == 2
-    assert result.metrics["rank"] == 0
+    assert row(result)["epoch"] == 2
+    assert row(result)["rank"] == 0
     assert content(result.checkpoint) == {"shard-0": "2", "shard-1": "2"}
     folder = Path(result.path)
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
@@ -130,7 +135,7 @@ def test_a_rank_knows_which_it_is(trainer: Trainer, tmp_path: Path) -> None:
         train.report({})
 
     trainer(loop, metadata={"who": "me"}).fit()
-    bundles = ({}, {"CPU": 0.5}, {"CPU": 0.5})
+    bundles: Any = ({}, {"CPU": 0.5}, {"CPU": 0.5})
     assert sorted(notes(tmp_path)) == [
         f"DataParallelTrainer {[rank, 2, rank, 2, 0, bundles, 'run', {'who': 'me'}]}"
         for rank in range(2)
@@ -142,7 +147,7 @@ def test_a_loop_may_take_nothing_and_a_rank_may_give_no_checkpoint(trainer: Trai
         train.report({"of": rank()}, checkpoint=save("model", "m") if rank() == 1 else None)
 
     result = trainer(loop, metadata={"who": "me"}).fit()
-    assert result.metrics["of"] == 0
+    assert row(result)["of"] == 0
     assert content(result.checkpoint) == {"model": "m"}
     assert result.checkpoint is not None
     assert result.checkpoint.get_metadata() == {"who": "me"}
@@ -153,8 +158,8 @@ def test_metrics_of_all_ranks_are_kept_where_asked(trainer: Trainer) -> None:
         train.report({"loss": rank() + 0.5})
 
     result = trainer(loop, keep_all_metrics=True).fit()
-    assert result.metrics["loss"] == 0.5
-    assert result.metrics["ranks"] == {"0": {"loss": 0.5}, "1": {"loss": 1.5}}
+    assert row(result)["loss"] == 0.5
+    assert row(result)["ranks"] == {"0": {"loss": 0.5}, "1": {"loss": 1.5}}
 
 
 def test_the_last_rank_wins_with_one_warning_or_the_report_is_refused(
@@ -188,7 +193,7 @@ def failing(how: Callable[[], object]) -> Loop:
             if rank() == 1 and metrics["epoch"] == 0 and train.get_context().get_attempt() == 1:
                 how()
 
-        train.report = reporting
+        train.report = reporting  # type: ignore[assignment]
         try:
             shards(config)
         finally:
@@ -280,17 +285,29 @@ def test_an_elastic_group_goes_on_without_a_lost_rank_and_takes_another_later(
             if rank() == 0:
                 note(config, f"epoch {epoch} of {at.get_world_size()}")
             if (rank(), epoch, at.get_attempt()) == (1, 1, 1):
+                (Path(config["notes"]).parent / "killed").touch()
                 dies()
+            if (at.get_attempt(), epoch, config["absence_s"]) == (2, 2, 1):
+                # Until the lost rank may have returned.
+                killed = (Path(config["notes"]).parent / "killed").stat().st_mtime
+                time.sleep(max(0.0, killed + 2 - time.time()))
             train.report({}, checkpoint=save("epoch", str(epoch)) if rank() == 0 else None)
 
-    absent = trainer(loop, workers=(1, 2), lost_worker_absence_s=3600).fit()
+    def config(absence_s: float) -> dict[str, Any]:
+        return {"notes": str(tmp_path / "notes"), "absence_s": absence_s}
+
+    absent = trainer(
+        loop, workers=(1, 2), lost_worker_absence_s=3600, train_loop_config=config(3600)
+    ).fit()
     assert absent.error is None
     first = ["epoch 0 of 2", "epoch 1 of 2", "epoch 1 of 1", "epoch 2 of 1", "epoch 3 of 1"]
     assert notes(tmp_path) == first
     (tmp_path / "notes").unlink()
-    trainer(loop, workers=(1, 2), lost_worker_absence_s=0, run={"name": "back"}).fit()
-    assert notes(tmp_path)[:2] == first[:2]
-    assert notes(tmp_path)[-1] == "epoch 3 of 2"
+    run = {"name": "back"}
+    trainer(
+        loop, workers=(1, 2), lost_worker_absence_s=1, train_loop_config=config(1), run=run
+    ).fit()
+    assert notes(tmp_path) == [*first[:4], "epoch 3 of 2"]
 
 
 # -- other ways in and out ----------------------------------------------------------------------
@@ -310,7 +327,7 @@ def test_a_trainer_in_a_tuner(trainer: Trainer) -> None:
         },
     ).fit()
     assert grid.experiment_path.endswith("/run")
-    told = sorted((found.metrics["score"], found.metrics["size"]) for found in grid)
+    told = sorted((row(found)["score"], row(found)["size"]) for found in grid)
     assert told == [(15, 1), (15, 2), (25, 1), (25, 2)]
     with pytest.raises(InvalidConfig, match=r"'lr'.* goes into .*train_loop_config"):
         tune.Tuner(made, param_space={"lr": 1})
@@ -350,7 +367,7 @@ def test_a_restore_may_have_another_number_of_workers_and_another_loop(
         {"rate": 7},
         scaling_config=train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.5}),
     ).fit()
-    kept = {key: result.metrics[key] for key in ("size", "rate", "shard-0", "shard-1")}
+    kept = {key: row(result)[key] for key in ("size", "rate", "shard-0", "shard-1")}
     assert kept == {"size": 3, "rate": 7, "shard-0": "0", "shard-1": "0"}
 
 
@@ -377,8 +394,10 @@ def test_datasets_are_split_among_the_ranks(trainer: Trainer, tmp_path: Path) ->
 def test_what_cannot_be_meant_is_told_before_anything_runs(trainer: Trainer) -> None:
     def two(one: int, other: int) -> None: ...
 
-    with pytest.raises(InvalidConfig, match=r"two\(one: 'int', other: 'int'\).* must take one arg"):
-        trainer(two)  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidConfig, match=r"two\(one: 'int', other: 'int'\).* must take one arg"
+    ):
+        trainer(two)
     with pytest.raises(InvalidConfig, match="at least one worker is needed"):
         trainer(shards, workers=0)
     with pytest.raises(ImpossibleResources, match=r"64 workers ask for .*ScalingConfig"):

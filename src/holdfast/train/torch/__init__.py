@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.lazy import lazy
+from holdfast.train.torch.config import NO_TORCH
 
 if TYPE_CHECKING:
     from holdfast.train.torch.checkpoint import TorchCheckpoint as TorchCheckpoint
@@ -35,5 +36,17 @@ _HOMES = {
     "prepare_optimizer": "holdfast.train.torch.preparing",
 }
 
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+_found, __dir__ = lazy(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Raises ImportError where PyTorch is not installed."""
+    try:
+        return _found(name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(NO_TORCH) from error
+
+
 __all__ = list(_HOMES)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -24,8 +26,6 @@ class TorchCheckpoint(Checkpoint):
     What `from_model` and `from_state_dict` make is in a temporary directory that goes with the
     object.
     """
-
-    _directory: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, Any]) -> Self:
@@ -58,10 +58,10 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def _saved(cls, value: Any) -> Self:
-        directory = tempfile.TemporaryDirectory(prefix="holdfast-torch-")
-        torch.save(value, os.path.join(directory.name, _MODEL))
-        made = cls(directory.name)
-        made._directory = directory
+        directory = tempfile.mkdtemp(prefix="holdfast-torch-")
+        made = cls(directory)
+        weakref.finalize(made, shutil.rmtree, directory, ignore_errors=True)
+        torch.save(value, os.path.join(directory, _MODEL))
         return made
 
 

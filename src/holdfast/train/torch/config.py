@@ -13,6 +13,8 @@ from typing import Any
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.trial.errors import InvalidConfig
 
+NO_TORCH = "holdfast.train.torch needs PyTorch: pip install 'holdfast[torch]'"
+
 
 @dataclass(frozen=True)
 class TorchConfig(BackendConfig):
@@ -34,7 +36,7 @@ class TorchConfig(BackendConfig):
                 f"TorchConfig(init_method={self.init_method!r}) must be 'env' or 'tcp'"
             )
         if find_spec("torch") is None:
-            raise InvalidConfig("TorchTrainer needs PyTorch: pip install 'holdfast[torch]'")
+            raise InvalidConfig(NO_TORCH)
 
     @contextmanager
     def joined(self, rank: Rank) -> Iterator[None]:
@@ -55,7 +57,7 @@ class TorchConfig(BackendConfig):
 
 def _store(rank: Rank, timeout: timedelta) -> Any:
     """Rank 0's, on a port that the kernel chose; nobody else can have taken it meanwhile."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore
 
     host = "127.0.0.1"
     if rank.rank == 0:

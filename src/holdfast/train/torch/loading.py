@@ -21,7 +21,7 @@ from holdfast.train.torch.preparing import get_device
 from holdfast.trial.errors import InvalidConfig
 
 
-class DealingSampler(DistributedSampler[Any]):
+class DealingSampler(DistributedSampler[Any]):  # type: ignore[misc]
     """Deals the samples of an epoch out to the ranks one by one, like cards.
 
     The order of an epoch follows from `seed` and the epoch alone. After `load_state_dict` what is
@@ -87,7 +87,7 @@ class DealingSampler(DistributedSampler[Any]):
         return order
 
 
-class DealtLoader(DataLoader[Any]):
+class DealtLoader(DataLoader[Any]):  # type: ignore[misc]
     """A loader with a rank's share of the samples, that can go on in the middle of an epoch.
 
     `state_dict()` belongs into a checkpoint beside the model's: it counts the batches that the
@@ -97,7 +97,7 @@ class DealtLoader(DataLoader[Any]):
     sampler: DealingSampler
     moves: _Moves | None = None
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:
         batches = super().__iter__()
         for batch in batches if self.moves is None else self.moves.through(batches):
             self.sampler.took(self.batch_size or 1)
@@ -144,7 +144,7 @@ def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
         return loader
     sampler, batches = loader.sampler, loader.batch_sampler
     is_random = type(sampler) is RandomSampler and not sampler.replacement
-    if is_random and len(sampler) != len(loader.dataset):  # type: ignore[arg-type]
+    if is_random and len(sampler) != len(loader.dataset):
         is_random = False
     if not is_random and type(sampler) is not SequentialSampler:
         raise _owned(f"sampler of its own ({type(sampler).__name__})")
@@ -213,7 +213,7 @@ class _Moves:
             for batch in batches:
                 yield moved(batch, self.device)
             return
-        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream: Any = torch.cuda.Stream(self.device)
         ready = None
         for batch in batches:
             with torch.cuda.stream(stream):

@@ -95,22 +95,22 @@ def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
     def scaled(closure: Callable[[], float] | None = None) -> float | None:
         if closure is not None:
             raise InvalidConfig("an optimizer with a closure cannot train with mixed precision")
-        optimizer.step = step  # type: ignore[method-assign]  # the scaler calls it
+        optimizer.step = step  # the scaler calls it
         try:
-            taken = scaler.step(optimizer)
+            taken: float | None = scaler.step(optimizer)
         finally:
-            optimizer.step = scaled  # type: ignore[method-assign,assignment]
+            optimizer.step = scaled
         scaler.update()
         return taken
 
-    optimizer.step = scaled  # type: ignore[method-assign,assignment]
+    optimizer.step = scaled
     return optimizer
 
 
 def backward(tensor: torch.Tensor) -> None:
     """The gradients of this loss, scaled after `accelerate(amp=True)`."""
     loss = tensor if _scaler is None else _scaler.scale(tensor)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
 
 
 def _compute_in_half(model: torch.nn.Module) -> None:

@@ -1,0 +1,289 @@
+"""Real torch process groups on the ranks of one trial, over gloo on loopback."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from holdfast import train, tune
+from holdfast.train.torch import (
+    TorchCheckpoint,
+    TorchConfig,
+    TorchTrainer,
+    accelerate,
+    backward,
+    enable_reproducibility,
+    get_device,
+    prepare_data_loader,
+    prepare_model,
+    prepare_optimizer,
+)
+from holdfast.trial.errors import InvalidConfig
+
+pytestmark = pytest.mark.process
+
+SAMPLES = 48
+
+
+def trainer(tmp_path: Path, loop: Any, **more: Any) -> TorchTrainer:
+    workers = more.pop("workers", 2)
+    run = {"storage_path": str(tmp_path / "results"), "name": "run", "verbose": 0}
+    return TorchTrainer(
+        loop,
+        scaling_config=train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1}),
+        run_config=train.RunConfig(**{**run, **more.pop("run", {})}),
+        **more,
+    )
+
+
+def row(result: train.Result) -> dict[str, Any]:
+    assert result.metrics is not None
+    return dict(result.metrics)
+
+
+def data() -> TensorDataset:
+    inputs = torch.arange(SAMPLES, dtype=torch.float32).reshape(-1, 1) / SAMPLES
+    return TensorDataset(inputs, 3 * inputs - 1)
+
+
+def regression(config: dict[str, Any]) -> None:
+    """Fits a line in three epochs; batches of 12 in all, whatever the number of ranks."""
+    context = train.get_context()
+    enable_reproducibility(1)
+    model = prepare_model(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    batch = 12 // context.get_world_size()
+    loader = prepare_data_loader(DataLoader(data(), batch_size=batch, shuffle=True))
+    begun = train.get_checkpoint()
+    first = 0
+    if begun is not None:
+        with begun.as_directory() as folder:
+            saved = torch.load(os.path.join(folder, "model.pt"))
+        model.load_state_dict(saved["model"])
+        first = saved["epoch"] + 1
+    for epoch in range(first, 3):
+        loader.sampler.set_epoch(epoch)
+        for inputs, wanted in loader:
+            loss = torch.nn.functional.mse_loss(model(inputs.to(get_device())), wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if config.get("dies") and (context.get_attempt(), epoch, dist.get_rank()) == (1, 1, 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        checkpoint = None
+        if context.get_world_rank() == 0:
+            saved = {"model": model.state_dict(), "epoch": epoch}
+            torch.save(saved, os.path.join(staged := train.staging_directory(), "model.pt"))
+            checkpoint = train.Checkpoint.from_directory(staged)
+        bare = model.module if hasattr(model, "module") else model
+        metrics = {"weight": bare.weight.item(), "bias": bare.bias.item(), "epoch": epoch}
+        train.report(metrics, checkpoint=checkpoint)
+
+
+def line(result: train.Result) -> tuple[float, float]:
+    return row(result)["weight"], row(result)["bias"]
+
+
+def test_two_ranks_learn_what_one_learns_also_when_one_is_killed(tmp_path: Path) -> None:
+    alone = trainer(tmp_path, regression, workers=1).fit()
+    failure = train.FailureConfig(max_failures=1)
+    run = {"name": "two", "failure_config": failure}
+    two = trainer(tmp_path, regression, train_loop_config={"dies": True}, run=run).fit()
+    assert line(two) == pytest.approx(line(alone), rel=1e-5)
+    rows = (Path(two.path) / "result.json").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows] == [0, 1, 2]
+    assert two.checkpoint is not None
+    with two.checkpoint.as_directory() as folder:
+        saved = torch.load(os.path.join(folder, "model.pt"))
+    assert saved["model"]["module.weight"].item() == pytest.approx(row(two)["weight"])
+
+
+def sharded(config: dict[str, Any]) -> None:
+    """A model in shards, saved by all ranks and loaded by another number of them."""
+    torch.manual_seed(train.get_context().get_world_size())
+    layers = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.Linear(10, 2))
+    model = prepare_model(layers, parallel_strategy="fsdp")
+    state = get_model_state_dict(model)
+    if begun := train.get_checkpoint():
+        with begun.as_directory() as folder:
+            dcp.load(state, checkpoint_id=folder)
+        set_model_state_dict(model, state)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    total = sum(float(part.double().sum()) for part in whole.values())
+    staged = train.staging_directory()
+    dcp.save(get_model_state_dict(model), checkpoint_id=staged)
+    train.report({"total": total}, checkpoint=train.Checkpoint.from_directory(staged))
+    if not begun:
+        raise RuntimeError("that is all for now")
+
+
+def test_a_model_in_shards_is_taken_up_by_another_number_of_ranks(tmp_path: Path) -> None:
+    with pytest.raises(train.TrainingFailedError, match="that is all for now"):
+        trainer(tmp_path, sharded, workers=2).fit()
+    path = tmp_path / "results" / "run"
+    (folder,) = path.glob("TorchTrainer_*/checkpoint_000000")
+    assert {"__0_0.distcp", "__1_0.distcp", ".metadata"} <= set(os.listdir(folder))
+    first = json.loads((folder.parent / "result.json").read_text().splitlines()[0])
+    more = train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.1})
+    result = TorchTrainer.restore(path, scaling_config=more).fit()
+    assert row(result)["total"] == pytest.approx(first["total"], rel=1e-6)
+
+
+def together(config: dict[str, Any]) -> None:
+    """Mixed precision too, and what libraries look for."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == (str(rank), str(ranks))
+    assert dist.get_backend() == "gloo"
+    total = torch.tensor([rank + config["first"]])
+    dist.all_reduce(total)
+    accelerate(amp=True)
+    model = prepare_model(torch.nn.Linear(1, 1))
+    optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    out = model(torch.ones(4, 1))
+    assert out.dtype is torch.float32
+    backward(out.sum())
+    before = [part.clone() for part in model.parameters()]
+    optimizer.step()
+    moved = sum(
+        float((a - b).abs().sum()) for a, b in zip(before, model.parameters(), strict=True)
+    )
+    train.report({"total": total.item(), "moved": moved, "port": os.environ["MASTER_PORT"]})
+
+
+def test_ten_groups_at_once_each_meet_at_a_port_of_their_own(tmp_path: Path) -> None:
+    grid = tune.Tuner(
+        trainer(tmp_path, together),
+        param_space={"train_loop_config": {"first": tune.grid_search(list(range(10)))}},
+    ).fit()
+    assert [str(error) for error in grid.errors] == []
+    assert sorted(row(found)["total"] for found in grid) == [2 * n + 1 for n in range(10)]
+    assert all(row(found)["moved"] > 0 for found in grid)
+
+
+def seeing(config: dict[str, Any]) -> None:
+    """Two epochs in batches of 2, saved after each; tells which samples each rank was given."""
+    context = train.get_context()
+    numbers = TensorDataset(torch.arange(22))
+    loader = prepare_data_loader(DataLoader(numbers, batch_size=2, shuffle=True, num_workers=1))
+    first = 0
+    if begun := train.get_checkpoint():
+        with begun.as_directory() as folder:
+            saved = json.loads(Path(folder, "loader").read_text())
+        loader.load_state_dict(saved)
+        first = saved["epoch"]
+    steps = 0
+    for epoch in range(first, 2):
+        loader.sampler.set_epoch(epoch)
+        for (batch,) in loader:
+            steps += 1
+            if (context.get_attempt(), epoch) == (2, 1):
+                # Until the lost rank may have returned.
+                time.sleep(max(0.0, Path(config["killed"]).stat().st_mtime + 3 - time.time()))
+            if (context.get_attempt(), context.get_world_rank(), steps) == (1, 1, 2):
+                Path(config["killed"]).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            staged = train.staging_directory()
+            Path(staged, "loader").write_text(json.dumps(loader.state_dict()))
+            checkpoint = train.Checkpoint.from_directory(staged)
+            metrics = {"epoch": epoch, "seen": batch.tolist()}
+            is_first = context.get_world_rank() == 0
+            train.report(metrics, checkpoint=checkpoint if is_first else None)
+
+
+def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(tmp_path: Path) -> None:
+    failure = train.FailureConfig(lost_worker_absence_s=2)
+    run = {"failure_config": failure}
+    killed = {"killed": str(tmp_path / "killed")}
+    result = trainer(
+        tmp_path,
+        seeing,
+        train_loop_config=killed,
+        workers=(1, 3),
+        run=run,
+        keep_all_metrics=True,
+    ).fit()
+    lines = (Path(result.path) / "result.json").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [size for size, _ in itertools.groupby(rows, lambda r: len(r["ranks"]))] == [3, 2, 3]
+    for epoch, its_rows in itertools.groupby(rows, key=lambda row: row["epoch"]):
+        # In the order in which they were dealt: what follows the 22nd is padding.
+        seen = [
+            number
+            for row in its_rows
+            for numbers in itertools.zip_longest(*(of["seen"] for of in row["ranks"].values()))
+            for number in numbers
+        ]
+        assert sorted(seen[:22]) == list(range(22)), f"epoch {epoch}"
+
+
+# -- without workers ----------------------------------------------------------------------------
+
+
+def test_a_model_goes_through_a_torch_checkpoint(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    whole = TorchCheckpoint.from_model(model)
+    assert torch.equal(whole.get_model().weight, model.weight)
+    state = TorchCheckpoint.from_state_dict(model.state_dict())
+    assert torch.equal(state.get_model(torch.nn.Linear(2, 1)).weight, model.weight)
+    with pytest.raises(InvalidConfig, match=r"holds a state dict: give get_model"):
+        state.get_model()
+    path = Path(state.path)
+    del state
+    assert not path.exists()
+
+
+def loaders(config: dict[str, Any]) -> None:
+    numbers = TensorDataset(torch.arange(4))
+    shared = DataLoader(numbers, sampler=DistributedSampler(numbers, 1, 0))
+    assert prepare_data_loader(shared) is shared
+    plain = DataLoader(numbers)
+    assert prepare_data_loader(plain, add_dist_sampler=False) is plain
+    weighted = torch.utils.data.WeightedRandomSampler([1.0] * 4, 4)
+    with pytest.raises(InvalidConfig, match=r"a sampler of its own \(WeightedRandomSampler\)"):
+        prepare_data_loader(DataLoader(numbers, sampler=weighted))
+    twice = torch.utils.data.RandomSampler(numbers, replacement=True)
+    with pytest.raises(InvalidConfig, match="a sampler of its own"):
+        prepare_data_loader(DataLoader(numbers, sampler=twice))
+    with pytest.raises(InvalidConfig, match="must be 'ddp', 'fsdp' or None"):
+        prepare_model(torch.nn.Linear(1, 1), parallel_strategy="deepspeed")
+    train.report({"ok": 1})
+
+
+def test_a_loader_that_deals_out_itself_is_left_alone(tmp_path: Path) -> None:
+    # One rank, in the debug mode: what the calls say is the same.
+    assert row(trainer(tmp_path, loaders, workers=1).fit())["ok"] == 1
+
+
+def test_without_torch_it_is_told_what_to_install(run_script: Any) -> None:
+    ran = run_script(
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "import holdfast.train.torch as ours\n"
+        "for ask in (lambda: ours.TorchTrainer(print), lambda: ours.prepare_model):\n"
+        "    try: ask()\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+    )
+    assert ran.stdout.count("pip install 'holdfast[torch]'") == 2, ran.stdout + ran.stderr
+
+
+def test_what_the_config_cannot_mean() -> None:
+    with pytest.raises(InvalidConfig, match="must be 'env' or 'tcp'"):
+        TorchConfig(init_method="file")
+    assert "torch" in sys.modules
