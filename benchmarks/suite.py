@@ -17,6 +17,7 @@ from benchmarks import (
     importing,
     machine,
     memory,
+    ranks,
     reports,
     restoring,
     s3,
@@ -39,6 +40,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "uploads": uploads.measure,
     "stalled": stalled.measure,
     "memory": memory.measure,
+    "ranks": ranks.measure,
     "restore": restoring.measure,
 }
 
