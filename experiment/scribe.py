@@ -240,7 +240,7 @@ class Scribe:
             files.mark(after, event.checkpoint.iteration)
         elif isinstance(event, Started):
             files.begin_attempt(after, now)
-        elif after.failures > before.failures:
+        elif after.setbacks > before.setbacks or after.shrunk_until > before.shrunk_until:
             files.fail(before, failure_of(event, before, after), now)
         if after.status.is_final and not before.status.is_final:
             files.end(after, now, forget=not anew)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
-from holdfast.scheduler.effects import Effect, Wait
+from holdfast.scheduler.effects import Effect, Wait, Warn
 from holdfast.scheduler.elastic import does_with_less
 from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
 from holdfast.scheduler.placing import go_on
@@ -62,8 +62,8 @@ def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     config, trial = state.spec.failure, state.trials[trial_id]
     if does_with_less(trial, failure):
         until = state.now + config.lost_worker_absence_s
-        state.move(Shrunk(trial_id=trial_id, failure=failure, until=until))
-        return []
+        trial = state.move(Shrunk(trial_id=trial_id, failure=failure, until=until))
+        return [Warn(text=f"{trial.spec.name} goes on with a worker less: {failure.headline}")]
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
         trial = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))

@@ -113,17 +113,19 @@ def _judge(
         effects += stop(state, trial_id, reporting=True)
     elif trial.status is Status.RUNNING:
         effects += observe(state, TrialReported(trial_id=trial_id, row=row))
-        _grow(state, trial_id)
+        effects += _grow(state, trial_id)
     verdict = _VERDICTS[state.trials[trial_id].status]
     effects.append(Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict))
     return effects
 
 
-def _grow(state: State, trial_id: str) -> None:
+def _grow(state: State, trial_id: str) -> list[Effect]:
     """With this report's checkpoint it begins again, of more workers."""
     trial = state.trials[trial_id]
     newest = trial.newest_checkpoint
     has_saved = newest is not None and newest.iteration == trial.iteration
-    if trial.status is Status.RUNNING and has_saved and may_grow(state, trial):
-        state.move(PauseOrdered(trial_id=trial_id))
-        state.move(Unpaused(trial_id=trial_id))
+    if trial.status is not Status.RUNNING or not has_saved or not may_grow(state, trial):
+        return []
+    state.move(PauseOrdered(trial_id=trial_id))
+    state.move(Unpaused(trial_id=trial_id))
+    return [Warn(text=f"{trial.spec.name} begins again from here, with more workers")]
