@@ -111,7 +111,6 @@ class TrialActor:
 
     def preempt(self) -> None:
         """Tell user code that it is to save what it has; one that does not end is interrupted."""
-        self._is_preempted = True
         self._worker.signal(signal.SIGTERM)
         self._arm(self._interrupt, self._patience.preemption_grace_s)
 
@@ -181,7 +180,7 @@ class TrialActor:
 
     def _expect(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._has_started = self._is_preempted = False
+        self._has_started = False
         self._iteration = assignment.iteration
         self._silence.begin()
 
@@ -254,7 +253,7 @@ class TrialActor:
                 )
             case ["unfit", int()]:
                 self._replace()
-            case ["meeting" | "gathered", *_]:
+            case ["meeting" | "gathered" | "preempting", *_]:
                 self._desk.hear(message)
             case _:
                 raise ValueError("unknown")

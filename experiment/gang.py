@@ -46,7 +46,7 @@ class _Seat:
         self.gang.desk.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
 
     def hear(self, message: Message) -> None:
-        self.gang.on_message(message)
+        self.gang.on_message(self.rank, message)
 
 
 class Gang:
@@ -76,6 +76,7 @@ class Gang:
         self._gone: dict[int, Exited] = {}
         self._failures: list[tuple[int, Failure]] = []
         self._is_ending = self._is_broken = self._is_told = False
+        self._is_preempting = False
         self._has_told_keys = self._has_told_clashes = False
         self._timer: asyncio.TimerHandle | None = None
         self._actors = [
@@ -108,8 +109,7 @@ class Gang:
             actor.release()
 
     def preempt(self) -> None:
-        for actor in self._actors:
-            actor.preempt()
+        self._preempt_others(None)
 
     # -- what the ranks say -------------------------------------------------------------------
 
@@ -130,8 +130,10 @@ class Gang:
             case _:
                 raise ValueError(f"rank {rank} says what no rank says: {event!r:.100}")
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, rank: int, message: Message) -> None:
         match message:
+            case ["preempting"]:
+                self._preempt_others(rank)
             case ["meeting", str(address)]:
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
@@ -139,6 +141,14 @@ class Gang:
                 self._on_gathered(record, clashes)
             case _:
                 raise ValueError("unknown")
+
+    def _preempt_others(self, rank: int | None) -> None:
+        """All are to save together: who is taken away may not be the one that saves."""
+        if not self._is_preempting:
+            self._is_preempting = True
+            for other, actor in enumerate(self._actors):
+                if other != rank:
+                    actor.preempt()
 
     def _on_report(self, rank: int, event: Reported) -> None:
         report = RankReport(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from holdfast.experiment.layout import STAGING, rank_log
 from holdfast.experiment.session import Session
+from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import DirectoryMissing
@@ -25,6 +27,7 @@ class RankSession(Session):
     waits with the others, makes one checkpoint of them."""
 
     _start: Checkpoint | None = None
+    _telling: threading.Thread | None = None
     # What `get_dataset_shard` gives here, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
 
@@ -34,6 +37,20 @@ class RankSession(Session):
 
     def checkpoint(self) -> Checkpoint | None:
         return super().checkpoint() or self._start
+
+    def preempt(self) -> None:
+        """The other ranks are told, by a thread: this is a signal handler's work, and may have cut
+        a message in two."""
+        super().preempt()
+        send = super()._send
+        self._telling = threading.Thread(target=send, args=(["preempting"],), daemon=True)
+        self._telling.start()
+
+    def _send(self, message: Message) -> None:
+        """What the other ranks are to know reaches them before this rank's next report."""
+        if self._telling is not None:
+            self._telling.join()
+        super()._send(message)
 
     def meet(self, address: str) -> str:
         """Where the ranks find each other: rank 0 says it, the others are told it.

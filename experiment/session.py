@@ -325,6 +325,7 @@ def report(
     metrics: Mapping[Any, Any],
     *,
     checkpoint: Checkpoint | None = None,
+    checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
 ) -> None:
     """Report one iteration of the trial, and optionally a checkpoint of it.
@@ -334,11 +335,19 @@ def report(
     text, moments ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory is
     copied, unless it came from `staging_directory()`, and may be deleted afterwards.
     `checkpoint_upload_mode` says whether to wait for storage too, or to keep it from there.
+    Checkpoints are numbered, in the folders `checkpoint_000000` and so on, so that what a death
+    cuts off is known from what is kept: `checkpoint_dir_name` cannot give one another name.
 
     Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
     TuneError where a SYNC checkpoint does not get to storage (it stays on this machine); unwinds
     the function with a SystemExit when the trial is to stop.
     """
+    if checkpoint_dir_name is not None:
+        raise InvalidMetrics(
+            f"checkpoint_dir_name={checkpoint_dir_name!r}: folders of checkpoints are numbered "
+            f"here. Leave it out, and keep the name in the metrics, or in the checkpoint: "
+            f"checkpoint.update_metadata({{'name': {checkpoint_dir_name!r}}})"
+        )
     current("tune.report()").report(metrics, checkpoint, checkpoint_upload_mode)
 
 

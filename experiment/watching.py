@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
@@ -11,6 +13,9 @@ from holdfast.experiment.stop_signals import StopSignals, deliver
 from holdfast.experiment.summary import RunFacts
 
 REFRESH_S = 0.25
+# What the end of a run may take beyond all deadlines of its own.
+LEEWAY_S = 30.0
+_OVERDUE = "The run should have ended by now, and has not, which is a fault: all of it is killed"
 
 
 def watch(
@@ -28,7 +33,7 @@ def watch(
     Raises KeyboardInterrupt after a Ctrl-C, when everything has ended. After another signal the
     script ends by it then.
     """
-    asked = 0
+    asked, ends_by = 0, math.inf
     with StopSignals(raises=inline is not None) as signals:
         run.start()
         view.start()
@@ -37,13 +42,17 @@ def watch(
                 while not (inline.work(run) if inline else run.wait(REFRESH_S)):
                     for _ in range(signals.take()):
                         asked += 1
-                        _on_signal(run, view, signals.last, asked)
+                        ends_by = _on_signal(run, view, signals.last, asked)
+                    if time.monotonic() > ends_by:
+                        ends_by = math.inf
+                        view.message(_OVERDUE, "warning")
+                        run.abort()
                     _refresh(run, view, facts)
                 break
             except KeyboardInterrupt:
                 asked += 1
                 signals.take()
-                _on_signal(run, view, signals.last, asked)
+                ends_by = _on_signal(run, view, signals.last, asked)
         run.join()
         _refresh(run, view, facts)
         _finish(run, view, facts)
@@ -54,10 +63,11 @@ def watch(
         deliver(signals.last or signal.SIGINT)
 
 
-def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> None:
+def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
+    """Let the run end; returns until when (monotonic seconds) it must have."""
     if asked > 1:
         run.abort()
-        return
+        return math.inf
     settings, failure = run.plan.settings, run.plan.machine.spec.failure
     is_preempted = signum not in (0, signal.SIGINT)
     told, again = "Interrupted: trials have", "Press Ctrl-C again"
@@ -70,6 +80,10 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> None:
         "warning",
     )
     run.interrupt(preempted=is_preempted)
+    # A worker has the grace twice where it may end its step before.
+    graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
+    closing_s = settings.callback_deadline_s + settings.flush_deadline_s
+    return time.monotonic() + graces_s + closing_s + LEEWAY_S
 
 
 def resume_command(facts: RunFacts) -> str:

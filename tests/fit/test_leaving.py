@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,28 @@ def test_what_left_the_session_does_not_outlive_the_controller(bench: Bench, end
     script.signal(getattr(signal, ending))
     script.ends()
     assert script.left() == []
+
+
+def test_an_interrupted_run_ends_also_where_the_end_of_a_worker_is_never_heard_of(
+    run_script: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    ran = run_script(
+        "import os, signal, time\n"
+        "from holdfast import tune\n"
+        "from holdfast.experiment import actor, watching\n"
+        "actor.TrialActor.on_exit = lambda self, ending: None\n"
+        "watching.LEEWAY_S = 0.5\n"
+        "class Interrupts(tune.Callback):\n"
+        "    def on_trial_result(self, iteration, trials, trial, result, **info):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "def train(config):\n"
+        "    tune.report({'pid': os.getpid()})\n"
+        "    time.sleep(3600)\n"
+        "if __name__ == '__main__':\n"
+        "    tune.Tuner(train, run_config=tune.RunConfig(callbacks=[Interrupts()])).fit()\n",
+        HOLDFAST_STOP_GRACE_S="0.1",
+        HOLDFAST_FLUSH_DEADLINE_S="0.1",
+        HOLDFAST_CALLBACK_DEADLINE_S="0.1",
+    )
+    assert ran.returncode == -signal.SIGINT
+    assert "all of it is killed" in ran.stderr

@@ -257,6 +257,46 @@ def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_
         assert "hangs" in (Path(again.path) / "stderr.rank-1").read_text()
 
 
+def test_all_ranks_are_given_the_same_checkpoint(trainer: Trainer, tmp_path: Path) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        for step in range(3):
+            begun = train.get_checkpoint()
+            name = Path(begun.path).name if begun else None
+            note(config, f"{train.get_context().get_attempt()} {step} {rank()} {name}")
+            if (rank(), step, train.get_context().get_attempt()) == (0, 2, 1):
+                dies()
+            train.report({}, checkpoint=save(f"of-{rank()}", "") if rank() else None)
+
+    trainer(loop, max_failures=1).fit()
+    names = [None, *(f"checkpoint_{number:06d}" for number in range(4))]
+    assert sorted(notes(tmp_path)) == [
+        f"{attempt} {step} {rank} {names[step + 2 * attempt - 2]}"
+        for attempt in (1, 2)
+        for step in range(3)
+        for rank in range(2)
+    ]
+
+
+def test_a_rank_that_is_to_be_taken_away_leaves_with_a_checkpoint_of_all(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        at = train.get_context()
+        begun = train.get_checkpoint()
+        done = int(content(begun)["of-0"]) + 1 if begun else 0
+        for epoch in range(done, 3):
+            note(config, f"{rank()} {epoch}")
+            if (rank(), epoch, at.get_attempt()) == (1, 1, 1):
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert at.preemption_requested()
+            train.report({}, checkpoint=save(f"of-{rank()}", str(epoch)))
+
+    # Preemptions count for nothing.
+    result = trainer(loop, max_failures=0).fit()
+    assert content(result.checkpoint) == {"of-0": "2", "of-1": "2"}
+    assert sorted(notes(tmp_path)) == [f"{rank} {epoch}" for rank in (0, 1) for epoch in range(3)]
+
+
 def test_all_errors_are_kept_and_the_first_cause_is_on_top(trainer: Trainer) -> None:
     def loop(config: dict[str, Any]) -> None:
         if rank() == 0:
