@@ -95,6 +95,8 @@ class Gang:
             actor.reply(verdict)
 
     def refuse(self, text: str) -> None:
+        self._barrier.answered()
+        self._met = None
         for actor in self._actors:
             actor.refuse(text)
 

@@ -50,6 +50,8 @@ class TrialHost:
 
         job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)
+        if job.gang is not None:
+            job.trainable.import_modules()
         self.take(job)
         # Nearly every trial has one CPU, and finds its limits set: 0.2 ms of its start.
         self._threads.release(1)

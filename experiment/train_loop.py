@@ -77,11 +77,10 @@ class TrainLoop:
     def __post_init__(self) -> None:
         check_loop(self.function)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # In the parent of the ranks: what it imports, none of them has to.
-        self.__dict__.update(state)
+    def import_modules(self) -> None:
+        """In the parent of the ranks: what it has imported, none of them has to."""
         for name in self.backend.modules:
-            with suppress(ImportError):
+            with suppress(ImportError):  # the rank that needs it raises it
                 import_module(name)
 
     @property

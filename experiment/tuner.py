@@ -149,9 +149,15 @@ class Tuner:
             errored=_errored(resume_errored, restart_errored),
         )
         found = open_for_restore(path, storage_filesystem, Settings.read(os.environ), os.environ)
+        file = found.tuner_file()
+        if trainable is None and param_space is not None:
+            trainable = file.load_trainable()
+        trainable = None if trainable is None else wrap.find_trainable(trainable)
+        if isinstance(trainable, TrainLoop) and param_space is not None:
+            trainable, param_space = trainable.in_space(param_space)
         request = request_of_restore(
             found.spec,
-            found.tuner_file(),
+            file,
             name=found.name,
             storage=(found.parent, storage_filesystem),
             trainable=trainable,
@@ -167,6 +173,8 @@ class Tuner:
                 f"{found.spec.trainable!r}: restore() is given {wrap.name_of(given)!r}, which "
                 f"would go on with something else. Give it one of the same name"
             )
+        if isinstance(given, TrainLoop):
+            given, _ = given.in_space(request.param_space)
         tuner = cls.__new__(cls)
         tuner._request = replace(request, trainable=given)
         tuner._restored_from = (os.fspath(path), storage_filesystem)

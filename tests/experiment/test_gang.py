@@ -306,3 +306,32 @@ async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, gang: Gang
         rank.says(["stopped", 1])
         rank.ends()
     assert desk.kinds == [Started, Returned, Exited]
+
+
+async def test_when_one_rank_is_to_be_taken_away_all_others_are_told_once(
+    desk: Desk, gang: Gang
+) -> None:
+    desk.ranks[1].says(["preempting"])
+    desk.ranks[0].says(["preempting"])
+    assert [rank.signals for rank in desk.ranks] == [[signal.SIGTERM], []]
+
+
+async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
+    desk: Desk, gang: Gang
+) -> None:
+    for rank in desk.ranks:
+        rank.reports(1)
+    gang.refuse("not in storage")
+    assert [rank.orders[-1] for rank in desk.ranks] == [["refused", "not in storage"]] * 2
+    for rank in desk.ranks:
+        rank.reports(2)
+    assert [event.iteration for event in desk.events if isinstance(event, Reported)] == [1, 2]
+
+
+async def test_rows_have_the_metrics_of_every_rank_where_asked(desk: Desk) -> None:
+    opened(desk, terms=GangTerms(keeps_all_metrics=True))
+    for number, rank in enumerate(desk.ranks):
+        rank.starts()
+        rank.reports(1, loss=number)
+    (report,) = (event for event in desk.events if isinstance(event, Reported))
+    assert report.metrics == {"loss": 0, "ranks": {"0": {"loss": 0}, "1": {"loss": 1}}}

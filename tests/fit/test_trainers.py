@@ -369,6 +369,21 @@ def test_a_trainer_in_a_tuner(trainer: Trainer) -> None:
     assert grid.experiment_path.endswith("/run")
     told = sorted((row(found)["score"], row(found)["size"]) for found in grid)
     assert told == [(15, 1), (15, 2), (25, 1), (25, 2)]
+    space = {"train_loop_config": {"lr": tune.grid_search([1, 2])}}
+    for again in (
+        tune.Tuner.restore(grid.experiment_path),
+        tune.Tuner.restore(grid.experiment_path, made),
+        tune.Tuner.restore(
+            grid.experiment_path,
+            param_space={
+                **space,
+                "scaling_config": train.ScalingConfig(num_workers=tune.grid_search([1, 2])),
+            },
+        ),
+    ):
+        assert len(again.fit()) == 4
+    with pytest.raises(InvalidConfig, match="param_space is not the one"):
+        tune.Tuner.restore(grid.experiment_path, made, param_space=space)
     with pytest.raises(InvalidConfig, match=r"'lr'.* goes into .*train_loop_config"):
         tune.Tuner(made, param_space={"lr": 1})
 

@@ -77,3 +77,11 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(AlreadyStored):
         gather({0: part(tmp_path / "0", new="new")}, tmp_path / "target")
     assert content(tmp_path / "target") == {"old": "old"}
+
+
+def test_files_of_one_name_may_be_refused_and_nothing_is_moved(tmp_path: Path) -> None:
+    parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 2)}
+    with pytest.raises(UnusableFile, match="ranks 0 and 2 each have a file of this name"):
+        gather(parts, tmp_path / "target", refuse_clashes=True)
+    assert not (tmp_path / "target").exists()
+    assert content(tmp_path / "2") == {"same": "of 2"}
