@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -112,6 +113,8 @@ class RankSession(Session):
             self.trial_dir / checkpoint_dirname(index),
             refuse_clashes=self.job.gang.refuses_clashes,
         )
+        with suppress(OSError):  # something of the user's may be there, too
+            self.staging_root.rmdir()
         record = self._record(index, iteration, gathered.staged, upload)
         self._send(["gathered", asdict(record), gathered.clashes])
 

@@ -2,7 +2,8 @@
 
 The options are one JSON object on the command line. Each epoch notes that it ran and that it was
 acknowledged, marks what it reached and waits at a gate of its name, so that a test decides what
-happens at which moment.
+happens at which moment. With `ranks` so many workers train each trial together, and the first of
+them does all this; each saves a file of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from holdfast import tune
+from holdfast import train, tune
 from holdfast.runtime import guard
 from holdfast.testing.script import mark, note, wait_at
 from holdfast.tune.search import BasicVariantGenerator
@@ -44,10 +45,13 @@ def start_of(checkpoint: tune.Checkpoint | None) -> int:
 
 
 def make_trainable(options: dict[str, Any]) -> Any:
-    def train(config: dict[str, Any]) -> None:
+    def fit(config: dict[str, Any]) -> None:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
+        if context.get_world_rank() > 0:
+            follow(context.get_world_rank(), options)
+            return
         if options.get("ignore_stop"):
             signal.signal(guard.STOP, lambda *_: mark("asked to stop", index))
         if "tell_length_of" in options:
@@ -82,7 +86,19 @@ def make_trainable(options: dict[str, Any]) -> Any:
                 tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
-    return train
+    return fit
+
+
+def follow(rank: int, options: dict[str, Any]) -> None:
+    """What a rank after the first does: save whenever the first one does."""
+    for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
+        if epoch % options.get("checkpoint_every", 1):
+            tune.report({"epoch": epoch})
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, f"weights-{rank}").write_bytes(bytes([epoch]) * 100)
+            checkpoint = tune.Checkpoint.from_directory(folder)
+            tune.report({"epoch": epoch}, checkpoint=checkpoint)
 
 
 def run_config(options: dict[str, Any]) -> tune.RunConfig:
@@ -110,19 +126,23 @@ def experiment_path(options: dict[str, Any]) -> str:
 
 def make_tuner(options: dict[str, Any]) -> tune.Tuner:
     behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
-    trainable = make_trainable(behaviour)
+    trainable, space = make_trainable(behaviour), SPACE
+    if ranks := options.get("ranks"):
+        each = train.ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": 1 / ranks})
+        trainable = train.DataParallelTrainer(trainable, scaling_config=each)
+        space = {"train_loop_config": SPACE}
     if options.get("go_on") and tune.Tuner.can_restore(experiment_path(options)):
         wishes = options.get("wishes", {})
         return tune.Tuner.restore(experiment_path(options), trainable, **wishes)
     if "restore" in options:
         given = {"trainable": trainable} if options.get("give", True) else {}
         if options.get("give_space"):
-            given["param_space"] = SPACE
+            given["param_space"] = space
         path = options.get("path") or experiment_path(options)
         return tune.Tuner.restore(path, **given, **options["restore"])
     return tune.Tuner(
         trainable,
-        param_space=SPACE,
+        param_space=space,
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",

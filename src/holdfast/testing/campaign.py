@@ -90,7 +90,7 @@ def main() -> None:
     given = _arguments()
     tally = Tally()
     try:
-        with in_memory(given.script.resolve()) as stage:
+        with in_memory(given.script.resolve(), given.ranks) as stage:
             for story in _stories(stage, given):
                 tally.take(story)
                 if story.problems:
@@ -112,6 +112,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--strikes", type=int, default=200, help="what befalls runs in a bucket")
     parser.add_argument("--outage-s", type=float, default=60, help="of a server that comes back")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=0, help="workers that train each trial")
     parser.add_argument("--jobs", type=int, default=1, help="stories at once")
     parser.add_argument(
         "--every",

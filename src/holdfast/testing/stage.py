@@ -20,10 +20,14 @@ GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
 class Stage:
-    """Each run has a new folder. Several may be played at once, in threads."""
+    """Each run has a new folder. Several may be played at once, in threads.
 
-    def __init__(self, folder: Path, script: Path) -> None:
+    `ranks`: so many workers train each trial together; 0 for trials of one worker.
+    """
+
+    def __init__(self, folder: Path, script: Path, ranks: int = 0) -> None:
         self.folder = folder
+        self._ranks = ranks
         self._script = script
         self._runs = itertools.count(1)
 
@@ -86,6 +90,8 @@ class Stage:
         folder.mkdir(parents=True)
         with workbench(folder, self._script) as bench:
             bench.options |= {"epochs": EPOCHS, "num_to_keep": 1, "artifacts": True}
+            if self._ranks:
+                bench.options["ranks"] = self._ranks
             if mirrored:
                 bench.options["sync_artifacts"] = True
                 bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(folder / "here")
@@ -94,10 +100,10 @@ class Stage:
 
 
 @contextmanager
-def in_memory(script: Path) -> Iterator[Stage]:
+def in_memory(script: Path, ranks: int = 0) -> Iterator[Stage]:
     """A stage where a new file never has the inode number of one that is gone."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-") as folder:
-        yield Stage(Path(folder), script)
+        yield Stage(Path(folder), script, ranks)
 
 
 def _roots(bench: Bench) -> list[str]:
