@@ -18,8 +18,8 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.space import is_searched
+from holdfast.trial.values import LOOP_CONFIG
 
-LOOP_CONFIG = "train_loop_config"
 SCALING = "scaling_config"
 _SPACE = (LOOP_CONFIG, SCALING)
 

@@ -27,6 +27,8 @@ READ_BITS: Final = 1023
 _MOST: Final = 10_000
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TAG_CHARS: Final = 100
+# Where a trainer's loop finds its config, in that of its trial.
+LOOP_CONFIG: Final = "train_loop_config"
 _KEY_CHARS: Final = 30
 _VALUE_CHARS: Final = 20
 
@@ -161,11 +163,12 @@ def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
     """`0_kind=a,lr=0.6176`: a trial's number and varied parameters, safe in a file name.
 
     Keys are sorted, floats have 4 significant digits, other values are cut at 20 characters.
-    Parameters that would make it longer than 100 characters are left out.
+    Parameters that would make it longer than 100 characters are left out. Those of a trainer's
+    loop are called as the loop calls them.
     """
     tag = f"{index}"
     for key in sorted(evaluated):
-        name = _clean(key)[-_KEY_CHARS:].lstrip("_")
+        name = _clean(key.removeprefix(f"{LOOP_CONFIG}/"))[-_KEY_CHARS:].lstrip("_")
         pair = f"{name}={_clean(_tag_text(evaluated[key]))[:_VALUE_CHARS]}"
         joined = f"{tag},{pair}" if "=" in tag else f"{tag}_{pair}"
         if len(joined) > _TAG_CHARS:

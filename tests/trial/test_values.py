@@ -399,6 +399,7 @@ def test_a_flat_configuration_has_a_name_for_each_leaf() -> None:
 def test_a_tag_names_the_varied_parameters() -> None:
     assert format_tag(0, {"lr": 0.617612, "kind": "a"}) == "0_kind=a,lr=0.6176"
     assert format_tag(12, {}) == "12"
+    assert format_tag(0, {"train_loop_config/lr": 0.5}) == "0_lr=0.5"
     assert (
         format_tag(1, {"net/width": 16, "on": True, "x": None}) == "1_net_width=16,on=True,x=None"
     )
