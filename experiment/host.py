@@ -280,11 +280,17 @@ def stoppable(session: Session) -> Iterator[None]:
         yield
         return
 
-    def unwind(_signum: int, _frame: FrameType | None) -> None:
+    def unwind(signum: int, _frame: FrameType | None) -> None:
+        if not session.is_here:
+            _as_any_process(signum)
+            return
         guard.set_handler(guard.STOP, guard.IGNORE)
         session.stop()
 
-    def foretell(_signum: int, _frame: FrameType | None) -> None:
+    def foretell(signum: int, _frame: FrameType | None) -> None:
+        if not session.is_here:
+            _as_any_process(signum)
+            return
         guard.set_handler(signal.SIGTERM, guard.IGNORE)
         session.preempt()
 
@@ -295,6 +301,12 @@ def stoppable(session: Session) -> Iterator[None]:
     finally:
         guard.set_handler(guard.STOP, guard.IGNORE)
         guard.set_handler(signal.SIGTERM, guard.IGNORE)
+
+
+def _as_any_process(signum: int) -> None:
+    """A child that user code forked has our handlers, and is no worker: it ends of a signal."""
+    guard.set_handler(signum, guard.DEFAULT)
+    os.kill(os.getpid(), signum)
 
 
 def node_ip() -> str:

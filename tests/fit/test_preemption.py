@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import time
@@ -227,3 +228,19 @@ def test_a_run_with_too_many_errors_ends_and_tells_why(
     )
     assert (results.num_errors, results.num_terminated) == (2, 0)
     assert "one more than max_errored_trials=1 allows" in capfd.readouterr().err
+
+
+def test_a_forked_child_that_is_terminated_ends_alone(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        fork = multiprocessing.get_context("fork")
+        children = [fork.Process(target=time.sleep, args=(3600,), daemon=True) for _ in range(2)]
+        for child in children:
+            child.start()
+        children[0].terminate()
+        children[0].join()
+        # The other one is ended by the exit of this process.
+        row = {"attempt": tune.get_context().get_attempt(), "status": children[0].exitcode}
+        tune.report(row)
+
+    (result,) = fit(train)
+    assert (result.metrics["attempt"], result.metrics["status"]) == (1, -signal.SIGTERM)
