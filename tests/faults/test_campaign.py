@@ -31,7 +31,7 @@ from holdfast.testing.stage import Stage, in_memory
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS = 12, 5
+CRASHES, CUTS = 10, 5
 AT_ONCE = 2
 
 IN_A_BUCKET: tuple[Remote, ...] = (
@@ -41,8 +41,6 @@ IN_A_BUCKET: tuple[Remote, ...] = (
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
     Outage(at=30, is_silent=True),
-    Outage(at=45, is_silent=False, lasts_s=None),
-    Kill(at=35, victims=("keeper",), is_performed=True),
     Kill(at=60, victims=("script", "keeper"), is_performed=False),
     Freeze(at=45, elsewhere=False),
     Freeze(at=55, elsewhere=True),

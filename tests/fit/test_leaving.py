@@ -165,7 +165,11 @@ def desert(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_left_the_trials_session_ends_with_it(fit: Any, way: Any, killed: bool) -> None:
+def test_what_left_the_trials_session_ends_with_it(
+    fit: Any, way: Any, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An exit function of multiprocessing waits for its child until both are killed.
+    monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "1")
     (result,) = fit(desert, {"way": way, "killed": killed})
     assert bool(result.error) == killed
     assert result.metrics["was_alive"]
@@ -209,7 +213,9 @@ def train(config):
     wait_at("never")
 
 if __name__ == "__main__":
-    tune.Tuner(train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="run")).fit()
+    tune.Tuner(train, run_config=tune.RunConfig(
+        storage_path=sys.argv[1], name="run",
+        failure_config=tune.FailureConfig(preemption_grace_s=0.5))).fit()
 """
 
 

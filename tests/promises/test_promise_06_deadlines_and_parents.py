@@ -35,7 +35,9 @@ def train(config):
 
 if __name__ == "__main__":
     tune.Tuner(train, param_space={"n": tune.grid_search([0, 1])},
-               run_config=tune.RunConfig(storage_path=sys.argv[1], name="run", verbose=0)).fit()
+               run_config=tune.RunConfig(
+                   storage_path=sys.argv[1], name="run", verbose=0,
+                   failure_config=tune.FailureConfig(preemption_grace_s=0.5))).fit()
 """
 
 

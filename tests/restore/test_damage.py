@@ -16,13 +16,6 @@ from holdfast.testing.bench import Bench, results
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def killed(bench: Bench) -> Bench:
-    """An experiment of two trials that was killed after two of four epochs."""
-    bench.killed_in(3)
-    return bench
-
-
 def journal_of(bench: Bench) -> Path:
     (segment,) = sorted((bench.root / "journal").glob("*.log"))
     return Path(segment)
@@ -98,10 +91,8 @@ def test_a_journal_without_a_readable_beginning_is_refused_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
-def test_damaged_snapshots_are_passed_over(killed: Bench, damage: str) -> None:
-    # One that lived long enough to write a snapshot.
-    killed.restore({"resume_unfinished": False}).succeeds()
-    snapshots = sorted(killed.root.glob("experiment_state-*.json"))
+def test_damaged_snapshots_are_passed_over(committed: Bench, damage: str) -> None:
+    snapshots = sorted(committed.root.glob("experiment_state-*.json"))
     assert snapshots
     for snapshot in snapshots:
         data = snapshot.read_bytes()
@@ -111,10 +102,10 @@ def test_damaged_snapshots_are_passed_over(killed: Bench, damage: str) -> None:
             snapshot.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
         else:
             snapshot.unlink()
-    restored = killed.restore().succeeds()
+    restored = committed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert ("is not used" in restored.stderr) is (damage != "deleted")
-    assert killed.problems(tensorboard=True) == []
+    assert committed.problems(tensorboard=True) == []
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
@@ -148,12 +139,11 @@ def newest_checkpoints(bench: Bench) -> list[Path]:
 
 @pytest.mark.parametrize("damage", ["missing file", "missing folder", "longer", "flipped"])
 def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
-    killed: Bench, damage: str
+    request: pytest.FixtureRequest, damage: str
 ) -> None:
-    if damage == "flipped":
-        # Only what was committed has checksums: this lets the keeper finish.
-        killed.restore({"resume_unfinished": False}).succeeds()
-    for checkpoint in newest_checkpoints(killed):
+    # Only what was committed has checksums.
+    bench: Bench = request.getfixturevalue("committed" if damage == "flipped" else "killed")
+    for checkpoint in newest_checkpoints(bench):
         weights = checkpoint / "weights"
         if damage == "missing folder":
             shutil.rmtree(checkpoint)
@@ -163,26 +153,25 @@ def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
             weights.write_bytes(weights.read_bytes() + b"more")
         else:
             weights.write_bytes(b"\xff" + weights.read_bytes()[1:])
-    forget_notes(killed)
-    restored = killed.restore().succeeds()
+    forget_notes(bench)
+    restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert "checkpoint 1 of trial" in restored.stderr
-    ran = [note["iteration"] for note in killed.notes() if note["what"] == "ran"]
+    ran = [note["iteration"] for note in bench.notes() if note["what"] == "ran"]
     assert sorted(ran) == [2, 2, 3, 3, 4, 4]
-    assert killed.problems(tensorboard=True) == []
+    assert bench.problems(tensorboard=True) == []
 
 
 def test_a_checkpoint_that_lost_its_manifest_since_it_was_committed_is_not_trusted(
-    killed: Bench,
+    committed: Bench,
 ) -> None:
-    killed.restore({"resume_unfinished": False}).succeeds()
-    for checkpoint in newest_checkpoints(killed):
+    for checkpoint in newest_checkpoints(committed):
         (checkpoint / ".holdfast.json").unlink()
-    forget_notes(killed)
-    restored = killed.restore().succeeds()
+    forget_notes(committed)
+    restored = committed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     assert "checkpoint 1 of trial" in restored.stderr
-    assert killed.problems(tensorboard=True) == []
+    assert committed.problems(tensorboard=True) == []
 
 
 def test_without_any_whole_checkpoint_a_trial_begins_again(killed: Bench) -> None:

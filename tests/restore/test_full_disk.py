@@ -66,6 +66,7 @@ def disk(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Disk]:
 
 
 def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, disk: Disk) -> None:
+    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "1"  # for checkpoints that it waits for in vain
     # A row larger than what is left of the journal's last page, which is allocated already.
     script, gate = bench.held_in(3, checkpoint_every=2, padding=20_000)
     disk.fill(script)

@@ -68,29 +68,26 @@ def test_restart_errored_begins_again_from_the_first_epoch(bench: Bench) -> None
     assert ran(bench)[0, 1] == 1
 
 
-def test_unfinished_trials_can_be_left_as_they_are(bench: Bench) -> None:
-    bench.killed_in(3)
-    left = results(bench.restore({"resume_unfinished": False}).succeeds())
+def test_unfinished_trials_can_be_left_as_they_are(killed: Bench) -> None:
+    left = results(killed.restore({"resume_unfinished": False}).succeeds())
     assert [found["epoch"] for found in left] == [2, 2]
-    assert (0, 4) not in ran(bench)
+    assert (0, 4) not in ran(killed)
 
 
-def test_restore_without_a_trainable_uses_the_pickled_one(bench: Bench) -> None:
-    bench.killed_in(3)
-    restored = results(bench.restore(give=False).succeeds())
+def test_restore_without_a_trainable_uses_the_pickled_one(killed: Bench) -> None:
+    restored = results(killed.restore(give=False).succeeds())
     assert [found["epoch"] for found in restored] == [4, 4]
-    assert bench.problems(tensorboard=True) == []
+    assert killed.problems(tensorboard=True) == []
 
 
-def test_a_moved_directory_is_restored_where_it_is_now(bench: Bench) -> None:
-    bench.killed_in(3)
-    moved = bench.folder / "elsewhere" / "renamed"
+def test_a_moved_directory_is_restored_where_it_is_now(killed: Bench) -> None:
+    moved = killed.folder / "elsewhere" / "renamed"
     moved.parent.mkdir()
-    bench.root.rename(moved)
-    restored = results(bench.restore(path=str(moved)).succeeds())
+    killed.root.rename(moved)
+    restored = results(killed.restore(path=str(moved)).succeeds())
     assert [found["epoch"] for found in restored] == [4, 4]
-    assert bench.problems(moved, tensorboard=True) == []
-    assert not bench.root.exists()
+    assert killed.problems(moved, tensorboard=True) == []
+    assert not killed.root.exists()
 
 
 def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
@@ -241,9 +238,8 @@ def test_restoring_where_nothing_is_says_so(bench: Bench) -> None:
     assert str(bench.root) in script.stderr
 
 
-def test_results_can_be_had_after_a_restore_before_it_is_fitted(bench: Bench) -> None:
-    bench.killed_in(3)
-    path = bench.write(
+def test_results_can_be_had_after_a_restore_before_it_is_fitted(killed: Bench) -> None:
+    path = killed.write(
         """
 import sys
 from holdfast import tune
@@ -253,7 +249,7 @@ results = tune.Tuner.restore(sys.argv[1]).fit()
 print([tune.Result.from_path(result.path).metrics["epoch"] for result in results])
 """
     )
-    script = bench.run(path, str(bench.root)).succeeds()
+    script = killed.run(path, str(killed.root)).succeeds()
     assert script.stdout.splitlines() == ["[2, 2] 2", "[4, 4]"]
 
 
@@ -292,12 +288,11 @@ if __name__ == "__main__":
     assert seen[-2:] == [2, 3]
 
 
-def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(bench: Bench) -> None:
-    bench.killed_in(3)
-    script = bench.start()
+def test_fit_under_the_name_of_an_unfinished_experiment_is_refused(killed: Bench) -> None:
+    script = killed.start()
     assert script.ends() == 1
     script.finish_reading()
     assert "ExperimentExists" in script.stderr
-    assert f"Tuner.restore({str(bench.root)!r}" in script.stderr
+    assert f"Tuner.restore({str(killed.root)!r}" in script.stderr
     assert sys.platform == "linux"
-    assert os.path.isdir(bench.root)
+    assert os.path.isdir(killed.root)

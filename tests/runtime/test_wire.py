@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import Decoder, encode
 
+TEXT = st.text(max_size=9)
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
     | st.floats(allow_nan=False)
-    | st.text(max_size=9)
+    | TEXT
     | st.binary(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
-MESSAGES = st.lists(st.builds(lambda name, rest: [name, *rest], st.text(), st.lists(VALUES)))
+MESSAGES = st.lists(
+    st.builds(lambda name, rest: [name, *rest], TEXT, st.lists(VALUES, max_size=4)), max_size=5
+)
 
 
 def frame(body: bytes) -> bytes:
