@@ -22,6 +22,7 @@ from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import (
     Place,
     bring,
+    call_that_goes_on,
     check_free,
     check_local,
     check_remote,
@@ -352,7 +353,7 @@ def _unsaved(run: Run, plan: Plan) -> TuneError:
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
         f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"tune.Tuner.restore({plan.location.public!r}, trainable=...).fit() uploads it"
+        f"{call_that_goes_on(plan.location.public, plan.machine.spec)} uploads it"
     )
 
 

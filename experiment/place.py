@@ -149,10 +149,17 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     raise ExperimentExists(
         f"{place.location.public} holds an experiment that is not finished ({len(machine.trials)} "
         f"trials so far, {left} of them unfinished). Go on with it: "
-        f"tune.Tuner.restore({place.location.public!r}, trainable=...).fit(); or start anew under "
+        f"{call_that_goes_on(place.location.public, machine.spec)}; or start anew under "
         f"another RunConfig(name=...), or delete the folder",
         place.location.public,
     )
+
+
+def call_that_goes_on(path: str, spec: ExperimentSpec) -> str:
+    """What to write to go on with the experiment there, ready to be pasted."""
+    if trainer := spec.options.get("trainer"):
+        return f"{trainer}.restore({path!r}).fit()"
+    return f"tune.Tuner.restore({path!r}, trainable=...).fit()"
 
 
 def bring(place: Place) -> None:

@@ -17,6 +17,7 @@ from holdfast.experiment.layout import (
     TUNER,
 )
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
+from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import is_memoryless
@@ -25,6 +26,7 @@ from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfi
 from holdfast.trial.description import changes
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.space import is_searched
 from holdfast.trial.stopper import Stopper
 
 
@@ -95,7 +97,14 @@ class Request:
             "verbose": self.run.verbose,
             "log_to_file": list(log) if isinstance(log, tuple) else log,
             "objects": [name for name, value in self._named_objects() if value is not None],
+            "trainer": self._trainer,
         }
+
+    @property
+    def _trainer(self) -> str:
+        """The class of the trainer that goes on with this, "" where a Tuner does."""
+        is_one = self.tune.num_samples == 1 and not is_searched(dict(self.param_space))
+        return self.trainable.name if is_one and isinstance(self.trainable, TrainLoop) else ""
 
     def _named_objects(self) -> Iterator[tuple[str, Any]]:
         """Those that a restore without tuner.pkl would do without, and must know of."""

@@ -8,6 +8,7 @@ import time
 
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
+from holdfast.experiment.place import call_that_goes_on
 from holdfast.experiment.progress import ProgressView
 from holdfast.experiment.stop_signals import StopSignals, deliver
 from holdfast.experiment.summary import RunFacts
@@ -59,7 +60,8 @@ def watch(
     if asked or signals.take():
         if run.unsaved:
             view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "warning")
-        view.message(f"To go on: {resume_command(facts)}", "info")
+        call = call_that_goes_on(facts.path, run.plan.machine.spec)
+        view.message(f"To go on: {call}", "info")
         deliver(signals.last or signal.SIGINT)
 
 
@@ -84,11 +86,6 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
     graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
     closing_s = settings.callback_deadline_s + settings.flush_deadline_s
     return time.monotonic() + graces_s + closing_s + LEEWAY_S
-
-
-def resume_command(facts: RunFacts) -> str:
-    """What to write to go on, ready to be pasted."""
-    return f"tune.Tuner.restore({facts.path!r}, trainable=...).fit()"
 
 
 def _refresh(run: Run, view: ProgressView, facts: RunFacts) -> None:

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("holdfast", deadline=None)
+settings.load_profile("holdfast")
 
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 

@@ -1,0 +1,42 @@
+"""Several workers that train one trial: their script is killed, interrupted, and gone on with."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from holdfast.testing.bench import Bench, results
+
+pytestmark = pytest.mark.process
+
+
+def test_a_killed_script_leaves_no_rank_and_goes_on_where_all_ranks_were(bench: Bench) -> None:
+    gate = bench.gate("any-3")
+    script = bench.start(ranks=2, num_to_keep=1)
+    script.wait_for("at 0 3")
+    script.wait_for("at 1 3")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore(ranks=2).succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
+    again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
+    assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_ctrl_c_ends_all_ranks_and_the_tuner_goes_on(bench: Bench) -> None:
+    gate = bench.gate("any-2")
+    script = bench.start(ranks=2)
+    script.wait_for("at 0 2")
+    script.signal(signal.SIGINT)
+    assert script.ends() == -signal.SIGINT
+    script.finish_reading()
+    assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
+    assert script.left() == []
+    gate.open()
+    restored = bench.restore(ranks=2).succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert bench.problems(tensorboard=True) == []
