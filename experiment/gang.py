@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
-from holdfast.experiment.job import Assignment, GangTerms
+from holdfast.experiment.job import Assignment, GangTerms, parts_of
+from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
@@ -25,7 +26,8 @@ from holdfast.trial.lifecycle import Reported, Returned, Started
 
 # How long the other ranks have to say what the end of one did to them.
 _AFTERMATH_S = 0.3
-_OUT_OF_STEP = "RanksOutOfStep"
+# From the first rank's start to the last one's, which are forked one after the other.
+START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Gang:
         self._patience = patience
         self._terms = terms
         self._warn = warn
-        parts = _parts(assignment)
+        parts = parts_of(assignment)
         self._barrier = Barrier(len(parts), assignment.iteration)
         self._next_checkpoint = assignment.next_checkpoint
         self._met: Met | None = None
@@ -118,9 +120,7 @@ class Gang:
     def on_event(self, rank: int, event: Event) -> None:
         match event:
             case Started():
-                self._started[rank] = event
-                if len(self._started) == len(self._actors):
-                    self.desk.post(self._started[0])
+                self._on_start(rank, event)
             case Reported():
                 self._on_report(rank, event)
             case Returned():
@@ -131,6 +131,24 @@ class Gang:
                 self._on_exit(rank, event)
             case _:
                 raise ValueError(f"rank {rank} says what no rank says: {event!r:.100}")
+
+    def _on_start(self, rank: int, event: Started) -> None:
+        """No rank begins before all are there."""
+        self._started[rank] = event
+        if len(self._started) == len(self._actors):
+            self._disarm()
+            self.desk.post(self._started[0])
+            for actor in self._actors:
+                actor.tell(["go"])
+        elif self._timer is None and not self._is_broken:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(START_TIMEOUT_S, self._give_up_starting)
+
+    def _give_up_starting(self) -> None:
+        self._timer = None
+        for rank, actor in enumerate(self._actors):
+            if rank not in self._started:
+                actor.hang(f"had not started {START_TIMEOUT_S:g} s after other ranks")
 
     def on_message(self, rank: int, message: Message) -> None:
         match message:
@@ -186,7 +204,7 @@ class Gang:
                 self._disarm()
                 self._post_return()
             case OutOfStep():
-                failure = Failure(kind="user", type_name=_OUT_OF_STEP, message=outcome.text)
+                failure = Failure(kind="user", type_name=OUT_OF_STEP, message=outcome.text)
                 self._fail(outcome.rank, failure)
 
     def _on_met(self, met: Met) -> None:
@@ -312,50 +330,9 @@ class Gang:
         if self._failures and not self._is_told:
             self._is_told = True
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-            failure = self._cause(self._failures)
+            hosts = {rank: started.hostname for rank, started in self._started.items()}
+            failure = cause_of(self._failures, hosts)
             self.desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:
                 actor.kill()
-
-    def _cause(self, failures: list[tuple[int, Failure]]) -> Failure:
-        """The first cause on top, and below what the others said. A process that died is one: user
-        code that raises because its peer is gone may be heard before."""
-        rank, first = min(failures, key=lambda told: _may_follow(told[1]))
-        others = [told for told in failures if told != (rank, first)]
-        below = "".join(
-            f"\n\nAfter it, rank {other}: {failure.headline}\n{failure.traceback}"
-            for other, failure in others
-        )
-        started = self._started.get(rank)
-        host = first.hostname or (started.hostname if started else "")
-        return replace(
-            first,
-            message=f"rank {rank}{f' on {host}' if host else ''}: {first.message}",
-            traceback=first.traceback + below,
-            hostname=host,
-        )
-
-
-def _may_follow(failure: Failure) -> bool:
-    """Whether it may be what the end of another rank did."""
-    return failure.kind == "user" and failure.type_name != _OUT_OF_STEP
-
-
-def _parts(assignment: Assignment) -> list[Assignment]:
-    """What each rank is told: its own bundle, which follows the coordinator's, and its GPUs."""
-    parts, gpus = [], list(assignment.gpus)
-    bundles = assignment.bundles[1:]
-    for rank, bundle in enumerate(bundles):
-        # Shares of a GPU lie one after the other on it.
-        count = bundle.get("GPU", 0)
-        own = gpus[int(rank * count) : max(int((rank + 1) * count), int(rank * count) + 1)]
-        parts.append(
-            assignment._replace(
-                rank=rank,
-                world_size=len(bundles),
-                cpus=bundle.get("CPU", 0),
-                gpus=tuple(own) if count else (),
-            )
-        )
-    return parts

@@ -79,3 +79,22 @@ class Assignment(NamedTuple):
     @property
     def resources(self) -> PlacementGroupFactory:
         return PlacementGroupFactory(self.bundles, self.strategy)
+
+
+def parts_of(assignment: Assignment) -> list[Assignment]:
+    """What each rank is told: its own bundle, which follows the coordinator's, and its GPUs."""
+    parts, gpus = [], list(assignment.gpus)
+    bundles = assignment.bundles[1:]
+    for rank, bundle in enumerate(bundles):
+        # Shares of a GPU lie one after the other on it.
+        count = bundle.get("GPU", 0)
+        own = gpus[int(rank * count) : max(int((rank + 1) * count), int(rank * count) + 1)]
+        parts.append(
+            assignment._replace(
+                rank=rank,
+                world_size=len(bundles),
+                cpus=bundle.get("CPU", 0),
+                gpus=tuple(own) if count else (),
+            )
+        )
+    return parts

@@ -53,6 +53,16 @@ class RankSession(Session):
             self._telling.join()
         super()._send(message)
 
+    def wait_for_all(self) -> None:
+        """Returns when every rank has started. Raises TuneError if the run ends before."""
+        match self._transport.receive():
+            case ["go"]:
+                return
+            case None:
+                os._exit(71)
+            case message:
+                raise TuneError(f"not the order to begin: {message!r:.100}")
+
     def meet(self, address: str) -> str:
         """Where the ranks find each other: rank 0 says it, the others are told it.
 

@@ -144,6 +144,7 @@ class TrainLoop:
                 f"{rank.world_size} workers cannot train together in the debug mode, where trials "
                 f"run in the script's own process: ScalingConfig(num_workers=1) can be debugged"
             )
+        session.wait_for_all()
         session.begin_from(self.start)
         session.shards = self.data_config.configure(self.datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.experiment import gang as gangs
 from holdfast.experiment.actor import Patience
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
@@ -62,8 +63,8 @@ class Rank:
 
     @property
     def orders(self) -> list[Any]:
-        """What it was sent after the assignment."""
-        return self.sent[1:]
+        """What it was sent after the assignment and the order to begin."""
+        return [message for message in self.sent[1:] if message != ["go"]]
 
 
 class Desk:
@@ -154,6 +155,28 @@ async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
     assert desk.events == []
     desk.ranks[0].starts()
     assert desk.kinds == [Started]
+
+
+async def test_no_rank_begins_before_all_have_started(desk: Desk) -> None:
+    opened(desk)
+    desk.ranks[1].starts()
+    assert [len(rank.sent) for rank in desk.ranks] == [1, 1]
+    desk.ranks[0].starts()
+    assert [rank.sent[1:] for rank in desk.ranks] == [[["go"]], [["go"]]]
+
+
+async def test_a_rank_that_does_not_start_is_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gangs, "START_TIMEOUT_S", 0.0)
+    opened(desk)
+    desk.ranks[0].starts()
+    await desk.ranks[1].signalled.wait()
+    desk.ranks[1].ends(desk.ranks[1].signals[0])
+    desk.ranks[0].ends(signal.SIGKILL)
+    (raised,) = (event for event in desk.events if isinstance(event, Raised))
+    assert "had not started 0 s after other ranks" in raised.failure.message
+    assert raised.failure.message.startswith("rank 1")
 
 
 async def test_gpus_are_dealt_out_in_the_order_of_ranks(desk: Desk) -> None:
