@@ -15,6 +15,7 @@ from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.debug import InlineLauncher
+from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.persisting import log_names_of
@@ -22,7 +23,6 @@ from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import (
     Place,
     bring,
-    call_that_goes_on,
     check_free,
     check_local,
     check_remote,
@@ -47,10 +47,7 @@ from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
-from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.guard import boot_id
-from holdfast.scheduler.capacity import Capacity
-from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, is_memoryless
@@ -59,13 +56,9 @@ from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.trial.description import describe
 from holdfast.trial.errors import (
     ExperimentInUse,
-    ImpossibleResources,
     InvalidConfig,
-    TrialError,
-    TuneError,
 )
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Status
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
@@ -104,11 +97,11 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
     watch(run, view, facts, inline=inline)
     if run.fault is not None:
-        raise _explained(run.fault, plan) from run.fault
+        raise explained(run.fault, plan) from run.fault
     if run.unsaved:
-        raise _unsaved(run, plan)
+        raise unsaved(run, plan)
     assert run.outcome is not None
-    _check_outcome(request, run.outcome, plan)
+    check_outcome(request, run.outcome, plan)
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
@@ -127,7 +120,7 @@ def _plan(
     view: ProgressView,
 ) -> Plan:
     resources = wrap.resources_of(request.trainable)
-    _check_resources(request.trainable, resources, machinery)
+    check_resources(request.trainable, resources, machinery)
     debug = machinery.debug or settings.debug
     policy = _policy(request)
     # Before it has seen anything: the scribe shows it the journal itself.
@@ -288,25 +281,6 @@ def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
     return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
 
 
-def _check_resources(trainable: object, resources: object, machinery: Machinery) -> None:
-    """What no trial could ever get is an error now, not a wait for ever."""
-    if not isinstance(resources, PlacementGroupFactory):
-        return
-    wanted, total = resources.least_resources, dict(machinery.total)
-    if Capacity(total).ever_fits(wanted):
-        return
-    who, where = "each trial asks", "tune.with_resources()"
-    if isinstance(trainable, TrainLoop):
-        workers = resources.least_bundles - 1
-        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
-    raise ImpossibleResources(
-        f"{who} for {wanted}, this machine has {total}: no trial could ever start. "
-        f"Ask for less in {where}, or tell what there is in holdfast.init()",
-        wanted,
-        total,
-    )
-
-
 def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:
     """The user's own progress reporter instead of ours."""
     reporter = request.run.progress_reporter
@@ -325,36 +299,6 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
         reporter, Views(run.plan.surroundings), lambda: list(trials.values()), lines
     )
     return UnfailingView(view, sys.stderr)
-
-
-def _explained(fault: BaseException, plan: Plan) -> BaseException:
-    """What went wrong, as the user's error rather than ours."""
-    if isinstance(fault, LaunchFailed):
-        return TuneError(
-            f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
-            f"{fault.message}\n\n{fault.traceback}"
-        )
-    return fault
-
-
-def _check_outcome(request: Request, outcome: Finish, plan: Plan) -> None:
-    if outcome.reason == "abort":
-        raise TuneError(outcome.message)
-    if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
-        failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
-        assert failed[0].error is not None
-        raise TrialError(
-            failed[0].trial_id, failed[0].error, str(plan.layout.trial(failed[0].spec))
-        )
-
-
-def _unsaved(run: Run, plan: Plan) -> TuneError:
-    listed = "\n  ".join(run.unsaved)
-    return TuneError(
-        f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"{call_that_goes_on(plan.location.public, plan.machine.spec)} uploads it"
-    )
 
 
 def _unique_name(trainable: Any) -> str:

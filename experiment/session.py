@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
@@ -319,56 +317,3 @@ def current(caller: str) -> Session:
             f"it the values, for instance through a multiprocessing.Queue"
         )
     return session
-
-
-def report(
-    metrics: Mapping[Any, Any],
-    *,
-    checkpoint: Checkpoint | None = None,
-    checkpoint_dir_name: str | None = None,
-    checkpoint_upload_mode: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
-) -> None:
-    """Report one iteration of the trial, and optionally a checkpoint of it.
-
-    Returns when the row is in the journal on the local disk and the checkpoint is complete beside
-    it: no death of any process loses them then. NumPy and torch scalars become numbers, keys
-    text, moments ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory is
-    copied, unless it came from `staging_directory()`, and may be deleted afterwards.
-    `checkpoint_upload_mode` says whether to wait for storage too, or to keep it from there.
-    Checkpoints are numbered, in the folders `checkpoint_000000` and so on, so that what a death
-    cuts off is known from what is kept: `checkpoint_dir_name` cannot give one another name.
-
-    Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
-    TuneError where a SYNC checkpoint does not get to storage (it stays on this machine); unwinds
-    the function with a SystemExit when the trial is to stop.
-    """
-    if checkpoint_dir_name is not None:
-        raise InvalidMetrics(
-            f"checkpoint_dir_name={checkpoint_dir_name!r}: folders of checkpoints are numbered "
-            f"here. Leave it out, and keep the name in the metrics, or in the checkpoint: "
-            f"checkpoint.update_metadata({{'name': {checkpoint_dir_name!r}}})"
-        )
-    current("tune.report()").report(metrics, checkpoint, checkpoint_upload_mode)
-
-
-def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to resume from, or the newest reported since; None where there is none.
-
-    Under `num_to_keep` the one that the trial resumed from stays until a later one is committed,
-    soon after its report. What reads from it for longer, as mapped weights do, does so within
-    `with checkpoint.as_directory()`: what is open there is not removed.
-
-    Raises NotInTrial outside of a trial.
-    """
-    return current("tune.get_checkpoint()").checkpoint()
-
-
-def staging_directory() -> str:
-    """A new directory for a checkpoint that `report` will rename instead of copying.
-
-    Write the files there and give `Checkpoint.from_directory(path)` to `report`; afterwards the
-    directory is the checkpoint and no longer yours. It is on the trial's own disk, beside its
-    checkpoints; one that was never reported is cleared away before the trial runs again.
-    Raises NotInTrial outside of a trial.
-    """
-    return str(current("tune.staging_directory()").staging_directory())

@@ -8,14 +8,14 @@ from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast.experiment.context import TrainContext as TrainContext
+    from holdfast.experiment.context import get_checkpoint as get_checkpoint
     from holdfast.experiment.context import get_context as get_context
+    from holdfast.experiment.context import report as report
+    from holdfast.experiment.context import staging_directory as staging_directory
     from holdfast.experiment.data_config import TRAIN_DATASET_KEY as TRAIN_DATASET_KEY
     from holdfast.experiment.data_config import DataConfig as DataConfig
     from holdfast.experiment.data_config import get_dataset_shard as get_dataset_shard
     from holdfast.experiment.result import Result as Result
-    from holdfast.experiment.session import get_checkpoint as get_checkpoint
-    from holdfast.experiment.session import report as report
-    from holdfast.experiment.session import staging_directory as staging_directory
     from holdfast.experiment.train_loop import BackendConfig as BackendConfig
     from holdfast.experiment.trainer import DataParallelTrainer as DataParallelTrainer
     from holdfast.experiment.trainer import TrainingFailedError as TrainingFailedError
@@ -42,11 +42,11 @@ _HOMES = {
     "TRAIN_DATASET_KEY": "holdfast.experiment.data_config",
     "TrainContext": "holdfast.experiment.context",
     "TrainingFailedError": "holdfast.experiment.trainer",
-    "get_checkpoint": "holdfast.experiment.session",
+    "get_checkpoint": "holdfast.experiment.context",
     "get_context": "holdfast.experiment.context",
     "get_dataset_shard": "holdfast.experiment.data_config",
-    "report": "holdfast.experiment.session",
-    "staging_directory": "holdfast.experiment.session",
+    "report": "holdfast.experiment.context",
+    "staging_directory": "holdfast.experiment.context",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
         TuneContext as TuneContext,
     )
     from holdfast.experiment.context import (
+        get_checkpoint as get_checkpoint,
+    )
+    from holdfast.experiment.context import (
         get_context as get_context,
+    )
+    from holdfast.experiment.context import (
+        report as report,
+    )
+    from holdfast.experiment.context import (
+        staging_directory as staging_directory,
     )
     from holdfast.experiment.reporters import (
         CLIReporter as CLIReporter,
@@ -31,15 +40,6 @@ if TYPE_CHECKING:
     )
     from holdfast.experiment.result import Result as Result
     from holdfast.experiment.result_grid import ResultGrid as ResultGrid
-    from holdfast.experiment.session import (
-        get_checkpoint as get_checkpoint,
-    )
-    from holdfast.experiment.session import (
-        report as report,
-    )
-    from holdfast.experiment.session import (
-        staging_directory as staging_directory,
-    )
     from holdfast.experiment.trainable import Trainable as Trainable
     from holdfast.experiment.tuner import Tuner as Tuner
     from holdfast.experiment.wrap import (
@@ -125,10 +125,10 @@ _HOMES = {
     "Result": "holdfast.experiment.result",
     "ResultGrid": "holdfast.experiment.result_grid",
     "TuneContext": "holdfast.experiment.context",
-    "get_checkpoint": "holdfast.experiment.session",
+    "get_checkpoint": "holdfast.experiment.context",
     "get_context": "holdfast.experiment.context",
-    "report": "holdfast.experiment.session",
-    "staging_directory": "holdfast.experiment.session",
+    "report": "holdfast.experiment.context",
+    "staging_directory": "holdfast.experiment.context",
     "Trainable": "holdfast.experiment.trainable",
     "Tuner": "holdfast.experiment.tuner",
     "register_trainable": "holdfast.experiment.wrap",

@@ -1,0 +1,65 @@
+"""Why `fit()` cannot begin, or has not ended well, as its caller is told."""
+
+from __future__ import annotations
+
+from holdfast.experiment.cluster import Machinery
+from holdfast.experiment.conduct import Run
+from holdfast.experiment.place import call_that_goes_on
+from holdfast.experiment.plan import Plan
+from holdfast.experiment.request import Request
+from holdfast.experiment.train_loop import TrainLoop
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.effects import Finish
+from holdfast.trial.errors import ImpossibleResources, TrialError, TuneError
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Status
+
+
+def check_resources(trainable: object, resources: object, machinery: Machinery) -> None:
+    """What no trial could ever get is an error now, not a wait for ever."""
+    if not isinstance(resources, PlacementGroupFactory):
+        return
+    wanted, total = resources.least_resources, dict(machinery.total)
+    if Capacity(total).ever_fits(wanted):
+        return
+    who, where = "each trial asks", "tune.with_resources()"
+    if isinstance(trainable, TrainLoop):
+        workers = resources.least_bundles - 1
+        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    raise ImpossibleResources(
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start. "
+        f"Ask for less in {where}, or tell what there is in holdfast.init()",
+        wanted,
+        total,
+    )
+
+
+def explained(fault: BaseException, plan: Plan) -> BaseException:
+    """What went wrong, as the user's error rather than ours."""
+    if isinstance(fault, LaunchFailed):
+        return TuneError(
+            f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
+            f"{fault.message}\n\n{fault.traceback}"
+        )
+    return fault
+
+
+def check_outcome(request: Request, outcome: Finish, plan: Plan) -> None:
+    if outcome.reason == "abort":
+        raise TuneError(outcome.message)
+    if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
+        failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
+        assert failed[0].error is not None
+        raise TrialError(
+            failed[0].trial_id, failed[0].error, str(plan.layout.trial(failed[0].spec))
+        )
+
+
+def unsaved(run: Run, plan: Plan) -> TuneError:
+    listed = "\n  ".join(run.unsaved)
+    return TuneError(
+        f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
+        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
+        f"{call_that_goes_on(plan.location.public, plan.machine.spec)} uploads it"
+    )
