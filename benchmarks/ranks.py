@@ -58,7 +58,8 @@ def _train(library: str, storage: Path, ranks: int, *sizes: int, python: str) ->
     arguments = [library, storage, ranks, *sizes]
     if library == "torch":
         return finish(_under_torchrun(ranks, "rank_train", *arguments))
-    return finish(script("rank_train", *arguments, python=python))
+    # Ray alone reads it: the Train that runs as a trial of Tune.
+    return finish(script("rank_train", *arguments, python=python), RAY_TRAIN_V2_ENABLED="0")
 
 
 def _under_torchrun(ranks: int, name: str, *arguments: object) -> list[str]:
