@@ -275,7 +275,8 @@ def test_shards_of_all_ranks_are_taken_up_by_more_ranks_after_deaths(bench: Benc
     assert undrawn(bench.root, checkpoints=range(6), artifacts=set()) == []
     told = rows(bench.root)
     assert [row["epoch"] for row in told] == list(range(6))
-    assert told[-1]["loss"] < told[0]["loss"]
+    # What three ranks begin with is what two have learned.
+    assert told[3]["loss"] < told[0]["loss"] * 0.8
     for index in range(6):
         (checkpoint,) = bench.root.glob(f"*/checkpoint_{index:06d}")
         ranks = range(2 if index < 3 else 3)
