@@ -44,7 +44,7 @@ def spirals(count: int, seed: int) -> TensorDataset:
     points, arms = [], []
     for arm in range(2):
         angle = turn + arm * math.pi
-        noise = 0.05 * torch.randn(count, 2, generator=generator)
+        noise = 0.15 * torch.randn(count, 2, generator=generator)
         points.append(torch.stack([turn * angle.cos(), turn * angle.sin()], dim=1) + noise)
         arms.append(torch.full((count,), arm))
     return TensorDataset(torch.cat(points), torch.cat(arms))
@@ -101,7 +101,7 @@ def train_func(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
     loader = prepare_data_loader(DataLoader(spirals(200, seed=0), batch_size=25, shuffle=True))
     model = prepare_model(make_model())
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     for epoch in range(restore(model, optimizer), config["num_epochs"]):
         loader.sampler.set_epoch(epoch)
         for points, arms in loader:

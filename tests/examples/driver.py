@@ -2,7 +2,7 @@
 
 `driver.py examples/train/x.py arguments...`. The example is untouched; only what it calls
 `train.report` notes and marks each iteration, and waits at the gate `report-<iteration>` before
-it. HOLDFAST_TEST_DIES=<rank>@<iteration> kills that rank of the first attempt there.
+it. HOLDFAST_TEST_DIES="<attempt> <iteration> <rank>" kills that rank there.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def watched(loop: Loop) -> Loop:
                 note(what="ran", **facts)
                 mark("at", facts["iteration"], attempt)
             wait_at(f"report-{facts['iteration']}")
-            told = f"{rank}@{facts['iteration']}"
-            if attempt == 1 and os.environ.get("HOLDFAST_TEST_DIES") == told:
+            if os.environ["HOLDFAST_TEST_DIES"] == f"{attempt} {facts['iteration']} {rank}":
                 os.kill(os.getpid(), signal.SIGKILL)
             plainly(metrics, **more)
             if rank == 0:
