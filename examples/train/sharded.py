@@ -1,0 +1,139 @@
+"""A model in shards: no worker has the whole of it, and each saves its own part.
+
+    python examples/train/sharded.py --storage /tmp/results --name shards
+    python examples/train/sharded.py --storage /tmp/results --name shards --workers 3
+
+FullyShardedDataParallel gives each worker a part of the model. Each writes that part into its own
+file of one checkpoint, and all are uploaded side by side: the model is never gathered in one
+place. Kill this script at any moment and start it again with the same --name: it goes on where it
+was, also with another number of workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DataLoader, TensorDataset
+
+from holdfast import train
+from holdfast.train import Checkpoint
+from holdfast.train.torch import TorchTrainer, get_device, prepare_data_loader, prepare_model
+
+
+def own_file(directory: str) -> str:
+    """A name of this worker's own: of files with one name only the last worker's is kept."""
+    return os.path.join(directory, f"generator-rank={train.get_context().get_world_rank()}.pt")
+
+
+def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> Checkpoint:
+    """This worker's part of a checkpoint; the caller has it removed once it is reported."""
+    directory = train.staging_directory()
+    weights, moments = get_state_dict(model, optimizer)
+    # Its file names have the number of the rank in them.
+    dcp.save(
+        {"model": weights, "optimizer": moments, "epoch": epoch},
+        checkpoint_id=directory,
+    )
+    # What is a worker's own is saved as any file is: here the state of its dropout.
+    torch.save(torch.get_rng_state(), own_file(directory))
+    return Checkpoint.from_directory(directory)
+
+
+def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Take up the newest checkpoint, if there is one; returns the epoch to begin with."""
+    checkpoint = train.get_checkpoint()
+    if not checkpoint:
+        return 0
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments, "epoch": 0}
+    with checkpoint.as_directory() as directory:
+        # Each worker reads what it needs now, from whichever files have it.
+        dcp.load(state, checkpoint_id=directory)
+        if os.path.exists(own_file(directory)):  # a worker more than before has none
+            torch.set_rng_state(torch.load(own_file(directory)))
+    set_state_dict(
+        model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+    )
+    return int(state["epoch"]) + 1
+
+
+def train_func(config: dict[str, Any]) -> None:
+    """Learn which of four numbers is the largest."""
+    context = train.get_context()
+    torch.manual_seed(0)
+    numbers = torch.rand(480, 4)
+    loader = prepare_data_loader(
+        DataLoader(TensorDataset(numbers, numbers.argmax(dim=1)), batch_size=20, shuffle=True)
+    )
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)
+    )
+    mesh = init_device_mesh(get_device().type, (context.get_world_size(),))
+    model = prepare_model(
+        layers,
+        parallel_strategy="fsdp",
+        # With a mesh the shards are DTensors: any number of workers can read them, with the
+        # optimizer's too.
+        parallel_strategy_kwargs={"device_mesh": mesh},
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    # From here on each worker drops out other units.
+    torch.manual_seed(context.get_world_rank())
+
+    for epoch in range(restore(model, optimizer), config["num_epochs"]):
+        loader.sampler.set_epoch(epoch)
+        for batch, largest in loader:
+            loss = torch.nn.functional.cross_entropy(model(batch), largest)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        # Every worker gives its part, and the checkpoint has the files of all.
+        checkpoint = save(model, optimizer, epoch)
+        train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=checkpoint)
+
+
+def make_trainer(given: argparse.Namespace) -> TorchTrainer:
+    path = os.path.join(given.storage, given.name)
+    scaling_config = train.ScalingConfig(
+        num_workers=given.workers, resources_per_worker={"CPU": 0.5}
+    )
+    if TorchTrainer.can_restore(path):
+        print(f"Going on with {given.name} ...")
+        return TorchTrainer.restore(path, train_func, scaling_config=scaling_config)
+    return TorchTrainer(
+        train_func,
+        train_loop_config={"num_epochs": given.epochs},
+        scaling_config=scaling_config,
+        run_config=train.RunConfig(
+            storage_path=given.storage,
+            name=given.name,
+            failure_config=train.FailureConfig(max_failures=1),
+        ),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
+    parser.add_argument("--name", default="sharded", help="go on with it if it exists")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+
+    result = make_trainer(given).fit()
+    assert result.checkpoint
+    print(f"Results: {result.path}")
+    with result.checkpoint.as_directory() as directory:
+        print(f"Files of the last checkpoint: {', '.join(sorted(os.listdir(directory)))}")
+
+
+if __name__ == "__main__":
+    main()
