@@ -29,6 +29,7 @@ class RankSession(Session):
 
     _start: Checkpoint | None = None
     _telling: threading.Thread | None = None
+    _has_looked = False
     # What `get_dataset_shard` gives here, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
 
@@ -122,7 +123,10 @@ class RankSession(Session):
             parts,
             self.trial_dir / checkpoint_dirname(index),
             refuse_clashes=self.job.gang.refuses_clashes,
+            look_for_clashes=not self._has_looked,
         )
+        # Once is enough: what a loop saves has the same names, and is alike or not, each time.
+        self._has_looked = True
         with suppress(OSError):  # something of the user's may be there, too
             self.staging_root.rmdir()
         record = self._record(index, iteration, gathered.staged, upload)

@@ -6,8 +6,9 @@ the others are renamed into it; under the target's name it appears at once and w
 
 from __future__ import annotations
 
+import filecmp
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,21 +26,29 @@ class Gathered:
     clashes: dict[str, list[int]] = field(default_factory=dict)
 
 
-def gather(parts: Mapping[int, Path], target: Path, *, refuse_clashes: bool = False) -> Gathered:
+def gather(
+    parts: Mapping[int, Path],
+    target: Path,
+    *,
+    refuse_clashes: bool = False,
+    look_for_clashes: bool = True,
+) -> Gathered:
     """Move the files of all parts (by rank, in their order) to `target`, which must not exist.
+
+    With `look_for_clashes` files of one name are read and compared.
 
     Raises AlreadyStored, UnusableFile where a file of one rank has the name of another's folder
     or, with `refuse_clashes`, of another's file, or another StorageError.
     """
     try:
-        return _gather(parts, target, refuse_clashes=refuse_clashes)
+        return _gather(parts, target, refuses=refuse_clashes, looks=look_for_clashes)
     except OSError as error:
         if isinstance(error, (AlreadyStored, UnusableFile)):
             raise
         raise from_os_error(error, "gather", str(target)) from error
 
 
-def _gather(parts: Mapping[int, Path], target: Path, *, refuse_clashes: bool) -> Gathered:
+def _gather(parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bool) -> Gathered:
     if os.path.lexists(target):
         raise AlreadyStored("gather", str(target), "there is something of this name already")
     owners: dict[str, list[int]] = {}
@@ -47,15 +56,25 @@ def _gather(parts: Mapping[int, Path], target: Path, *, refuse_clashes: bool) ->
         for name in _files(part):
             owners.setdefault(name, []).append(rank)
     clashes = {name: ranks for name, ranks in owners.items() if len(ranks) > 1}
-    if clashes and refuse_clashes:
+    if clashes and refuses:
         raise _two_of_a_name(target, clashes)
+    differing = {
+        name: ranks
+        for name, ranks in clashes.items()
+        if looks and not _are_alike([parts[rank] / name for rank in ranks])
+    }
     base, *others = parts.values()
     for part in others:
         _move_into(base, part)
         remove_tree(part)
     size = sum(os.lstat(base / name).st_size for name in owners)
     os.rename(base, target)
-    return Gathered(Staged(files=len(owners), bytes=size), clashes)
+    return Gathered(Staged(files=len(owners), bytes=size), differing)
+
+
+def _are_alike(files: Sequence[Path]) -> bool:
+    first, *others = files
+    return all(filecmp.cmp(first, other, shallow=False) for other in others)
 
 
 def _files(folder: Path) -> list[str]:

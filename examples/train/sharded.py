@@ -18,12 +18,11 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast import train
 from holdfast.train import Checkpoint
-from holdfast.train.torch import TorchTrainer, get_device, prepare_data_loader, prepare_model
+from holdfast.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
 
 def own_file(directory: str) -> str:
@@ -74,14 +73,7 @@ def train_func(config: dict[str, Any]) -> None:
     layers = torch.nn.Sequential(
         torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)
     )
-    mesh = init_device_mesh(get_device().type, (context.get_world_size(),))
-    model = prepare_model(
-        layers,
-        parallel_strategy="fsdp",
-        # With a mesh the shards are DTensors: any number of workers can read them, with the
-        # optimizer's too.
-        parallel_strategy_kwargs={"device_mesh": mesh},
-    )
+    model = prepare_model(layers, parallel_strategy="fsdp")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     # From here on each worker drops out other units.
     torch.manual_seed(context.get_world_rank())

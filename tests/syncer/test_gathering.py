@@ -79,6 +79,11 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert content(tmp_path / "target") == {"old": "old"}
 
 
+def test_files_that_are_alike_clash_with_nobody(tmp_path: Path) -> None:
+    parts = {rank: part(tmp_path / str(rank), same="alike", own=f"{rank}") for rank in (0, 1)}
+    assert gather(parts, tmp_path / "target").clashes == {"own": [0, 1]}
+
+
 def test_files_of_one_name_may_be_refused_and_nothing_is_moved(tmp_path: Path) -> None:
     parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 2)}
     with pytest.raises(UnusableFile, match="ranks 0 and 2 each have a file of this name"):

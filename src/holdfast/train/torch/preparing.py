@@ -78,8 +78,14 @@ def prepare_model(
         return model
     wishes = dict(parallel_strategy_kwargs or {})
     if parallel_strategy == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FullyShardedDataParallel
 
+        if not {"device_mesh", "process_group"} & wishes.keys():
+            # With a mesh shards are DTensors, which another number of ranks can load, the
+            # optimizer's too.
+            ranks = (get_context().get_world_size(),)
+            wishes["device_mesh"] = init_device_mesh(get_device().type, ranks)
         return FullyShardedDataParallel(model, **{"device_id": get_device()} | wishes)
     if isinstance(device, torch.device) and device.type == "cuda":
         wishes = {"device_ids": [device], "output_device": device} | wishes
