@@ -33,8 +33,8 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
-from holdfast.trial.config import SyncConfig
-from holdfast.trial.errors import ExperimentExists, TuneError
+from holdfast.trial.config import RunConfig, SyncConfig
+from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +232,23 @@ class Found:
 
     def tuner_file(self) -> TunerFile:
         return TunerFile(self.place.layout.tuner, self.place.layout.trainer)
+
+
+def place_of(
+    path: str | os.PathLike[str] | RunConfig, filesystem: Any, settings: Settings
+) -> tuple[str, Any]:
+    """The path to an experiment, and its filesystem, also where a RunConfig says them.
+
+    Raises InvalidConfig for a RunConfig without a name.
+    """
+    if not isinstance(path, RunConfig):
+        return os.fspath(path), filesystem
+    if path.name is None:
+        raise InvalidConfig("restore finds an experiment by its name: give RunConfig(name=...)")
+    base = os.fspath(path.storage_path or settings.storage or settings.local_dir)
+    filesystem = path.storage_filesystem if filesystem is None else filesystem
+    base, mark, query = base.partition("?") if filesystem is None else (base, "", "")
+    return f"{base.rstrip('/')}/{path.name}{mark}{query}", filesystem
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:

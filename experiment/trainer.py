@@ -111,8 +111,10 @@ class DataParallelTrainer:
         return result
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
-        """Whether there is a training at `path` that `restore` could take up.
+    def can_restore(
+        cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
+    ) -> bool:
+        """Whether there is a training at `path`, or where a RunConfig says, to be restored.
 
         Raises StorageError if the storage does not answer.
         """
@@ -121,7 +123,7 @@ class DataParallelTrainer:
     @classmethod
     def restore(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | RunConfig,
         train_loop_per_worker: Callable[..., Any] | None = None,
         train_loop_config: Mapping[str, Any] | None = None,
         *,
@@ -131,8 +133,9 @@ class DataParallelTrainer:
     ) -> Self:
         """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
 
-        What is not given is as it was; with another `scaling_config` it goes on with another
-        number of workers. Its records keep the `train_loop_config` that it began with.
+        `path` may be the RunConfig, with a name, that it was begun with. What is not given is as it
+        was; with another `scaling_config` it goes on with another number of workers. Its records
+        keep the `train_loop_config` that it began with.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig.
         """
@@ -147,8 +150,7 @@ class DataParallelTrainer:
         loop = tuner.trainable
         if not isinstance(loop, TrainLoop) or loop.name != cls.__name__:
             raise InvalidConfig(
-                f"{os.fspath(path)} holds no training of a {cls.__name__}: restore it with what "
-                f"began it"
+                f"{path} holds no training of a {cls.__name__}: restore it with what began it"
             )
         trainer = cls.__new__(cls)
         trainer._loop = replace(loop, is_renewed="config" in anew, **anew)

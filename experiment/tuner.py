@@ -107,19 +107,25 @@ class Tuner:
         )
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
+    def can_restore(
+        cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
+    ) -> bool:
         """Whether there is an experiment at `path` that `restore` could take up.
+
+        `path` may be the RunConfig, with a name, that it is begun with.
 
         Raises StorageError if the storage does not answer.
         """
-        from holdfast.experiment.place import is_experiment
+        from holdfast.experiment.place import is_experiment, place_of
 
-        return is_experiment(path, storage_filesystem, Settings.read(os.environ), os.environ)
+        settings = Settings.read(os.environ)
+        path, storage_filesystem = place_of(path, storage_filesystem, settings)
+        return is_experiment(path, storage_filesystem, settings, os.environ)
 
     @classmethod
     def restore(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | RunConfig,
         trainable: Any = None,
         resume_unfinished: bool = True,
         resume_errored: bool = False,
@@ -130,7 +136,7 @@ class Tuner:
         resume_config: ResumeConfig | None = None,
         restore_artifacts: bool | None = None,
     ) -> Self:
-        """A Tuner whose `fit()` goes on with the experiment at `path`.
+        """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
 
         Finished trials stay finished. Unfinished ones go on from their newest checkpoint, unless
         `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`), or
@@ -142,13 +148,15 @@ class Tuner:
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
         a `param_space` that differs.
         """
-        from holdfast.experiment.place import open_for_restore
+        from holdfast.experiment.place import open_for_restore, place_of
 
+        settings = Settings.read(os.environ)
+        path, storage_filesystem = place_of(path, storage_filesystem, settings)
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
             errored=_errored(resume_errored, restart_errored),
         )
-        found = open_for_restore(path, storage_filesystem, Settings.read(os.environ), os.environ)
+        found = open_for_restore(path, storage_filesystem, settings, os.environ)
         file = found.tuner_file()
         if trainable is None and param_space is not None:
             trainable = file.load_trainable()
@@ -169,7 +177,7 @@ class Tuner:
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:
             raise InvalidConfig(
-                f"the experiment in {os.fspath(path)} was begun with the trainable "
+                f"the experiment in {path} was begun with the trainable "
                 f"{found.spec.trainable!r}: restore() is given {wrap.name_of(given)!r}, which "
                 f"would go on with something else. Give it one of the same name"
             )
@@ -177,7 +185,7 @@ class Tuner:
             given, _ = given.in_space(request.param_space)
         tuner = cls.__new__(cls)
         tuner._request = replace(request, trainable=given)
-        tuner._restored_from = (os.fspath(path), storage_filesystem)
+        tuner._restored_from = (path, storage_filesystem)
         tuner._results = None
         return tuner
 

@@ -159,21 +159,11 @@ def train_fn(config: dict[str, Any]) -> None:
             train.report(metrics, checkpoint=Checkpoint.from_directory(temp_checkpoint_dir))
 
 
-def experiment_path(config: train.RunConfig) -> str:
-    """Where a training of this config is kept: its name goes before a URI's query parameters."""
-    environ = os.environ
-    standard = environ.get("RAY_STORAGE") or environ.get("RAY_AIR_LOCAL_CACHE_DIR")
-    base = config.storage_path or standard or os.path.expanduser("~/ray_results")
-    folder, mark, query = base.partition("?")
-    return f"{folder.rstrip('/')}/{config.name}{mark}{query}"
-
-
 def make_trainer(given: argparse.Namespace) -> train.DataParallelTrainer:
     config = run_config(given)
-    path, fs = experiment_path(config), config.storage_filesystem
-    if TorchTrainer.can_restore(path, storage_filesystem=fs):
+    if TorchTrainer.can_restore(config):
         print(f"Going on with {given.name} ...")
-        return TorchTrainer.restore(path, train_fn, storage_filesystem=fs)
+        return TorchTrainer.restore(config, train_fn)
     return TorchTrainer(
         train_fn,
         train_loop_config={"epochs": given.epochs, "artifacts": given.artifacts},

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from holdfast.experiment.place import (
     Place,
@@ -19,6 +20,7 @@ from holdfast.experiment.place import (
     claim,
     find_place,
     open_for_restore,
+    place_of,
 )
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.settings import Settings
@@ -26,7 +28,8 @@ from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.store_local import LocalStore
 from holdfast.testing.recorded import RecordedExperiment
-from holdfast.trial.errors import ExperimentExists
+from holdfast.trial.config import RunConfig
+from holdfast.trial.errors import ExperimentExists, InvalidConfig
 
 
 class Died(BaseException):
@@ -48,6 +51,26 @@ def kept_in(storage: str, tmp_path: Path) -> Place:
 def begin(place: Place, run: str) -> None:
     record(place.layout.root, run)
     claim(place)
+
+
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [
+        ("s3://bucket/x/?endpoint_override=http://h:1", "s3://bucket/x/e?endpoint_override=http://h:1"),
+        ("/mnt/shared/", "/mnt/shared/e"),
+        (Path("/mnt/shared"), "/mnt/shared/e"),
+        (None, "/work/e"),
+    ],
+)  # fmt: skip
+def test_a_run_config_says_where_its_experiment_is(storage: Any, expected: str) -> None:
+    settings = Settings(local_dir=Path("/work"))
+    config = RunConfig(storage_path=storage, name="e")
+    assert place_of(config, None, settings) == (expected, None)
+    filesystem = LocalFileSystem()
+    config = RunConfig(storage_path="a?b", storage_filesystem=filesystem, name="e")
+    assert place_of(config, None, settings) == ("a?b/e", filesystem)
+    with pytest.raises(InvalidConfig, match=r"give RunConfig\(name=\.\.\.\)"):
+        place_of(RunConfig(), None, settings)
 
 
 def test_experiments_of_one_name_in_two_storages_have_a_tree_each(tmp_path: Path) -> None:
