@@ -133,9 +133,9 @@ class DataParallelTrainer:
     ) -> Self:
         """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
 
-        `path` may be the RunConfig, with a name, that it was begun with. What is not given is as it
-        was; with another `scaling_config` it goes on with another number of workers. Its records
-        keep the `train_loop_config` that it began with.
+        `path` may be the RunConfig, with a name, that it was begun with. What is not given is as
+        it was; with another `scaling_config` it goes on with another number of workers. Its
+        records keep the `train_loop_config` that it began with.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig.
         """

@@ -16,6 +16,7 @@ from holdfast.testing.campaign import bucket_stage
 from holdfast.testing.faults import ROLES
 from holdfast.testing.ills import Aim, Ill
 from holdfast.testing.mishaps import (
+    Crash,
     Expiry,
     Freeze,
     Kill,
@@ -87,6 +88,20 @@ def test_a_run_that_is_killed_at_any_operation_goes_on_and_nothing_is_lost(
     crashed: list[Future[Story]], number: int
 ) -> None:
     story = crashed[number].result()
+    assert list(story.problems) == [], shown(story)
+
+
+OF_RANKS = (
+    Crash(role="worker", at=12),
+    Crash(role="script", at=25, mirrored=True),
+)
+
+
+@pytest.mark.parametrize("crash", OF_RANKS, ids=str)
+def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> None:
+    with in_memory(USER_SCRIPT, ranks=2) as stage:
+        story = stage.crash(crash)
+    assert story.fell_on, "it was to fall on something"
     assert list(story.problems) == [], shown(story)
 
 
