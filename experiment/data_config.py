@@ -44,7 +44,7 @@ class DataConfig:
         """By rank, what `get_dataset_shard` gives there.
 
         A dataset is anything that can be iterated over, or a function that makes one: a sequence,
-        a torch Dataset, a DataFrame's rows. What has a length and an index is split without being
+        a torch Dataset, a DataFrame, of which a part is one, too. What has a length and an index is split without being
         read. Raises InvalidConfig as `check` does, and for what cannot be split.
         """
         self.check(datasets)
@@ -110,7 +110,11 @@ class IterableShard:
 
 
 def shard_of(dataset: Any, rank: int, world_size: int) -> Any:
-    """Raises InvalidConfig for what cannot be iterated over."""
+    """Raises InvalidConfig for what cannot be iterated over, item by item."""
+    if hasattr(dataset, "iloc"):  # a DataFrame, whose items are columns to Python
+        return dataset.iloc[rank::world_size]
+    if isinstance(dataset, (Mapping, str)):
+        raise InvalidConfig(f"a dataset has items, and {dataset!r:.100} is one thing")
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return Shard(dataset, rank, world_size)
     if isinstance(dataset, Iterable):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import holdfast
@@ -441,6 +442,19 @@ def test_datasets_are_split_among_the_ranks(trainer: Trainer, tmp_path: Path) ->
         f"0 {[[0, 2, 4], ['a', 'c'], [1, 2]]}",
         f"1 {[[1, 3], ['b'], [1, 2]]}",
     ]
+
+
+def test_parts_of_datasets_differ_by_one_item_at_most() -> None:
+    frame = pd.DataFrame({"x": range(5)})
+    data = {"frame": frame, "list": [*"abcde"], "few": [1]}
+    first, second = train.DataConfig().configure(data, 2)
+    assert [list(part["frame"]["x"]) for part in (first, second)] == [[0, 2, 4], [1, 3]]
+    assert [list(part["list"]) for part in (first, second)] == [["a", "c", "e"], ["b", "d"]]
+    assert [len(part["few"]) for part in (first, second)] == [1, 0]
+    assert second["list"][1] == "d"
+    for wrong in ({"a": 1}, "text", 5):
+        with pytest.raises(InvalidConfig, match="a dataset"):
+            train.DataConfig().configure({"wrong": wrong}, 2)
 
 
 # -- bad input ----------------------------------------------------------------------------------
