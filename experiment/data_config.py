@@ -44,8 +44,10 @@ class DataConfig:
         """By rank, what `get_dataset_shard` gives there.
 
         A dataset is anything that can be iterated over, or a function that makes one: a sequence,
-        a torch Dataset, a DataFrame, of which a part is one, too. What has a length and an index is
-        split without being read. Raises InvalidConfig as `check` does, and for what cannot be split.
+        a torch Dataset, a DataFrame, of which a part is one, too. What has a length and an index
+        is split without being read.
+
+        Raises InvalidConfig as `check` does, and for what cannot be split.
         """
         self.check(datasets)
         named = self.datasets_to_split
