@@ -20,6 +20,8 @@ from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
 
+# What is said while user code goes on: whoever says it may hang all the same.
+_ASIDE = ("log", "meeting", "preempting")
 _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
 
@@ -95,6 +97,7 @@ class TrialActor:
 
     def refuse(self, text: str) -> None:
         """Let the waiting `report()` raise."""
+        self._silence.begin()
         self._worker.send(["refused", text])
 
     def halt(self, *, after_step: bool = False) -> None:
@@ -150,7 +153,7 @@ class TrialActor:
         self._worker.signal(signal.SIGKILL)
 
     def on_message(self, message: Message) -> None:
-        if message[0] != "log":
+        if message[0] not in _ASIDE:
             self._silence.end()
         try:
             self._desk_message(message)

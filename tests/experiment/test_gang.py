@@ -12,6 +12,7 @@ from holdfast.experiment import gang as gangs
 from holdfast.experiment.actor import Patience
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
+from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.wire import Message
@@ -314,6 +315,25 @@ async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
         failure.message
     )
     assert "its stack is in its stderr" in failure.message
+
+
+async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(desk: Desk) -> None:
+    opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
+    for rank in desk.ranks:
+        rank.starts()
+    desk.ranks[0].says(["meeting", "127.0.0.1:1"])
+    await desk.ranks[0].signalled.wait()
+    assert desk.ranks[0].signals == [guard.DUMP]
+
+
+async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk: Desk) -> None:
+    gang = opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
+    for rank in desk.ranks:
+        rank.starts()
+        rank.reports(1)
+    gang.refuse("not in storage")
+    await desk.ranks[0].signalled.wait()
+    assert desk.ranks[0].signals == [guard.DUMP]
 
 
 async def test_where_rank_0_meets_the_others_is_told_to_them(desk: Desk, gang: Gang) -> None:
