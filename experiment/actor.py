@@ -256,7 +256,7 @@ class TrialActor:
                 )
             case ["unfit", int()]:
                 self._replace()
-            case ["meeting" | "gathered" | "preempting", *_]:
+            case ["meeting" | "gathered" | "ungathered" | "preempting", *_]:
                 self._desk.hear(message)
             case _:
                 raise ValueError("unknown")

@@ -78,7 +78,7 @@ class Gang:
         self._gone: dict[int, Exited] = {}
         self._failures: list[tuple[int, Failure]] = []
         self._is_ending = self._is_broken = self._is_told = False
-        self._is_preempting = False
+        self._is_preempting = self._has_refused = False
         self._has_told_keys = self._has_told_clashes = False
         self._timer: asyncio.TimerHandle | None = None
         self._actors = [
@@ -159,6 +159,8 @@ class Gang:
                     actor.tell(["meet", address])
             case ["gathered", dict(record), dict(clashes)]:
                 self._on_gathered(record, clashes)
+            case ["ungathered", str(text)]:
+                self._on_ungathered(text)
             case _:
                 raise ValueError("unknown")
 
@@ -209,17 +211,20 @@ class Gang:
 
     def _on_met(self, met: Met) -> None:
         self._met = met
+        self._has_refused = False
         self._tell_keys(met)
         if met.parts:
             upload = next(r.upload for r in met.reports if r.has_files)
             order = ["gather", self._next_checkpoint, list(met.parts), upload]
             self._actors[0].tell(order)
+            self._watch_gathering()
         else:
             self._post_report(met, None)
 
     def _on_gathered(self, record: dict[str, Any], clashes: dict[str, list[int]]) -> None:
         if self._met is None or self._is_broken:
             return
+        self._disarm()
         dirname = checkpoint_dirname(self._next_checkpoint)
         self._next_checkpoint += 1
         for actor in self._actors:
@@ -228,6 +233,14 @@ class Gang:
             self._has_told_clashes = True
             self._tell_clashes(clashes)
         self._post_report(self._met, record)
+
+    def _on_ungathered(self, text: str) -> None:
+        """The report has failed in all ranks, and those that go on meet at the next one."""
+        if self._met is None or self._is_broken:
+            return
+        self._disarm()
+        self._has_refused = True
+        self.refuse(f"rank 0 could not put the checkpoint of all ranks together: {text}")
 
     def _post_report(self, met: Met, record: dict[str, Any] | None) -> None:
         first = met.reports[0]
@@ -287,6 +300,16 @@ class Gang:
                 f"{self._barrier.iteration + 1}"
             )
 
+    def _watch_gathering(self) -> None:
+        """Rank 0 may hang, too, while all wait for it."""
+        loop = asyncio.get_running_loop()
+        timeout_s = self._patience.barrier_timeout_s
+        told = (
+            f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
+            f"waited with their report {self._barrier.iteration + 1}"
+        )
+        self._timer = loop.call_later(timeout_s, self._actors[0].hang, told)
+
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -331,7 +354,7 @@ class Gang:
             self._is_told = True
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
             hosts = {rank: started.hostname for rank, started in self._started.items()}
-            failure = cause_of(self._failures, hosts)
+            failure = cause_of(self._failures, hosts, has_refused=self._has_refused)
             self.desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:

@@ -10,12 +10,21 @@ from holdfast.trial.errors import Failure
 OUT_OF_STEP = "RanksOutOfStep"
 
 
-def cause_of(failures: Sequence[tuple[int, Failure]], hosts: Mapping[int, str]) -> Failure:
+def cause_of(
+    failures: Sequence[tuple[int, Failure]], hosts: Mapping[int, str], *, has_refused: bool = False
+) -> Failure:
     """The first cause on top, naming its rank, and below what the others said.
 
     A process that died is one: user code that raises because its peer is gone may be heard before.
+    With `has_refused` what befell rank 0 has failed the report of the others, who may be heard
+    before it, too.
     """
-    rank, first = min(failures, key=lambda told: _may_follow(told[1]))
+
+    def follows(told: tuple[int, Failure]) -> tuple[bool, bool]:
+        rank, failure = told
+        return _may_follow(failure), has_refused and rank != 0
+
+    rank, first = min(failures, key=follows)
     others = [told for told in failures if told != (rank, first)]
     below = "".join(
         f"\n\nAfter it, rank {other}: {failure.headline}\n{failure.traceback}"

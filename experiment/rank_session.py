@@ -16,7 +16,8 @@ from holdfast.experiment.session import Session
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import DirectoryMissing
+from holdfast.syncer.durable import remove_tree
+from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.gathering import gather
 from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
@@ -81,11 +82,9 @@ class RankSession(Session):
                 raise TuneError(f"not where to meet: {message!r:.100}")
 
     def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
-        staged = stage(
-            source,
-            self._part(self.assignment.rank, iteration),
-            staging_root=self.staging_root,
-        )
+        part = self._part(self.assignment.rank, iteration)
+        remove_tree(part)  # of a report that could not be sent
+        staged = stage(source, part, staging_root=self.staging_root)
         return self._record(0, iteration, staged, upload)
 
     @property
@@ -103,19 +102,34 @@ class RankSession(Session):
         return self.staging_root / f"rank-{rank}-{iteration}"
 
     def _answer(self) -> Verdict:
+        ungathered: StorageError | None = None
         while (message := self._transport.receive()) is not None:
             match message:
                 case ["gather", int(index), list(ranks), str(upload)]:
-                    self._gather(index, ranks, CheckpointUploadMode(upload))
+                    ungathered = self._try_gather(index, ranks, CheckpointUploadMode(upload))
+                case ["refused", str()] if ungathered is not None:
+                    raise ungathered
                 case ["newest", str(dirname)]:
                     self._newest = dirname
                 case _:
                     return self._verdict(message)
         return self._verdict(None)
 
-    def _gather(self, index: int, ranks: list[int], upload: CheckpointUploadMode) -> None:
-        iteration = self.iteration
-        parts = {rank: self._part(rank, iteration) for rank in ranks}
+    def _try_gather(
+        self, index: int, ranks: list[int], upload: CheckpointUploadMode
+    ) -> StorageError | None:
+        """The error that the report is to raise here, once it is refused to all."""
+        parts = {rank: self._part(rank, self.iteration) for rank in ranks}
+        try:
+            self._gather(index, parts, upload)
+        except StorageError as error:
+            for part in parts.values():
+                remove_tree(part)
+            self._send(["ungathered", str(error)])
+            return error
+        return None
+
+    def _gather(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
         self._check_seen(parts)
         assert self.job.gang is not None
         self._add_metadata(next(iter(parts.values())))
@@ -129,7 +143,7 @@ class RankSession(Session):
         self._has_looked = True
         with suppress(OSError):  # something of the user's may be there, too
             self.staging_root.rmdir()
-        record = self._record(index, iteration, gathered.staged, upload)
+        record = self._record(index, self.iteration, gathered.staged, upload)
         self._send(["gathered", asdict(record), gathered.clashes])
 
     def _check_seen(self, parts: Mapping[int, Path]) -> None:

@@ -336,6 +336,51 @@ async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk
     assert desk.ranks[0].signals == [guard.DUMP]
 
 
+async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_longer(
+    desk: Desk,
+) -> None:
+    opened(desk, patience=Patience(grace_s=3600, barrier_timeout_s=0.0))
+    for rank in desk.ranks:
+        rank.starts()
+    for rank in desk.ranks:
+        rank.reports(1, files=True)
+    await desk.ranks[0].signalled.wait()
+    desk.ranks[0].ends(guard.DUMP)
+    desk.ranks[1].ends(signal.SIGKILL)
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.kind == "hang"
+    assert "rank 0 on host: the worker process" in failure.message
+    assert "has not put the checkpoint of all ranks together for 0 s" in failure.message
+
+
+async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
+    desk: Desk, gang: Gang
+) -> None:
+    for rank in desk.ranks:
+        rank.reports(1, files=True)
+    desk.ranks[0].says(["ungathered", "the disk is full"])
+    told = "rank 0 could not put the checkpoint of all ranks together: the disk is full"
+    assert [rank.orders[-1] for rank in desk.ranks] == [["refused", told]] * 2
+    for rank in desk.ranks:
+        rank.reports(2)
+    (report,) = (event for event in desk.events if isinstance(event, Reported))
+    assert report.iteration == 2
+
+
+async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
+    desk: Desk, gang: Gang
+) -> None:
+    for rank in desk.ranks:
+        rank.reports(1, files=True)
+    desk.ranks[0].says(["ungathered", "the disk is full"])
+    desk.ranks[1].raises("refused")
+    desk.ranks[0].raises("the disk is full")
+    for rank in desk.ranks:
+        rank.ends()
+    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    assert failure.message == "rank 0 on host: the disk is full"
+
+
 async def test_where_rank_0_meets_the_others_is_told_to_them(desk: Desk, gang: Gang) -> None:
     desk.ranks[0].says(["meeting", "127.0.0.1:1"])
     assert desk.ranks[0].orders == []

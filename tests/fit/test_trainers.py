@@ -16,7 +16,8 @@ import pytest
 
 import holdfast
 from holdfast import train, tune
-from holdfast.trial.errors import ImpossibleResources, InvalidConfig, TrialError
+from holdfast.syncer.errors import StorageError
+from holdfast.trial.errors import ImpossibleResources, InvalidConfig, TrialError, TuneError
 
 pytestmark = pytest.mark.process
 
@@ -178,6 +179,31 @@ def test_the_last_rank_wins_with_one_warning_or_the_report_is_refused(
     assert told.count("rank 1 does not report the same metrics as rank 0 (more)") == 1
     with pytest.raises(train.TrainingFailedError, match="ranks 0 and 1 each have a file"):
         trainer(loop, refuse_clashes=True, run={"name": "refused"}).fit()
+
+
+def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_may_go_on(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        folder = Path(train.staging_directory())
+        if rank() == 0:
+            (folder / "model").mkdir()
+        else:
+            (folder / "model").touch()
+        (folder / "weights").touch()
+        try:
+            train.report({"loss": 1}, checkpoint=train.Checkpoint.from_directory(folder))
+        except (TuneError, StorageError) as error:
+            note(config, f"{rank()} {error}")
+        train.report({"loss": 2}, checkpoint=save(f"of-{rank()}", ""))
+
+    result = trainer(loop).fit()
+    assert content(result.checkpoint) == {"of-0": "", "of-1": ""}
+    assert not any(path.name == "weights" for path in Path(result.path).rglob("*"))
+    of_0, of_1 = sorted(notes(tmp_path))
+    assert "one rank has a file of this name" in of_0
+    assert "1 rank 0 could not put the checkpoint of all ranks together: gather" in of_1
+    assert "one rank has a file of this name" in of_1
 
 
 # -- failures of a rank -------------------------------------------------------------------------
