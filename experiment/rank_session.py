@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -132,7 +132,7 @@ class RankSession(Session):
     def _gather(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
         self._check_seen(parts)
         assert self.job.gang is not None
-        self._add_metadata(next(iter(parts.values())))
+        self._add_metadata(list(parts.values()))
         gathered = gather(
             parts,
             self.trial_dir / checkpoint_dirname(index),
@@ -160,8 +160,11 @@ class RankSession(Session):
                     "only reports metrics runs without",
                 )
 
-    def _add_metadata(self, part: Path) -> None:
-        """The trainer's, below what the loop has stored of its own."""
+    def _add_metadata(self, parts: Sequence[Path]) -> None:
+        """The trainer's, below what the loop has stored of its own: there, for of the files of
+        several ranks that have one name the last is kept."""
         if self.job.metadata:
-            checkpoint = Checkpoint(str(part))
-            checkpoint.set_metadata({**self.job.metadata, **checkpoint.get_metadata()})
+            checkpoints = [Checkpoint(str(part)) for part in parts]
+            own = [checkpoint for checkpoint in checkpoints if checkpoint.get_metadata()]
+            kept = own[-1] if own else checkpoints[0]
+            kept.set_metadata({**self.job.metadata, **kept.get_metadata()})

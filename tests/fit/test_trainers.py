@@ -206,6 +206,18 @@ def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_ma
     assert "one rank has a file of this name" in of_1
 
 
+def test_metadata_of_the_trainer_is_there_whichever_rank_has_its_own(trainer: Trainer) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        checkpoint = save(f"of-{rank()}", "")
+        if rank() == 1:
+            checkpoint.set_metadata({"own": 1})
+        train.report({}, checkpoint=checkpoint)
+
+    result = trainer(loop, metadata={"classes": ["cat"]}, refuse_clashes=True).fit()
+    assert result.checkpoint is not None
+    assert result.checkpoint.get_metadata() == {"classes": ["cat"], "own": 1}
+
+
 # -- failures of a rank -------------------------------------------------------------------------
 
 
