@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     set_model_state_dict,
 )
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from holdfast import train, tune
 from holdfast.train.torch import (
@@ -255,6 +255,12 @@ def loaders(config: dict[str, Any]) -> None:
     assert prepare_data_loader(shared) is shared
     plain = DataLoader(numbers)
     assert prepare_data_loader(plain, add_dist_sampler=False) is plain
+    shared = DataLoader(numbers, batch_sampler=BatchSampler(shared.sampler, 2, drop_last=False))
+    assert prepare_data_loader(shared) is shared
+    batches = BatchSampler(torch.utils.data.RandomSampler(numbers), 3, drop_last=True)
+    dealt = prepare_data_loader(DataLoader(numbers, batch_sampler=batches))
+    assert (dealt.batch_size, dealt.drop_last, dealt.sampler.shuffle) == (3, True, True)
+    assert [len(batch) for (batch,) in dealt] == [3]
     weighted = torch.utils.data.WeightedRandomSampler([1.0] * 4, 4)
     with pytest.raises(InvalidConfig, match=r"a sampler of its own \(WeightedRandomSampler\)"):
         prepare_data_loader(DataLoader(numbers, sampler=weighted))

@@ -138,18 +138,21 @@ def prepare_data_loader(
 
 
 def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
-    if isinstance(loader.sampler, DistributedSampler) or isinstance(
-        loader.dataset, IterableDataset
-    ):
+    if isinstance(loader.dataset, IterableDataset):
         return loader
-    sampler, batches = loader.sampler, loader.batch_sampler
+    batches = loader.batch_sampler
+    # What was given as `batch_sampler` is not repeated in the loader's own attributes.
+    source = batches if type(batches) is BatchSampler else loader
+    sampler = source.sampler
+    if isinstance(sampler, DistributedSampler):
+        return loader
+    if batches is not None and source is loader:
+        raise _owned(f"batch_sampler of its own ({type(batches).__name__})")
     is_random = type(sampler) is RandomSampler and not sampler.replacement
     if is_random and len(sampler) != len(loader.dataset):
         is_random = False
     if not is_random and type(sampler) is not SequentialSampler:
         raise _owned(f"sampler of its own ({type(sampler).__name__})")
-    if batches is not None and type(batches) is not BatchSampler:
-        raise _owned(f"batch_sampler of its own ({type(batches).__name__})")
     context = get_context()
     dealing = DealingSampler(
         loader.dataset,
@@ -157,16 +160,16 @@ def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
         ranks=context.get_world_size(),
         shuffle=is_random,
         seed=loader.generator.initial_seed() if loader.generator is not None else 0,
-        drop_last=loader.drop_last,
+        drop_last=source.drop_last,
     )
     return DealtLoader(
         loader.dataset,
-        batch_size=loader.batch_size,
+        batch_size=source.batch_size,
         sampler=dealing,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
+        drop_last=source.drop_last,
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
