@@ -127,6 +127,21 @@ def shard_of(dataset: Any, rank: int, world_size: int) -> Any:
     )
 
 
+class Remade:
+    """What a function makes that can be gone through once, made again for each time."""
+
+    def __init__(self, make: Callable[[], Any], first: Iterator[Any]) -> None:
+        self._make = make
+        self._first: Iterator[Any] | None = first
+
+    def __iter__(self) -> Iterator[Any]:
+        first, self._first = self._first, None
+        return iter(self._make()) if first is None else first
+
+
 def _made(dataset: Any | Callable[[], Any]) -> Any:
     is_maker = callable(dataset) and not hasattr(dataset, "__getitem__")
-    return dataset() if is_maker and not isinstance(dataset, Iterable) else dataset
+    if not is_maker or isinstance(dataset, Iterable):
+        return dataset
+    made = dataset()
+    return Remade(dataset, made) if isinstance(made, Iterator) else made

@@ -482,6 +482,13 @@ def test_datasets_are_split_among_the_ranks(trainer: Trainer, tmp_path: Path) ->
     ]
 
 
+def test_what_a_function_generates_is_there_in_every_epoch() -> None:
+    (shard, _) = train.DataConfig().configure({"lazy": lambda: iter("abc")}, 2)
+    assert [list(shard["lazy"]) for epoch in range(2)] == [["a", "c"], ["a", "c"]]
+    (whole,) = train.DataConfig([]).configure({"lazy": lambda: iter("abc")}, 1)
+    assert [list(whole["lazy"]) for epoch in range(2)] == [[*"abc"], [*"abc"]]
+
+
 def test_parts_of_datasets_differ_by_one_item_at_most() -> None:
     frame = pd.DataFrame({"x": range(5)})
     data = {"frame": frame, "list": [*"abcde"], "few": [1]}
