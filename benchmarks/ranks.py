@@ -108,7 +108,8 @@ def _staging(bench: Bench) -> Row:
     size = bench.size(64, 1)
     source = bench.scratch()
     for rank in range(_RANKS):
-        one_file(source / str(rank), size)
+        folder = one_file(source / str(rank), size)
+        (folder / "model.bin").rename(folder / f"model-{rank}.bin")
     samples = bench.interleaved(
         {
             OURS: partial(_staged, bench, source, size),

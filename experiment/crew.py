@@ -97,6 +97,14 @@ class Crew:
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank says this")
 
+    def has_room(self, trial_id: str) -> bool:
+        """Whether an elastic trial could have another worker, also beside other experiments."""
+        trial = self._office.machine.trials[trial_id]
+        resources = trial.spec.resources
+        if not resources.is_elastic or trial.bundles >= len(resources.bundles):
+            return False
+        return self._capacity.has_room(resources.bundles[trial.bundles])
+
     # -- what the controller orders -----------------------------------------------------------
 
     def inherit(self, trials: Iterable[Trial]) -> None:

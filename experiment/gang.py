@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
 from holdfast.experiment.job import Assignment, GangTerms, parts_of
@@ -28,6 +28,12 @@ from holdfast.trial.lifecycle import Reported, Returned, Started
 _AFTERMATH_S = 0.3
 # From the first rank's start to the last one's, which are forked one after the other.
 START_TIMEOUT_S = 60.0
+
+
+class Floor(Desk, Protocol):
+    """What a gang needs of its crew."""
+
+    def has_room(self, trial_id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Gang:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: Floor,
         assignment: Assignment,
         *,
         patience: Patience,
@@ -214,8 +220,7 @@ class Gang:
         self._has_refused = False
         self._tell_keys(met)
         if met.parts:
-            upload = next(r.upload for r in met.reports if r.has_files)
-            order = ["gather", self._next_checkpoint, list(met.parts), upload]
+            order = ["gather", self._next_checkpoint, list(met.parts), met.upload]
             self._actors[0].tell(order)
             self._watch_gathering()
         else:
@@ -258,6 +263,7 @@ class Gang:
                 time_this_iter_s=first.time_this_iter_s,
                 time_total_s=first.time_total_s,
                 checkpoint=None if record is None else record_of(record),
+                has_room=record is not None and self.desk.has_room(self.assignment.trial_id),
             )
         )
 

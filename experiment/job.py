@@ -82,19 +82,17 @@ class Assignment(NamedTuple):
 
 
 def parts_of(assignment: Assignment) -> list[Assignment]:
-    """What each rank is told: its own bundle, which follows the coordinator's, and its GPUs."""
-    parts, gpus = [], list(assignment.gpus)
+    """What each rank is told: its own bundle, which follows the coordinator's.
+
+    All see the GPUs of all, as under torchrun: `LOCAL_RANK` says which is a rank's own.
+    """
     bundles = assignment.bundles[1:]
-    for rank, bundle in enumerate(bundles):
-        # Shares of a GPU lie one after the other on it.
-        count = bundle.get("GPU", 0)
-        own = gpus[int(rank * count) : max(int((rank + 1) * count), int(rank * count) + 1)]
-        parts.append(
-            assignment._replace(
-                rank=rank,
-                world_size=len(bundles),
-                cpus=bundle.get("CPU", 0),
-                gpus=tuple(own) if count else (),
-            )
+    return [
+        assignment._replace(
+            rank=rank,
+            world_size=len(bundles),
+            cpus=bundle.get("CPU", 0),
+            gpus=assignment.gpus if bundle.get("GPU") else (),
         )
-    return parts
+        for rank, bundle in enumerate(bundles)
+    ]

@@ -21,7 +21,7 @@ from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.gathering import gather
 from holdfast.syncer.staging import stage
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
-from holdfast.trial.errors import TuneError
+from holdfast.trial.errors import InvalidMetrics, TuneError
 
 
 class RankSession(Session):
@@ -54,6 +54,20 @@ class RankSession(Session):
         if self._telling is not None:
             self._telling.join()
         super()._send(message)
+
+    def report(
+        self,
+        metrics: object,
+        checkpoint: Checkpoint | None = None,
+        upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+    ) -> None:
+        keeps_all = self.job.gang is not None and self.job.gang.keeps_all_metrics
+        if keeps_all and isinstance(metrics, Mapping) and "ranks" in metrics:
+            raise InvalidMetrics(
+                "'ranks' is where the metrics of all ranks are kept (keep_all_metrics): give this "
+                "metric another name"
+            )
+        super().report(metrics, checkpoint, upload)
 
     def wait_for_all(self) -> None:
         """Returns when every rank has started. Raises TuneError if the run ends before."""

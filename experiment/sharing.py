@@ -47,6 +47,14 @@ class SharedCapacity:
             self._queue.append(waiting)
             return waiting
 
+    def has_room(self, amounts: Mapping[str, float]) -> bool:
+        """Whether these could be had now."""
+        with self._lock:
+            allocation = None if self._queue else self._capacity.take(amounts)
+            if allocation is not None:
+                self._capacity.give_back(allocation)
+        return allocation is not None
+
     def give_back(self, allocation: Allocation) -> None:
         self._serve(lambda: self._capacity.give_back(allocation))
 

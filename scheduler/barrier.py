@@ -40,6 +40,12 @@ class Met:
         return tuple(report.rank for report in self.reports if report.has_files)
 
     @property
+    def upload(self) -> str:
+        """The mode of the checkpoint: the one that promises most of those that were asked for."""
+        asked = {report.upload for report in self.reports if report.has_files}
+        return next(mode for mode in ("SYNC", "ASYNC", "NO_UPLOAD") if mode in asked)
+
+    @property
     def other_keys(self) -> dict[int, tuple[str, ...]]:
         """By rank, the metrics that only it, or only rank 0, has reported."""
         first = self.reports[0].metrics.keys()
@@ -120,7 +126,8 @@ class Barrier:
     def _apart(self, waiting: list[int]) -> str:
         return (
             f"its function returned after report {self.iteration}, while {_named(waiting)} made "
-            f"report {self.iteration + 1}: every rank must call report() equally often"
+            f"report {self.iteration + 1}: every rank must call report() equally often, and one "
+            f"that has raised does not count"
         )
 
 

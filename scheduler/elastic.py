@@ -30,7 +30,9 @@ def does_with_less(trial: Trial, failure: Failure) -> bool:
 def may_grow(state: State, trial: Trial) -> bool:
     """Whether there is room for another bundle that nobody waits for."""
     resources = trial.spec.resources
-    if not 0 < trial.bundles < _most(trial, state.now) or state.allotment.queue:
+    if not trial.has_room or state.allotment.queue:
+        return False
+    if not 0 < trial.bundles < _most(trial, state.now):
         return False
     return state.allotment.has_room(resources.bundles[trial.bundles])
 

@@ -65,7 +65,7 @@ def _gather(parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bo
     }
     base, *others = parts.values()
     for part in others:
-        _move_into(base, part)
+        _move_into(base, part, target)
         remove_tree(part)
     size = sum(os.lstat(base / name).st_size for name in owners)
     os.rename(base, target)
@@ -85,24 +85,27 @@ def _files(folder: Path) -> list[str]:
     ]
 
 
-def _move_into(base: Path, part: Path) -> None:
+def _move_into(base: Path, part: Path, target: Path) -> None:
     for above, folders, names in os.walk(part):
-        inside = base / os.path.relpath(above, part)
+        below = os.path.relpath(above, part)
+        inside = base / below
         for name in folders:
-            _make_folder(inside / name)
+            if not _is_folder(inside / name):
+                raise _two_kinds(target / below / name)
         for name in names:
             try:
                 os.replace(os.path.join(above, name), inside / name)
             except IsADirectoryError as error:
-                raise _two_kinds(inside / name) from error
+                raise _two_kinds(target / below / name) from error
 
 
-def _make_folder(path: Path) -> None:
+def _is_folder(path: Path) -> bool:
+    """It is made where there is nothing."""
     try:
         os.mkdir(path)
-    except FileExistsError as error:
-        if not path.is_dir():
-            raise _two_kinds(path) from error
+    except FileExistsError:
+        return path.is_dir()
+    return True
 
 
 def _two_kinds(path: Path) -> UnusableFile:

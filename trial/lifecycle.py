@@ -43,7 +43,8 @@ class Reported:
     """User code reported. `iteration` counts from 1 over the trial's life.
 
     `metrics` are the user's, made plain; times are seconds measured in the worker, `timestamp` is
-    its wall clock. `checkpoint` is staged: complete and renamed into place.
+    its wall clock. `checkpoint` is staged: complete and renamed into place. `has_room`: of an
+    elastic trial, another worker could start now.
     """
 
     trial_id: str
@@ -54,6 +55,7 @@ class Reported:
     time_this_iter_s: float
     time_total_s: float
     checkpoint: CheckpointRecord | None = None
+    has_room: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +228,7 @@ def _reported(trial: Trial, event: Reported) -> Trial:
         reported_at=event.timestamp,
         checkpoints=(*trial.checkpoints, checkpoint),
         next_checkpoint=checkpoint.index + 1,
+        has_room=event.has_room,
     )
 
 

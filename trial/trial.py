@@ -87,7 +87,8 @@ class Trial:
     when the attempt began. `row` are the metrics that were reported last.
     `failures` counts against `FailureConfig.max_failures`, the three after it against budgets of
     their own, where they have any. `bundles` is how many of its resources' this attempt was
-    given where they are elastic; until `shrunk_until` it is given `shrunk_to` at most.
+    given where they are elastic; until `shrunk_until` it is given `shrunk_to` at most. `has_room`:
+    when it last saved there was room for one more.
     """
 
     spec: TrialSpec
@@ -109,6 +110,7 @@ class Trial:
     next_checkpoint: int = 0
     place: Place = Place()
     bundles: int = 0
+    has_room: bool = False
     shrunk_to: int = 0
     shrunk_until: float = 0.0
 

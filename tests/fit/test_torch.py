@@ -35,6 +35,7 @@ from holdfast.train.torch import (
     prepare_model,
     prepare_optimizer,
 )
+from holdfast.train.torch.preparing import gpus_of
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process
@@ -287,6 +288,13 @@ def test_without_torch_it_is_told_what_to_install(run_script: Any) -> None:
         "    except Exception as error: print(type(error).__name__, error)\n"
     )
     assert ran.stdout.count("pip install 'holdfast[torch]'") == 2, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("share", "own"), [(2, [[0, 1], [2, 3]]), (0.5, [[0], [0], [1], [1]]), (0, [[], []])]
+)
+def test_the_gpus_of_a_rank_follow_those_of_the_one_before(share: float, own: Any) -> None:
+    assert [list(gpus_of(rank, share)) for rank in range(len(own))] == own
 
 
 def test_what_the_config_cannot_mean() -> None:

@@ -103,6 +103,7 @@ class Rehearsal:
         metrics: Mapping[str, Any] | None = None,
         *,
         checkpoint: bool = False,
+        has_room: bool = False,
         attempt: int | None = None,
     ) -> list[Effect]:
         """The next iteration, half a second of training."""
@@ -118,6 +119,7 @@ class Rehearsal:
                 time_this_iter_s=0.5,
                 time_total_s=trial.time_total_s + 0.5,
                 checkpoint=next_checkpoint(trial, attempt) if checkpoint else None,
+                has_room=has_room,
             )
         )
 
