@@ -16,9 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from holdfast import train, tune
+from holdfast import tune
 from holdfast.runtime import guard
 from holdfast.testing.script import mark, note, wait_at
+from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.search import BasicVariantGenerator
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
@@ -45,7 +46,7 @@ def start_of(checkpoint: tune.Checkpoint | None) -> int:
 
 
 def make_trainable(options: dict[str, Any]) -> Any:
-    def fit(config: dict[str, Any]) -> None:
+    def train(config: dict[str, Any]) -> None:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
@@ -86,7 +87,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
                 tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
-    return fit
+    return train
 
 
 def follow(rank: int, options: dict[str, Any]) -> None:
@@ -128,8 +129,8 @@ def make_tuner(options: dict[str, Any]) -> tune.Tuner:
     behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
     trainable, space = make_trainable(behaviour), SPACE
     if ranks := options.get("ranks"):
-        each = train.ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": 1 / ranks})
-        trainable = train.DataParallelTrainer(trainable, scaling_config=each)
+        each = ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": 1 / ranks})
+        trainable = DataParallelTrainer(trainable, scaling_config=each)
         space = {"train_loop_config": SPACE}
     if options.get("go_on") and tune.Tuner.can_restore(experiment_path(options)):
         wishes = options.get("wishes", {})
