@@ -17,6 +17,7 @@ from holdfast import train
 
 storage, what, source, count = sys.argv[1:]
 WARM = 20
+SETTLED_S = 2
 
 
 def loop(config: dict[str, Any]) -> None:
@@ -30,6 +31,8 @@ def loop(config: dict[str, Any]) -> None:
             train.report({"loss": 0.5})
         out.write_text(f"{began_s!r}\n{time.monotonic()!r}\n")
     elif config["what"] == "checkpoint":
+        # What starts with a run has started then, and leaves both processors to the ranks.
+        time.sleep(SETTLED_S)
         train.report({"loss": 0.5})
         began_s = time.monotonic()
         checkpoint = train.Checkpoint.from_directory(f"{config['source']}/{rank}")
