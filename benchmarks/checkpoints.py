@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import MIB, OURS, REFERENCE, Bench, finish, script
+from benchmarks.measure import MIB, OURS, REFERENCE, Bench, finish, script, settle
 from benchmarks.rows import Goal, Row
 
 _RATIO = Goal(of="ratio", bound=1.3)
@@ -74,8 +74,7 @@ def report_s(storage: str, source: Path, way: str, out: Path, **environ: str) ->
     """Seconds in which `report()` with a checkpoint of `source` returns."""
     finish(script("checkpoint", storage, source, way, out), **environ)
     seconds = float(out.read_text())
-    # What is still to be written to the disk would slow down whoever comes next.
-    os.sync()
+    settle()
     return seconds
 
 
@@ -84,5 +83,5 @@ def _cp_s(bench: Bench, source: Path) -> float:
     began_s = time.monotonic()
     subprocess.run(["cp", "-r", source, folder / "copy"], check=True)
     seconds = time.monotonic() - began_s
-    os.sync()
+    settle()
     return seconds

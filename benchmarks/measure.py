@@ -128,6 +128,11 @@ def finish(command: Sequence[str], **environ: str) -> Finished:
         )
 
 
+def settle() -> None:
+    """What is still to be written to the disk would slow down whoever comes next."""
+    os.sync()
+
+
 def _last_line(output: bytes) -> Any:
     lines = output.split(b"\n")
     try:

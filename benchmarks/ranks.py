@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from benchmarks.checkpoints import one_file
-from benchmarks.measure import OURS, REFERENCE, SCRIPTS, Bench, Finished, finish, script
+from benchmarks.measure import OURS, REFERENCE, SCRIPTS, Bench, Finished, finish, script, settle
 from benchmarks.rows import Goal, Row
 
 _RANKS = 4
@@ -131,7 +131,7 @@ def _staged(bench: Bench, source: Path, size_mib: int) -> float:
     storage = bench.scratch()
     finish(script("rank_reports", storage, "checkpoint", source, 0))
     speed = _RANKS * size_mib / _span_s(storage)
-    _settle()
+    settle()
     return speed
 
 
@@ -145,13 +145,8 @@ def _cp(bench: Bench, source: Path, size_mib: int) -> float:
     if any(process.wait() for process in running):
         raise RuntimeError(f"cp into {target} failed")
     speed = _RANKS * size_mib / (time.monotonic() - began_s)
-    _settle()
+    settle()
     return speed
-
-
-def _settle() -> None:
-    """What is still to be written to the disk would slow down whoever comes next."""
-    subprocess.run(["sync"], check=True)
 
 
 def _recovery(bench: Bench) -> list[Row]:

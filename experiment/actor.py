@@ -36,8 +36,8 @@ class Patience:
     barrier_timeout_s: float = 1800.0
 
 
-class Desk(Protocol):
-    """What an actor needs of its controller."""
+class Front(Protocol):
+    """Where workers come from, and what is made of what they say."""
 
     @property
     def launcher(self) -> Launcher: ...
@@ -45,6 +45,10 @@ class Desk(Protocol):
     def post(self, event: Event) -> None: ...
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+
+class Desk(Front, Protocol):
+    """What an actor needs of its controller."""
 
     def hear(self, message: Message) -> None:
         """Take in what only a rank says. Raises ValueError for what it cannot have said."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
-from holdfast.experiment.actor import Patience, TrialActor
+from holdfast.experiment.actor import Front, Patience, TrialActor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
@@ -14,7 +14,6 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
-from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -27,16 +26,11 @@ from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Trial, TrialSpec
 
 
-class Office(Protocol):
+class Office(Front, Protocol):
     """What a crew needs of its controller."""
 
-    launcher: Launcher
     machine: Machine
     archive: Archive | None
-
-    def post(self, event: Event) -> None: ...
-
-    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
 
@@ -99,11 +93,8 @@ class Crew:
 
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could have another worker, also beside other experiments."""
-        trial = self._office.machine.trials[trial_id]
-        resources = trial.spec.resources
-        if not resources.is_elastic or trial.bundles >= len(resources.bundles):
-            return False
-        return self._capacity.has_room(resources.bundles[trial.bundles])
+        more = self._office.machine.trials[trial_id].next_bundle
+        return more is not None and self._capacity.has_room(more)
 
     # -- what the controller orders -----------------------------------------------------------
 
@@ -288,9 +279,7 @@ class Crew:
         )
 
     def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
-        resources = trial.spec.resources
-        if resources.is_elastic:
-            resources = resources.first(trial.bundles)
+        resources = trial.granted
         return Assignment(
             trial_id=trial.trial_id,
             trial_name=trial.spec.name,

@@ -51,16 +51,15 @@ from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, is_memoryless
+from holdfast.scheduler.resuming import is_wanted
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.trial.config import ResumeConfig
 from holdfast.trial.description import describe
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidConfig,
 )
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Status
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
@@ -143,8 +142,6 @@ def _plan(
         recovered = recover(place.layout, policy, to_go_on=True)
         for notice in recovered.notices:
             view.message(notice, "warning")
-        if recovered.machine.finished and not _goes_on(recovered.machine, request.resume):
-            view.message(f"{name} was finished: its results are returned as they are", "info")
         machine, begins, fresh = recovered.machine, recovered.begins, False
         if notice := left_elsewhere(place, machine, request.run.sync_config):
             view.message(notice, "warning")
@@ -159,6 +156,8 @@ def _plan(
             strict=settings.strict_metric,
             resources=request.resources,
         )
+        if machine.finished and not any(is_wanted(t, first) for t in machine.trials.values()):
+            view.message(f"{name} was finished: its results are returned as they are", "info")
     proposer = Proposer(
         spec,
         request.param_space,
@@ -195,14 +194,6 @@ def _plan(
         },
         policy=pickled,
         launcher=InlineLauncher() if debug else None,
-    )
-
-
-def _goes_on(machine: Machine, resume: ResumeConfig) -> bool:
-    """Whether a finished experiment has trials that are taken up all the same."""
-    wishes = {Status.TERMINATED: resume.finished, Status.ERROR: resume.errored}
-    return any(
-        wishes.get(trial.status, resume.unfinished) != "skip" for trial in machine.trials.values()
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOf
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import checkpoint_dirname
-from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.lifecycle import Reported, Returned, Started
 
 # How long the other ranks have to say what the end of one did to them.
@@ -147,8 +147,7 @@ class Gang:
             for actor in self._actors:
                 actor.tell(["go"])
         elif self._timer is None and not self._is_broken:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(START_TIMEOUT_S, self._give_up_starting)
+            self._arm(START_TIMEOUT_S, self._give_up_starting)
 
     def _give_up_starting(self) -> None:
         self._timer = None
@@ -294,8 +293,7 @@ class Gang:
     def _watch_barrier(self) -> None:
         timeout_s = self._patience.barrier_timeout_s
         if self._timer is None and self._barrier.missing:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(timeout_s, self._give_up_waiting)
+            self._arm(timeout_s, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         self._timer = None
@@ -308,13 +306,15 @@ class Gang:
 
     def _watch_gathering(self) -> None:
         """Rank 0 may hang, too, while all wait for it."""
-        loop = asyncio.get_running_loop()
         timeout_s = self._patience.barrier_timeout_s
         told = (
             f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
             f"waited with their report {self._barrier.iteration + 1}"
         )
-        self._timer = loop.call_later(timeout_s, self._actors[0].hang, told)
+        self._arm(timeout_s, lambda: self._actors[0].hang(told))
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, then)
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -328,9 +328,7 @@ class Gang:
         has_said = rank in self._ended or any(rank == other for other, _ in self._failures)
         if not has_said and not self._is_ending:
             pid = self._started[rank].pid if rank in self._started else None
-            text = f"the worker process {pid or ''} {event.cause}".replace("  ", " ")
-            kind = LOST_TYPES.get(event.kind, "WorkerLost")
-            self._fail(rank, Failure(kind=event.kind, type_name=kind, message=text, pid=pid))
+            self._fail(rank, lost_worker(event.kind, event.cause, pid=pid))
         if len(self._gone) < len(self._actors):
             return
         self._disarm()
@@ -351,7 +349,7 @@ class Gang:
             return
         self._is_broken = True
         self._disarm()
-        self._timer = asyncio.get_running_loop().call_later(_AFTERMATH_S, self._break_up)
+        self._arm(_AFTERMATH_S, self._break_up)
 
     def _break_up(self) -> None:
         """Tell what has happened, once, and end who is left."""

@@ -280,33 +280,23 @@ def stoppable(session: Session) -> Iterator[None]:
         yield
         return
 
-    def unwind(signum: int, _frame: FrameType | None) -> None:
-        if not session.is_here:
-            _as_any_process(signum)
-            return
-        guard.set_handler(guard.STOP, guard.IGNORE)
-        session.stop()
+    orders = {guard.STOP: session.stop, signal.SIGTERM: session.preempt}
 
-    def foretell(signum: int, _frame: FrameType | None) -> None:
-        if not session.is_here:
-            _as_any_process(signum)
-            return
-        guard.set_handler(signal.SIGTERM, guard.IGNORE)
-        session.preempt()
+    def obey(signum: int, _frame: FrameType | None) -> None:
+        if session.is_here:
+            guard.set_handler(signum, guard.IGNORE)
+            orders[signum]()
+        else:  # a child that user code forked is no worker, and ends of a signal
+            guard.set_handler(signum, guard.DEFAULT)
+            os.kill(os.getpid(), signum)
 
-    guard.set_handler(guard.STOP, unwind)
-    guard.set_handler(signal.SIGTERM, foretell)
+    for signum in orders:
+        guard.set_handler(signum, obey)
     try:
         yield
     finally:
-        guard.set_handler(guard.STOP, guard.IGNORE)
-        guard.set_handler(signal.SIGTERM, guard.IGNORE)
-
-
-def _as_any_process(signum: int) -> None:
-    """A child that user code forked has our handlers, and is no worker: it ends of a signal."""
-    guard.set_handler(signum, guard.DEFAULT)
-    os.kill(os.getpid(), signum)
+        for signum in orders:
+            guard.set_handler(signum, guard.IGNORE)
 
 
 def node_ip() -> str:

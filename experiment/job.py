@@ -25,8 +25,8 @@ class Job:
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
-    `is_mirrored`: the storage is elsewhere. `gang` is there where each
-    trial has several workers.
+    `is_mirrored`: the storage is elsewhere. `gang` is there where each trial has
+    several workers.
     """
 
     trainable: Any

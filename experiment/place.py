@@ -231,7 +231,7 @@ class Found:
     name: str
 
     def tuner_file(self) -> TunerFile:
-        return TunerFile(self.place.layout.tuner, self.place.layout.trainer)
+        return TunerFile(self.place.layout.tuner)
 
 
 def place_of(

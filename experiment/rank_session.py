@@ -71,13 +71,7 @@ class RankSession(Session):
 
     def wait_for_all(self) -> None:
         """Returns when every rank has started. Raises TuneError if the run ends before."""
-        match self._transport.receive():
-            case ["go"]:
-                return
-            case None:
-                os._exit(71)
-            case message:
-                raise TuneError(f"not the order to begin: {message!r:.100}")
+        self._told("go")
 
     def meet(self, address: str) -> str:
         """Where the ranks find each other: rank 0 says it, the others are told it.
@@ -87,13 +81,18 @@ class RankSession(Session):
         if self.assignment.rank == 0:
             self._send(["meeting", address])
             return address
+        (told,) = self._told("meet")
+        return str(told)
+
+    def _told(self, order: str) -> list[Any]:
+        """What comes with this order, which is the next that there is."""
         match self._transport.receive():
-            case ["meet", str(told)]:
+            case [str(word), *told] if word == order:
                 return told
             case None:
                 os._exit(71)
             case message:
-                raise TuneError(f"not where to meet: {message!r:.100}")
+                raise TuneError(f"not the order {order!r}: {message!r:.100}")
 
     def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
         part = self._part(self.assignment.rank, iteration)

@@ -50,10 +50,7 @@ class SharedCapacity:
     def has_room(self, amounts: Mapping[str, float]) -> bool:
         """Whether these could be had now."""
         with self._lock:
-            allocation = None if self._queue else self._capacity.take(amounts)
-            if allocation is not None:
-                self._capacity.give_back(allocation)
-        return allocation is not None
+            return not self._queue and self._capacity.has_room(amounts)
 
     def give_back(self, allocation: Allocation) -> None:
         self._serve(lambda: self._capacity.give_back(allocation))

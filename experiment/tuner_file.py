@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.layout import TRAINER
 from holdfast.syncer.durable import write_atomic
 from holdfast.trial.errors import TuneError
 
@@ -47,18 +48,19 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class TunerFile:
-    """What a restore may take from tuner.pkl, and from `trainer` where that has the trainable.
+    """What a restore may take from tuner.pkl, and from trainer.pkl beside it.
 
     `fault` says what is wrong with the files as a whole, "" for nothing: it may be that nothing in
     them is needed.
     """
 
-    def __init__(self, path: Path, trainer: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._fields: dict[str, bytes] = {}
         self.fault = ""
         self._read(path)
-        if trainer is not None and trainer.exists() and not self.fault:
+        trainer = path.with_name(TRAINER)
+        if trainer.exists() and not self.fault:
             self._read(trainer)
 
     def _read(self, path: Path) -> None:

@@ -75,13 +75,6 @@ class Allotment:
         self.holds[trial_id] = allocation
         return Given(allocation=allocation, reuse=reuse)
 
-    def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these could be taken now from what is free."""
-        allocation = self.capacity.take(amounts)
-        if allocation is not None:
-            self.capacity.give_back(allocation)
-        return allocation is not None
-
     def rest(self, trial_id: str) -> bool:
         """Keep what the trial held for its worker, which is idle now; False if it held nothing."""
         allocation = self.holds.pop(trial_id, None)

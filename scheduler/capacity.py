@@ -38,6 +38,13 @@ class Capacity:
         """Whether the request could be met with everything free."""
         return Capacity(self.total).take(amounts) is not None
 
+    def has_room(self, amounts: Mapping[str, float]) -> bool:
+        """Whether these could be taken now from what is free."""
+        allocation = self.take(amounts)
+        if allocation is not None:
+            self.give_back(allocation)
+        return allocation is not None
+
     def take(self, amounts: Mapping[str, float]) -> Allocation | None:
         """The resources, now held, or None where they are not free."""
         for key, amount in amounts.items():

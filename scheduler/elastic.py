@@ -24,22 +24,15 @@ def sizes(trial: Trial, now: float) -> Iterator[PlacementGroupFactory]:
 
 def does_with_less(trial: Trial, failure: Failure) -> bool:
     """Whether what was lost with a process is no failure, since the others go on without it."""
-    return failure.kind in OF_THE_PROCESS and _spare(trial) > 0
+    return failure.kind in OF_THE_PROCESS and trial.bundles > trial.spec.resources.least_bundles
 
 
 def may_grow(state: State, trial: Trial) -> bool:
     """Whether there is room for another bundle that nobody waits for."""
-    resources = trial.spec.resources
-    if not trial.has_room or state.allotment.queue:
+    more = trial.next_bundle
+    if more is None or not trial.has_room or state.allotment.queue:
         return False
-    if not 0 < trial.bundles < _most(trial, state.now):
-        return False
-    return state.allotment.has_room(resources.bundles[trial.bundles])
-
-
-def _spare(trial: Trial) -> int:
-    resources = trial.spec.resources
-    return trial.bundles - resources.least_bundles if resources.is_elastic else 0
+    return trial.bundles < _most(trial, state.now) and state.allotment.capacity.has_room(more)
 
 
 def _most(trial: Trial, now: float) -> int:

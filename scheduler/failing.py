@@ -10,7 +10,7 @@ from holdfast.scheduler.placing import go_on
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
-from holdfast.trial.errors import LOST_TYPES, OF_THE_PROCESS, Failure
+from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.lifecycle import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial
 
@@ -36,7 +36,8 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
     state.allotment.leave(event.trial_id)
     effects: list[Effect] = []
     if state.is_current(event.trial_id, event.attempt):
-        failure = _lost(state, event)
+        place = state.trials[event.trial_id].place
+        failure = lost_worker(event.kind, event.cause, pid=place.pid, hostname=place.hostname)
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
         effects += on_raised(state, raised)
     state.enqueue(event.trial_id)
@@ -93,14 +94,3 @@ def _end_for_errors(state: State, trial_id: str, failure: Failure) -> list[Effec
         return []
     message = f"trial {trial_id} failed{why}: {failure.headline}. The other trials can be resumed"
     return end(state, EndOrdered(reason=reason, message=message))
-
-
-def _lost(state: State, event: Exited) -> Failure:
-    place = state.trials[event.trial_id].place
-    return Failure(
-        kind=event.kind,
-        type_name=LOST_TYPES.get(event.kind, "WorkerLost"),
-        message=f"the worker process {place.pid or ''} {event.cause}".replace("  ", " "),
-        pid=place.pid or None,
-        hostname=place.hostname,
-    )

@@ -68,7 +68,7 @@ def _wants_suggestion(state: State) -> bool:
     allotment = state.allotment
     if allotment.idle or state.spec.resources is None or not allotment.holds:
         return True
-    return allotment.has_room(state.spec.resources.least_resources)
+    return allotment.capacity.has_room(state.spec.resources.least_resources)
 
 
 def _launch(state: State, trial_id: str) -> Launch | None:

@@ -81,7 +81,12 @@ def _is_taken_up(trial: Trial, event: Resumed, *, is_over: bool) -> bool:
     """Whether the trial, which nobody runs, is to run; `is_over`: there is no time left."""
     if trial.attempt == 0 and not trial.status.is_final:
         return True
-    return _wish(trial, event) != "skip" and not (is_over and trial.status.is_final)
+    return is_wanted(trial, event) and not (is_over and trial.status.is_final)
+
+
+def is_wanted(trial: Trial, event: Resumed) -> bool:
+    """Whether who restores has asked for trials in its state to run."""
+    return _wish(trial, event) != "skip"
 
 
 def _reopening(trial: Trial, event: Resumed) -> Reopened | None:

@@ -95,6 +95,17 @@ class Failure:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
+def lost_worker(kind: str, cause: str, *, pid: int | None, hostname: str = "") -> Failure:
+    """The failure of an attempt whose worker process has ended before it; `cause` says how."""
+    return Failure(
+        kind=kind,
+        type_name=LOST_TYPES.get(kind, LOST_TYPES["lost"]),
+        message=f"the worker process {pid or ''} {cause}".replace("  ", " "),
+        pid=pid or None,
+        hostname=hostname,
+    )
+
+
 class TrialError(TuneError):
     """The error that ended a trial: `Result.error`, and the cause of `fit()` failing.
 

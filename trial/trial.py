@@ -119,6 +119,18 @@ class Trial:
         return self.spec.trial_id
 
     @property
+    def granted(self) -> PlacementGroupFactory:
+        """What this attempt was given of what the trial asks for."""
+        resources = self.spec.resources
+        return resources.first(self.bundles) if self.bundles else resources
+
+    @property
+    def next_bundle(self) -> Mapping[str, float] | None:
+        """What one more worker of an elastic trial needs; None where it has all."""
+        bundles = self.spec.resources.bundles
+        return bundles[self.bundles] if 0 < self.bundles < len(bundles) else None
+
+    @property
     def newest_checkpoint(self) -> CheckpointRecord | None:
         return self.checkpoints[-1] if self.checkpoints else None
 

@@ -76,7 +76,7 @@ def _same(one: object, other: object) -> bool:
 
 def judge_objects(layout: Layout, story: Story | None) -> Iterator[Finding]:
     """What a restore takes from tuner.pkl and callbacks.msgpack, if it is not given it anew."""
-    fault = TunerFile(layout.tuner, layout.trainer).fault
+    fault = TunerFile(layout.tuner).fault
     if fault:
         kept = story.machine.spec.options.get("objects", ()) if story is not None else ()
         needed = ", ".join(["the trainable", "param_space", *kept])

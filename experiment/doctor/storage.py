@@ -89,9 +89,7 @@ def gather(
         # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
         # restore from storage reads none.
         if TUNER in stored.entries:
-            stored.tuner_fault = TunerFile(copy.tuner, copy.trainer).fault.replace(
-                f"{copy.root}/", ""
-            )
+            stored.tuner_fault = TunerFile(copy.tuner).fault.replace(f"{copy.root}/", "")
     return stored
 
 

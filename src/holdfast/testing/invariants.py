@@ -29,10 +29,8 @@ def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
     assert not machine.allotment.holds.keys() & machine.allotment.idle.keys()
     for trial in machine.trials.values():
         if trial.status.has_worker:
-            asked = trial.spec.resources
-            given = asked.first(trial.bundles) if asked.is_elastic else asked
             held = machine.allotment.holds[trial.trial_id].amounts
-            assert held == given.required_resources, trial.story()
+            assert held == trial.granted.required_resources, trial.story()
     for trial_id in machine.allotment.idle:
         assert machine.spec.reuse_actors
         assert not machine.trials[trial_id].status.has_worker, machine.trials[trial_id].story()

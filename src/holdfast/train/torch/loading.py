@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from holdfast.experiment.context import get_context
-from holdfast.train.torch.preparing import get_device
+from holdfast.train.torch.preparing import get_device, on_tensors
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -231,25 +231,9 @@ class _Moves:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """The same, nested as it is, with its tensors on the device."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: moved(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(moved(value, device) for value in batch)
-    return batch
+    return on_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def _record(batch: Any, stream: Any) -> None:
     """The memory of these tensors is not free before this stream has used them."""
-    if isinstance(batch, torch.Tensor):
-        batch.record_stream(stream)
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            _record(value, stream)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            _record(value, stream)
+    on_tensors(batch, lambda tensor: tensor.record_stream(stream))

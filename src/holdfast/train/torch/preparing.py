@@ -137,19 +137,24 @@ def _compute_in_half(model: torch.nn.Module) -> None:
 
     def forward_in_half(*inputs: Any, **named: Any) -> Any:
         with torch.autocast(kind):
-            return _in_single(forward(*inputs, **named))
+            return on_tensors(forward(*inputs, **named), _in_single)
 
     model.forward = forward_in_half
 
 
-def _in_single(value: Any) -> Any:
-    """The same, nested as it is, in the precision that a loss is computed in."""
+def _in_single(tensor: torch.Tensor) -> torch.Tensor:
+    """In the precision that a loss is computed in."""
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def on_tensors(value: Any, act: Callable[[torch.Tensor], Any]) -> Any:
+    """The same, nested as it is, with what `act` makes of its tensors."""
     if isinstance(value, torch.Tensor):
-        return value.float() if value.is_floating_point() else value
+        return act(value)
     if isinstance(value, Mapping):
-        return {key: _in_single(part) for key, part in value.items()}
+        return {key: on_tensors(part, act) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_in_single, value))
+        return type(value)(*(on_tensors(part, act) for part in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_in_single, value))
+        return type(value)(on_tensors(part, act) for part in value)
     return value
