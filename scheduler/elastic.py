@@ -36,5 +36,9 @@ def may_grow(state: State, trial: Trial) -> bool:
 
 
 def _most(trial: Trial, now: float) -> int:
-    whole = len(trial.spec.resources.bundles)
-    return whole if now >= trial.shrunk_until else min(trial.shrunk_to, whole)
+    resources = trial.spec.resources
+    whole = len(resources.bundles)
+    if now >= trial.shrunk_until:
+        return whole
+    # A restore may have raised the least since the loss, and nothing would wake who waits for it.
+    return max(min(trial.shrunk_to, whole), resources.least_bundles)

@@ -17,7 +17,8 @@ def workers(least: int, most: int) -> PlacementGroupFactory:
 
 
 def begun(cpus: int, **failure: float) -> Rehearsal:
-    config = FailureConfig(lost_worker_absence_s=ABSENCE_S, **failure)  # type: ignore[arg-type]
+    usual = {"lost_worker_absence_s": ABSENCE_S, **failure}
+    config = FailureConfig(**usual)  # type: ignore[arg-type]
     return Rehearsal(capacity={"CPU": cpus}, failure=config, resources=workers(1, 4))
 
 
@@ -135,6 +136,17 @@ def test_a_restore_may_ask_for_another_number_of_workers() -> None:
     rehearsal.crash()
     launched(rehearsal.resume(resources=workers(2, 2)))
     assert cpus(rehearsal) == 2
+
+
+def test_a_restore_that_asks_for_more_than_a_loss_has_left_does_not_wait() -> None:
+    run = begun(4, lost_worker_absence_s=7200)
+    run.suggest(workers(1, 2))
+    run.start("t0")
+    run.report("t0", checkpoint=True)
+    run.fails("t0", kind="lost")
+    run.crash()
+    launched(run.resume(resources=workers(3, 3)))
+    assert cpus(run) == 3
 
 
 def test_no_more_than_there_is_for_the_fewest_could_never_start() -> None:
