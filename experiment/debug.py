@@ -6,9 +6,11 @@ the trial is a crash of the script, and the experiment can be restored after it.
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.experiment.host import TrialHost
@@ -61,6 +63,7 @@ class InlineLauncher:
             raise
         finally:
             channel.close()
+            worker.end()
         return run.wait(0)
 
 
@@ -72,6 +75,7 @@ class InlineWorker:
         self.pid = 0
         self.told_to_stop = threading.Event()
         self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._link = Link(sock, listener.on_message, self._on_closed)
 
     def send(self, message: Message) -> None:
@@ -80,6 +84,11 @@ class InlineWorker:
     def signal(self, signum: int) -> None:
         """Nobody can interrupt the thread but the user; the next `report()` tells it to stop."""
         self.told_to_stop.set()
+
+    def end(self) -> None:
+        """Its turn is over: called in the thread that had it."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._link.end)
 
     def _on_closed(self, reason: str) -> None:
         self._listener.on_exit(Ending(cause=reason or "ended"))

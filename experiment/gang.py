@@ -141,12 +141,14 @@ class Gang:
     def _on_start(self, rank: int, event: Started) -> None:
         """No rank begins before all are there."""
         self._started[rank] = event
+        if self._is_broken:
+            return
         if len(self._started) == len(self._actors):
             self._disarm()
             self.desk.post(self._started[0])
             for actor in self._actors:
                 actor.tell(["go"])
-        elif self._timer is None and not self._is_broken:
+        elif self._timer is None:
             self._arm(START_TIMEOUT_S, self._give_up_starting)
 
     def _give_up_starting(self) -> None:

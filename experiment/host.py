@@ -283,20 +283,20 @@ def stoppable(session: Session) -> Iterator[None]:
     orders = {guard.STOP: session.stop, signal.SIGTERM: session.preempt}
 
     def obey(signum: int, _frame: FrameType | None) -> None:
-        if session.is_here:
-            guard.set_handler(signum, guard.IGNORE)
-            orders[signum]()
-        else:  # a child that user code forked is no worker, and ends of a signal
-            guard.set_handler(signum, guard.DEFAULT)
-            os.kill(os.getpid(), signum)
+        guard.set_own_handler(signum, _do_nothing)
+        orders[signum]()
 
     for signum in orders:
-        guard.set_handler(signum, obey)
+        guard.set_own_handler(signum, obey)
     try:
         yield
     finally:
         for signum in orders:
-            guard.set_handler(signum, guard.IGNORE)
+            guard.set_own_handler(signum, _do_nothing)
+
+
+def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
+    """In the place of SIG_IGN, which children would inherit."""
 
 
 def node_ip() -> str:

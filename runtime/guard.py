@@ -6,6 +6,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-IGNORE, DEFAULT = int(signal.SIG_IGN), int(signal.SIG_DFL)
+DEFAULT = int(signal.SIG_DFL)
 
 # What a worker is told by a signal: to end, and to say what it is doing and end. SIGTERM is left
 # to those outside who take a machine away, and the others to the user; both end a process that
@@ -61,9 +62,40 @@ def _prctl() -> Callable[[int, int], int]:
 def set_handler(signum: int, handler: Handler) -> None:
     """`signal.signal` without its enums, which take 0.2 ms of a forked worker's start.
 
-    `handler` may be `IGNORE` or `DEFAULT`.
+    `handler` may be `DEFAULT`.
     """
     _signal.signal(signum, handler)
+
+
+_kept: dict[int, Handler] = {}
+_mask = threading.local()
+
+
+def set_own_handler(signum: int, handler: Handler) -> None:
+    """`set_handler` for this process alone: in a child that it forks, the signal's default acts.
+
+    What is sent to such a child waits until that is so: Python forgets signals that a handler of
+    Python takes between fork() and the hooks that run after it.
+    """
+    if not _kept:
+        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_disown)
+    _kept[signum] = handler
+    set_handler(signum, handler)
+
+
+def _hold() -> None:
+    _mask.before = _signal.pthread_sigmask(signal.SIG_BLOCK, _kept)
+
+
+def _let_go() -> None:
+    _signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+
+
+def _disown() -> None:
+    for signum, handler in _kept.items():
+        if _signal.getsignal(signum) is handler:  # else user code has one of its own
+            set_handler(signum, DEFAULT)
+    _let_go()
 
 
 def set_blocked(signum: int, blocked: bool) -> None:

@@ -59,6 +59,15 @@ class Link:
         while self.is_open and readable(self._socket.fileno(), 0):
             self._on_readable()
 
+    def end(self) -> None:
+        """Take in what has arrived and be closed: another has seen that the other end is gone.
+
+        uvloop is silent about an end that left something unread: the kernel shows that as an error
+        of the socket, and libuv then watches it no more.
+        """
+        self.drain()
+        self._end("")
+
     def close(self) -> None:
         """End the connection from this side; `on_closed` is not called."""
         if self.is_open:

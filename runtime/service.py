@@ -16,7 +16,7 @@ from typing import Protocol
 
 from holdfast.runtime import guard
 from holdfast.runtime.link import Link
-from holdfast.runtime.reaping import PATIENCE_S, happens, reaped
+from holdfast.runtime.reaping import PATIENCE_S, happens, on_end, reaped
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -63,6 +63,7 @@ class Service:
                 ours.close()
                 raise
         self._link = Link(ours, on_message, self._on_closed)
+        self._stop_watch = on_end(self._process, self._link.end)
 
     @property
     def pid(self) -> int:
@@ -84,6 +85,7 @@ class Service:
     async def close(self) -> None:
         """End the connection and wait for the process, which gets 5 s to finish."""
         self._link.close()
+        self._stop_watch()
         await reaped(self._process)
 
     def kill(self) -> None:
@@ -154,7 +156,11 @@ class ThreadService:
         finally:
             channel.close()
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._over.set)
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._link.end()
+        self._over.set()
 
     def _on_closed(self, reason: str) -> None:
         if not self.ended.done():

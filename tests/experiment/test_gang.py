@@ -184,6 +184,19 @@ async def test_a_rank_that_does_not_start_is_given_up(
     assert raised.failure.message.startswith("rank 1")
 
 
+async def test_no_rank_begins_where_one_has_failed_before_all_had_started(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gangs, "_AFTERMATH_S", 0.0)
+    opened(desk)
+    desk.ranks[0].starts()
+    desk.ranks[0].raises("no module named model")
+    desk.ranks[1].starts()
+    await desk.ranks[1].signalled.wait()
+    assert ["go"] not in desk.ranks[1].sent
+    assert desk.kinds == [Raised]
+
+
 async def test_all_ranks_see_all_gpus_as_under_torchrun(desk: Desk) -> None:
     whole = assignment(bundles=[{}, {"GPU": 2}, {"GPU": 2}], gpus=("a", "b", "c", "d"))
     opened(desk, whole)

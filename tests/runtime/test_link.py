@@ -71,6 +71,15 @@ async def test_a_message_that_fits_is_sent_at_once(ends: Ends) -> None:
     assert ends.other.recv(100) == encode(["now"])
 
 
+async def test_an_end_that_left_something_unread_is_told_by_who_has_seen_it(ends: Ends) -> None:
+    ends.link.send(["go"])
+    ends.write(["raised"])
+    ends.other.close()
+    ends.link.end()
+    assert await ends.message() == ["raised"]
+    assert await ends.reason() == ""
+
+
 async def test_what_does_not_fit_is_sent_when_there_is_room_and_in_order(ends: Ends) -> None:
     ends.link.send(LARGE)
     ends.link.send(["after"])

@@ -78,6 +78,17 @@ async def test_a_service_that_was_killed_is_told(service: Service) -> None:
     assert "signal 9" in await service.gone()
 
 
+async def test_a_service_that_was_killed_before_it_read_all_is_told(
+    service: Service, heard: Heard
+) -> None:
+    service.send(["echo", 1])
+    await heard.message()
+    os.kill(service.pid, signal.SIGSTOP)
+    service.send(["echo", 2])
+    service.kill()
+    assert await ended(service) == ""
+
+
 async def test_a_service_that_dies_is_told_with_its_status(service: Service, heard: Heard) -> None:
     service.send(["leave", 3])
     assert await ended(service) == ""
