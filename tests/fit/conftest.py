@@ -5,22 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import cloudpickle
-import psutil
 import pytest
 
-import holdfast
 from holdfast import tune
-
-_MARK = "HOLDFAST_TEST_MARK"
-_OURS = ("RAY_", "HOLDFAST_", "TUNE_", "OMP_", "CUDA_")
+from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
 
 Fit = Callable[..., tune.ResultGrid]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,47 +20,20 @@ RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing of the developer's: neither variables nor a home directory."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith(_OURS):
-                patch.delenv(name)
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setenv("HOLDFAST_TENSORBOARD", "0")
-        patch.setenv(_MARK, uuid.uuid4().hex)
+    with own_environment(tmp_path_factory.mktemp("home")):
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _trainables_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test file is no module that a worker could import, so it travels as a script's does."""
-    module: ModuleType = sys.modules[request.module.__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
+    with trainables_by_value(sys.modules[request.module.__name__]):
+        yield
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    """After each test: no process and no thread of an experiment, and `init` is forgotten."""
-    yield
-    holdfast.shutdown()
-    left = [process for process in psutil.process_iter() if _is_ours(process)]
-    _, alive = psutil.wait_procs(left, timeout=2)
-    assert not alive, f"processes outlived their experiment: {alive}"
-    for thread in threading.enumerate():
-        if thread.name.startswith("holdfast-"):
-            thread.join(5)
-            assert not thread.is_alive(), f"{thread.name} outlived its experiment"
-
-
-def _is_ours(process: psutil.Process) -> bool:
-    try:
-        mark = process.environ().get(_MARK)
-    except psutil.Error:
-        # Another user's process, or one that has just ended.
-        return False
-    return mark == os.environ[_MARK] and process.pid != os.getpid()
+    with nothing_is_left():
+        yield
 
 
 def fit_into(storage: Path) -> Fit:

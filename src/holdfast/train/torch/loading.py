@@ -21,7 +21,7 @@ from holdfast.train.torch.preparing import get_device, on_tensors
 from holdfast.trial.errors import InvalidConfig
 
 
-class DealingSampler(DistributedSampler[Any]):  # type: ignore[misc]
+class DealingSampler(DistributedSampler[Any]):
     """Deals the samples of an epoch out to the ranks one by one, like cards.
 
     The order of an epoch follows from `seed` and the epoch alone. After `load_state_dict` what is
@@ -87,7 +87,7 @@ class DealingSampler(DistributedSampler[Any]):  # type: ignore[misc]
         return order
 
 
-class DealtLoader(DataLoader[Any]):  # type: ignore[misc]
+class DealtLoader(DataLoader[Any]):
     """A loader with a rank's share of the samples, that can go on in the middle of an epoch.
 
     `state_dict()` belongs into a checkpoint beside the model's: it counts the batches that the

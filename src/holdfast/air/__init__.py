@@ -1,0 +1,1 @@
+"""What surrounds a run: `holdfast.air.integrations` has the trackers."""

@@ -1,0 +1,1 @@
+"""Trackers, by the names of `ray.air.integrations`."""

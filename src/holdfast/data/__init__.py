@@ -1,0 +1,1 @@
+"""`from holdfast import data`: datasets of Arrow tables and files, split among workers."""

@@ -1,0 +1,64 @@
+"""Experiments in the process of a test: nothing of the developer's is seen, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+import psutil
+import pytest
+
+import holdfast
+
+_MARK = "HOLDFAST_TEST_MARK"
+_OURS = ("RAY_", "HOLDFAST_", "TUNE_", "OMP_", "CUDA_")
+
+
+@contextmanager
+def own_environment(home: Path) -> Iterator[None]:
+    """Neither variables of the developer's, nor a home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_OURS):
+                patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("HOLDFAST_TENSORBOARD", "0")
+        patch.setenv(_MARK, uuid.uuid4().hex)
+        yield
+
+
+@contextmanager
+def trainables_by_value(module: ModuleType) -> Iterator[None]:
+    """A test file is no module that a worker could import, so it travels as a script's does."""
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextmanager
+def nothing_is_left() -> Iterator[None]:
+    """Afterwards no process and no thread of an experiment is there, and `init` is forgotten."""
+    yield
+    holdfast.shutdown()
+    left = [process for process in psutil.process_iter() if _is_ours(process)]
+    _, alive = psutil.wait_procs(left, timeout=2)
+    assert not alive, f"processes outlived their experiment: {alive}"
+    for thread in threading.enumerate():
+        if thread.name.startswith("holdfast-"):
+            thread.join(5)
+            assert not thread.is_alive(), f"{thread.name} outlived its experiment"
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        mark = process.environ().get(_MARK)
+    except psutil.Error:
+        # Another user's process, or one that has just ended.
+        return False
+    return mark == os.environ[_MARK] and process.pid != os.getpid()

@@ -1,0 +1,1 @@
+"""Callbacks that report to a trial from inside of a framework."""
