@@ -8,21 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.surroundings import located
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
+from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machinery:
-    """Totals by resource name, the names of the GPUs, and variables for every worker."""
+    """Totals by resource name, the names of the GPUs, and what surrounds every worker."""
 
     total: Mapping[str, float]
     gpu_names: tuple[str, ...] = ()
-    env_vars: Mapping[str, str] = field(default_factory=dict)
+    environment: RuntimeEnv = field(default_factory=RuntimeEnv)
     debug: bool = False
 
 
 _given: list[Machinery] = []
+_INIT = "holdfast.init(runtime_env=...)"
 
 
 def init(
@@ -36,12 +39,13 @@ def init(
 ) -> None:
     """Say what trials may use; without this call the machine's own CPUs and GPUs are detected.
 
-    `resources` are custom ones by name. `runtime_env={"env_vars": {...}}` reaches every worker
-    and no file. `local_mode` runs one trial at a time in the calling process, so that
-    `breakpoint()` works.
+    `resources` are custom ones by name. Of `runtime_env={"env_vars": {...}, "working_dir": ...}`
+    the variables reach every worker and no file, and the directory is where workers start and
+    what they import from first. `local_mode` runs one trial at a time in the calling process, so
+    that `breakpoint()` works.
 
-    Raises InvalidConfig for negative amounts, unknown keys, and a second call without `shutdown()`
-    unless `ignore_reinit_error`.
+    Raises InvalidConfig for negative amounts, unknown keys, a directory that is not there, and a
+    second call without `shutdown()` unless `ignore_reinit_error`.
     """
     if _given:
         if ignore_reinit_error:
@@ -62,15 +66,19 @@ def init(
         Machinery(
             total=checked,
             gpu_names=_gpu_names(int(checked.get("GPU", 0))),
-            env_vars=_env_vars(runtime_env or {}),
+            environment=located(runtime_env_of(runtime_env, where=_INIT), where=_INIT),
             debug=local_mode,
         )
     )
 
 
 def shutdown() -> None:
-    """Forget what `init` said. Experiments end their processes themselves."""
+    """Forget what `init` said, and remove what was put. Experiments end their processes
+    themselves."""
+    from holdfast.experiment.objects import free_all
+
     _given.clear()
+    free_all()
 
 
 def is_initialized() -> bool:
@@ -121,19 +129,3 @@ def _visible_gpus() -> list[str]:
 def _gpu_names(count: int) -> tuple[str, ...]:
     known = _visible_gpus()
     return tuple(known[:count]) if len(known) >= count else tuple(str(n) for n in range(count))
-
-
-def _env_vars(runtime_env: Mapping[str, Any]) -> dict[str, str]:
-    unknown = set(runtime_env) - {"env_vars"}
-    if unknown:
-        raise InvalidConfig(
-            f"runtime_env knows env_vars; {', '.join(sorted(unknown))} is not supported yet"
-        )
-    variables = runtime_env.get("env_vars") or {}
-    for name, value in variables.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            # The value may be a secret: only its type is named.
-            raise InvalidConfig(
-                f"env_vars must map strings to strings; {name!r} is a {type(value).__name__}"
-            )
-    return dict(variables)

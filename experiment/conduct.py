@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.controller import Controller, Parts
 from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.objects import check_there, passing
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.recovery import lost_checkpoints, lost_notice
@@ -123,10 +124,15 @@ class Run:
         self._task = asyncio.current_task()
         plan = self.plan
         # The user's code first: when it raises, nothing has to be ended yet.
-        job = dumps(plan.job, "the trainable") if plan.job.capture else b""
+        with passing() as references:
+            job = dumps(plan.job, "the trainable") if plan.job.capture else b""
+        if plan.runs_trials:
+            check_there(plan.references_used(references), plan.job.param_space)
         callbacks = open_callbacks(plan, self.tell)
         launcher = plan.launcher or LocalLauncher(
-            environ=plan.environ, inherited_fds=[plan.lock.fileno()]
+            environ=plan.environ,
+            inherited_fds=[plan.lock.fileno()],
+            directory=plan.environment.working_dir,
         )
         loading = asyncio.ensure_future(launcher.open(ENTRY, job))
         try:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.experiment.host import TrialHost
+from holdfast.experiment.surroundings import applied_here
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.link import Link
@@ -55,7 +56,8 @@ class InlineLauncher:
         host.take(run.plan.job)
         channel = Channel(sock.detach())
         try:
-            host.run(channel)
+            with applied_here(run.plan.environment):
+                host.run(channel)
         except KeyboardInterrupt:
             # First the order to stop, then the end of the trial: it did not fail.
             run.interrupt()

@@ -18,6 +18,7 @@ from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
+from holdfast.experiment.objects import sweep as sweep_objects
 from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import (
@@ -43,6 +44,7 @@ from holdfast.experiment.result_grid import ResultGrid
 from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts
+from holdfast.experiment.surroundings import check_given_again
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
 from holdfast.experiment.tuner_file import write as write_tuner_file
@@ -60,6 +62,7 @@ from holdfast.trial.errors import (
     InvalidConfig,
 )
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.runtime_env import RuntimeEnv
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
@@ -71,6 +74,7 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
         run_config.storage_path, run_config.storage_filesystem, name, settings, os.environ
     )
     check_local(place)
+    sweep_objects()
     try:
         lock = ExperimentLock(place.layout.lock)
     except Locked as error:
@@ -123,12 +127,13 @@ def _plan(
     resources = wrap.resources_of(request.trainable)
     check_resources(request.trainable, resources, machinery)
     debug = machinery.debug or settings.debug
+    environment = request.environment(machinery)
     policy = _policy(request)
     # Before it has seen anything: the scribe shows it the journal itself.
     pickled = None if is_memoryless(policy) else dumps(policy, "the scheduler")
     if request.resume is None:
         check_free(place, lambda text: view.message(text, "info"))
-        spec = _spec(request, settings, resources)
+        spec = _spec(request, settings, resources, environment)
         first: Begun | Resumed = Begun(
             spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
         )
@@ -171,13 +176,13 @@ def _plan(
     )
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
-    return Plan(
+    plan = Plan(
         settings=settings,
         machinery=machinery,
         layout=place.layout,
         location=place.location,
         remote=place.remote,
-        job=_job(request, settings, place, spec, name, debug=debug),
+        job=_job(request, settings, place, spec, name, environment, debug=debug),
         machine=machine,
         first=first,
         begins=begins,
@@ -194,7 +199,11 @@ def _plan(
         },
         policy=pickled,
         launcher=InlineLauncher() if debug else None,
+        environment=environment,
     )
+    if request.resume is not None and plan.runs_trials:
+        check_given_again(spec.options, environment)
+    return plan
 
 
 def _write_objects(request: Request, place: Place, *, travels: bool) -> None:
@@ -208,6 +217,7 @@ def _spec(
     request: Request,
     settings: Settings,
     resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
+    environment: RuntimeEnv,
 ) -> ExperimentSpec:
     tune, search = request.tune, request.search
     seed = getattr(search, "seed", None)
@@ -231,7 +241,7 @@ def _spec(
         failure=request.run.failure_config,
         checkpoint=request.run.checkpoint_config,
         space=describe(request.param_space),
-        options=request.options(),
+        options=request.options(environment),
     )
 
 
@@ -241,6 +251,7 @@ def _job(
     place: Place,
     spec: ExperimentSpec,
     name: str,
+    environment: RuntimeEnv,
     *,
     debug: bool,
 ) -> Job:
@@ -252,7 +263,8 @@ def _job(
         experiment_name=name,
         experiment_dir=str(place.layout.root),
         storage=place.location.public,
-        working_dir=os.getcwd(),
+        # In the debug mode the script's own directory is gone back to.
+        working_dir=(None if debug else environment.working_dir) or os.getcwd(),
         run=spec.run,
         chdir=settings.chdir_to_trial_dir,
         log_names=log_names_of(request.run.log_to_file),

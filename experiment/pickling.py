@@ -27,7 +27,7 @@ def dumps(value: object, what: str) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:  # whatever a user's __reduce__ raises is told to the user
-        path, culprit = _culprit(value, what, _DEPTH)
+        path, culprit = culprit_of(value, what)
         raise NotPicklable(
             f"{what} cannot be sent to a worker process: {path} is a "
             f"{type(culprit).__qualname__} and cannot be pickled ({type(error).__name__}: "
@@ -53,12 +53,12 @@ def users_config(config: Mapping[str, Any], param_space: Mapping[str, Any]) -> d
     return found
 
 
-def _culprit(value: object, path: str, depth: int) -> tuple[str, object]:
-    """The innermost part that fails alone."""
+def culprit_of(value: object, path: str, depth: int = _DEPTH) -> tuple[str, object]:
+    """The innermost part that cannot be pickled alone, and where it stands."""
     if depth:
         for name, part in _parts(value):
             if not pickles(part):
-                return _culprit(part, f"{path}{name}", depth - 1)
+                return culprit_of(part, f"{path}{name}", depth - 1)
     return path, value
 
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.controller import StopFunction
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.objects import ObjectRef, standing_in
 from holdfast.experiment.pickling import users_config
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Surroundings
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.resuming import is_wanted
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
+from holdfast.trial.runtime_env import RuntimeEnv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +53,33 @@ class Plan:
     callback_setup: Mapping[str, Any] | None = None
     policy: bytes | None = None
     launcher: Launcher | None = None
+    environment: RuntimeEnv = field(default_factory=RuntimeEnv)
 
     @property
     def spec(self) -> ExperimentSpec:
         return self.first.spec if isinstance(self.first, Begun) else self.machine.spec
 
     @property
+    def runs_trials(self) -> bool:
+        """Whether there is anything left to run."""
+        first = self.first
+        if isinstance(first, Begun) or not self.machine.finished:
+            return True
+        return any(is_wanted(trial, first) for trial in self.machine.trials.values())
+
+    def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:
+        """Those that a trial is given: where the loop's config was renewed, not the former one."""
+        loop = self.job.trainable
+        if not (isinstance(loop, TrainLoop) and loop.is_renewed):
+            return list(references)
+        former = {ref for _, ref in standing_in(self.job.param_space)}
+        former -= {ref for _, ref in standing_in(loop.config)}
+        return [ref for ref in references if ref not in former]
+
+    @property
     def environ(self) -> dict[str, str]:
         """That of every process."""
-        return {**os.environ, **self.machinery.env_vars}
+        return {**os.environ, **self.environment.env_vars}
 
     @property
     def surroundings(self) -> Surroundings:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.layout import (
     CHECKPOINT_PREFIX,
     EVENTS_PREFIX,
@@ -17,6 +18,7 @@ from holdfast.experiment.layout import (
     TUNER,
 )
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
+from holdfast.experiment.surroundings import kept_of, located
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
 from holdfast.scheduler.events import ExperimentSpec
@@ -26,6 +28,7 @@ from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfi
 from holdfast.trial.description import changes
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.space import is_searched
 from holdfast.trial.stopper import Stopper
 
@@ -89,7 +92,16 @@ class Request:
         if self.tune.scheduler is not None and metric and not mode:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
 
-    def options(self) -> dict[str, Any]:
+    def environment(self, machinery: Machinery) -> RuntimeEnv:
+        """What surrounds the workers: what the run says, over what `init` said.
+
+        Raises InvalidConfig for a working_dir that is not there.
+        """
+        where = "runtime_env"
+        own = located(runtime_env_of(self.run.runtime_env, where=where), where=where)
+        return own.over(machinery.environment)
+
+    def options(self, environment: RuntimeEnv) -> dict[str, Any]:
         """What a restore must know and no machine needs, as plain data without places."""
         log = self.run.log_to_file
         return {
@@ -98,6 +110,7 @@ class Request:
             "log_to_file": list(log) if isinstance(log, tuple) else log,
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
+            **kept_of(environment),
         }
 
     @property
@@ -186,6 +199,7 @@ def request_of_restore(
     storage: tuple[str | os.PathLike[str], Any],
     trainable: Any,
     param_space: Mapping[str, Any] | None,
+    runtime_env: RuntimeEnv,
     resume: ResumeConfig,
 ) -> Request:
     """The request that began the experiment, with what is given anew put in its place.
@@ -234,6 +248,7 @@ def request_of_restore(
             sync_config=SyncConfig(**options.get("sync", {})),
             verbose=options.get("verbose"),
             log_to_file=tuple(log) if isinstance(log, list) else log,
+            runtime_env=runtime_env,
         ),
         resume=resume,
         notices=tuple(kept.notices),

@@ -130,12 +130,14 @@ class DataParallelTrainer:
         datasets: Mapping[str, Any] | None = None,
         scaling_config: ScalingConfig | None = None,
         storage_filesystem: Any = None,
+        runtime_env: Mapping[str, Any] | None = None,
     ) -> Self:
         """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
 
         `path` may be the RunConfig, with a name, that it was begun with. What is not given is as
         it was; with another `scaling_config` it goes on with another number of workers. Its
-        records keep the `train_loop_config` that it began with.
+        records keep the `train_loop_config` that it began with. Of the RunConfig's `runtime_env`
+        only names are kept: it is to be given again.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig.
         """
@@ -146,7 +148,12 @@ class DataParallelTrainer:
             "scaling": scaling_config,
         }
         anew = {name: value for name, value in given.items() if value is not None}
-        tuner = Tuner.restore(path, resume_errored=True, storage_filesystem=storage_filesystem)
+        tuner = Tuner.restore(
+            path,
+            resume_errored=True,
+            storage_filesystem=storage_filesystem,
+            runtime_env=runtime_env,
+        )
         loop = tuner.trainable
         if not isinstance(loop, TrainLoop) or loop.name != cls.__name__:
             raise InvalidConfig(

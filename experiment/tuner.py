@@ -15,6 +15,7 @@ from holdfast.experiment.train_loop import TrainLoop
 from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.runtime_env import runtime_env_of
 
 if TYPE_CHECKING:
     from holdfast.experiment.result_grid import ResultGrid
@@ -135,6 +136,7 @@ class Tuner:
         *,
         resume_config: ResumeConfig | None = None,
         restore_artifacts: bool | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
 
@@ -143,7 +145,7 @@ class Tuner:
         begin again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
         `param_space` with the same keys replaces the objects in it. `restore_artifacts` says,
         instead of the run's SyncConfig, whether trials find here what they wrote on another
-        machine.
+        machine. `runtime_env` is that of the RunConfig, of which nothing but names is kept.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
         a `param_space` that differs.
@@ -151,6 +153,8 @@ class Tuner:
         from holdfast.experiment.place import open_for_restore, place_of
 
         settings = Settings.read(os.environ)
+        said = path.runtime_env if isinstance(path, RunConfig) else None
+        environment = runtime_env_of(runtime_env or said, where="restore(runtime_env=...)")
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
@@ -170,6 +174,7 @@ class Tuner:
             storage=(found.parent, storage_filesystem),
             trainable=trainable,
             param_space=param_space,
+            runtime_env=environment,
             resume=resume,
         )
         if restore_artifacts is not None:

@@ -136,15 +136,20 @@ def boot_id() -> str:
         return ""
 
 
-def python_command(entry: str, arguments: Sequence[str]) -> list[str]:
+def python_command(
+    entry: str, arguments: Sequence[str], directory: str | None = None
+) -> list[str]:
     """How to start `module:function(arguments...)` in a fresh interpreter like this one.
 
     The import path is this process's own, made absolute: the child may change its directory.
+    Before it stands `directory`, where there is one.
     """
     import subprocess
 
     module, function = entry.split(":")
     path = [os.path.abspath(part or os.getcwd()) for part in sys.path]
+    if directory is not None:
+        path.insert(0, directory)
     code = f"import sys; sys.path[:] = {path!r}; from {module} import {function} as main; main()"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [sys.executable, *flags, "-c", code, *arguments]

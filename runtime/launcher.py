@@ -62,10 +62,18 @@ class Launcher(Protocol):
 class LocalLauncher:
     """Workers forked by a warm parent on this machine (see `holdfast.runtime.warm`)."""
 
-    def __init__(self, *, environ: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> None:
-        """`inherited_fds` are held open by every process of this launcher until it ends."""
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        inherited_fds: Sequence[int] = (),
+        directory: str | None = None,
+    ) -> None:
+        """`inherited_fds` are held open by every process of this launcher until it ends. In
+        `directory` workers start, and there they look first for what they import."""
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
+        self._directory = directory
         self._load: Message = []
         self._nursery: Nursery | None = None
         self._not_reaped: set[Nursery] = set()
@@ -140,6 +148,7 @@ class LocalLauncher:
             self._on_lost,
             environ=self._environ,
             inherited_fds=self._inherited,
+            directory=self._directory,
         )
         self._not_reaped.add(nursery)
         return nursery

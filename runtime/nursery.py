@@ -29,6 +29,7 @@ class Nursery:
         *,
         environ: Mapping[str, str],
         inherited_fds: Sequence[int],
+        directory: str | None = None,
     ) -> None:
         """`on_lost` is called once, when the process is dead. Raises OSError."""
         self._on_message = on_message
@@ -40,7 +41,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = _start(theirs.fileno(), environ, inherited_fds)
+                self._process = _start(theirs.fileno(), environ, inherited_fds, directory)
             except OSError:
                 ours.close()
                 raise
@@ -96,12 +97,16 @@ class Nursery:
 
 
 def _start(
-    fd: int, environ: Mapping[str, str], inherited_fds: Sequence[int]
+    fd: int,
+    environ: Mapping[str, str],
+    inherited_fds: Sequence[int],
+    directory: str | None,
 ) -> subprocess.Popen[bytes]:
     arguments = [fd, os.getpid(), *inherited_fds]
     return subprocess.Popen(
-        guard.python_command("holdfast.runtime.warm:main", list(map(str, arguments))),
+        guard.python_command("holdfast.runtime.warm:main", list(map(str, arguments)), directory),
         env=dict(environ),
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         pass_fds=(fd, *inherited_fds),
         start_new_session=True,

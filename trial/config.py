@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
 
 StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
@@ -174,6 +175,10 @@ class SyncConfig:
 class RunConfig:
     """Where a run keeps its results, when it stops, and what it does about failures.
 
+    `runtime_env`: `{"env_vars": {...}, "working_dir": ...}` for the workers of this experiment,
+    over what `holdfast.init` says. The variables reach every worker and no file; a restore is
+    given them again.
+
     Raises InvalidConfig.
     """
 
@@ -188,8 +193,13 @@ class RunConfig:
     callbacks: Sequence[Any] | None = None
     progress_reporter: Any = None
     log_to_file: bool | str | tuple[str, str] = False
+    runtime_env: Mapping[str, Any] | RuntimeEnv | None = field(
+        default=None, kw_only=True, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
+        environment = runtime_env_of(self.runtime_env, where="RunConfig(runtime_env=...)")
+        object.__setattr__(self, "runtime_env", environment)
         for name, kind in _PARTS.items():
             part = getattr(self, name)
             if part is None:

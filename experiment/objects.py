@@ -1,0 +1,248 @@
+"""`put` and `get`: large values that the trials of a script share, read without a copy.
+
+An object lives as long as the process that has put it, or until `shutdown()` there. What is
+written down of it is a token: the object itself is in no experiment's directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from typing import Any, overload
+
+from holdfast.experiment.pickling import NotPicklable, culprit_of
+from holdfast.runtime import guard, mapped, shelf
+from holdfast.trial.domains import Categorical
+from holdfast.trial.errors import TuneError
+from holdfast.trial.space import grid_values
+from holdfast.trial.values import Path, key_name
+
+
+class ObjectLost(TuneError, LookupError):
+    """The object is not there any more; the message says whose it was and how to go on."""
+
+
+class ObjectStoreFull(TuneError, OSError):
+    """No place for objects has room for one; nothing of it is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ObjectRef:
+    """Stands for an object that was put. It is small, can be pickled, and is equal to its copies.
+
+    `kind` is the name of the object's type, `size_bytes` what its file takes, `owner` the process
+    that has put it, on the machine whose boot is `boot`.
+    """
+
+    path: str = field(compare=False)
+    id: str
+    kind: str = field(compare=False)
+    size_bytes: int = field(compare=False)
+    owner: int = field(compare=False)
+    boot: str = field(compare=False)
+
+    def hex(self) -> str:
+        """What is this object's alone."""
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self.id}: {self.kind}, {self.size_bytes:,} bytes)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _passing(self)
+        # By a function and plain values, so that the class may change.
+        return reference, astuple(self)
+
+
+def reference(path: str, id: str, kind: str, size_bytes: int, owner: int, boot: str) -> ObjectRef:  # noqa: A002
+    """What a pickled reference becomes."""
+    return ObjectRef(path=path, id=id, kind=kind, size_bytes=size_bytes, owner=owner, boot=boot)
+
+
+class _Own:
+    """What this process has put. Threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shelf: shelf.Shelf | None = None
+        self._forks = False
+
+    def put(self, name: str, value: mapped.Pickled) -> str:
+        with self._lock:
+            if self._shelf is None:
+                self._begin()
+            assert self._shelf is not None
+            return self._shelf.put(name, value)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._shelf is not None:
+                self._shelf.close()
+                self._shelf = None
+                atexit.unregister(self.close)
+
+    def _begin(self) -> None:
+        shelf.sweep(os.environ)
+        self._shelf = shelf.Shelf(os.environ)
+        atexit.register(self.close)
+        if not self._forks:
+            self._forks = True
+            os.register_at_fork(after_in_child=self._forsake)
+
+    def _forsake(self) -> None:
+        """In a forked child, which has nothing of its own yet."""
+        self._lock = threading.Lock()
+        if self._shelf is not None:
+            self._shelf.forsake()
+            self._shelf = None
+            atexit.unregister(self.close)
+
+
+_own = _Own()
+
+
+def put(value: Any) -> ObjectRef:
+    """Keep `value` where every worker can read it with `get`; returns a reference to it.
+
+    NumPy arrays, Arrow tables and pandas frames, also inside of other values, are kept as they
+    are and read without a copy. The object is there until `holdfast.shutdown()` or the end of this
+    process: inside a trial, of its worker.
+
+    Raises NotPicklable, ObjectStoreFull, and TypeError for what is a reference itself.
+    """
+    if isinstance(value, ObjectRef):
+        raise TypeError(f"{value!r} is a reference already: pass it on as it is")
+    try:
+        pickled = mapped.pickled(value)
+    except Exception as error:  # whatever a user's __reduce__ raises is told to the user
+        part, culprit = culprit_of(value, "the value")
+        raise NotPicklable(
+            f"put() cannot keep this: {part} is a {type(culprit).__qualname__} and cannot be "
+            f"pickled ({type(error).__name__}: {error}). Put what it is made from, and make it "
+            f"in the trial"
+        ) from error
+    name = secrets.token_hex(8)
+    try:
+        path = _own.put(name, pickled)
+    except shelf.NoRoom as error:
+        raise ObjectStoreFull(
+            error.errno,
+            f"put() has no room for this {type(value).__qualname__}: {error.strerror}. Let "
+            f"{shelf.FOLDER} name a folder with more room, or let holdfast.shutdown() remove "
+            f"what was put before",
+        ) from error
+    return ObjectRef(
+        path=path,
+        id=name,
+        kind=type(value).__qualname__,
+        size_bytes=pickled.file_bytes,
+        owner=os.getpid(),
+        boot=guard.boot_id(),
+    )
+
+
+@overload
+def get(object_refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
+@overload
+def get(object_refs: list[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
+def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = None) -> Any:
+    """The object, or the objects of a list. Arrays in it are views that cannot be written to.
+
+    An object that was put is there at once: nothing is waited for, whatever the `timeout`.
+
+    Raises ObjectLost, TypeError for what is no reference, and what the object's own class raises
+    where it is rebuilt.
+    """
+    if isinstance(object_refs, (list, tuple)):
+        return [get(ref) for ref in object_refs]
+    if not isinstance(object_refs, ObjectRef):
+        raise TypeError(
+            f"get() takes what put() returned, or a list of such, not {object_refs!r:.100}"
+        )
+    try:
+        return mapped.read(object_refs.path)
+    except FileNotFoundError as error:
+        raise ObjectLost(_story(object_refs)) from error
+    except (OSError, mapped.BadObject) as error:
+        raise ObjectLost(f"{object_refs!r} cannot be read: {error}. {_ADVICE}") from error
+
+
+def free_all() -> None:
+    """Remove what this process has put."""
+    _own.close()
+
+
+def sweep() -> None:
+    """Remove what processes that were killed had put."""
+    shelf.sweep(os.environ)
+
+
+_ADVICE = (
+    "put() the value once more and use the new reference; a restored experiment takes it with "
+    "Tuner.restore(path, trainable, param_space=...), with_parameters() with a new trainable"
+)
+
+
+def _story(ref: ObjectRef) -> str:
+    if ref.boot != guard.boot_id():
+        whose = "on another machine, or before this one was started anew"
+    elif ref.owner == os.getpid():
+        whose = "by this process, and holdfast.shutdown() has removed it"
+    else:
+        whose = f"by process {ref.owner}, which has ended or called holdfast.shutdown()"
+    return f"{ref!r} is gone: it was put {whose}. {_ADVICE}"
+
+
+# -- references that go to the trials -----------------------------------------------------------
+
+_passes = threading.local()
+
+
+@contextmanager
+def passing() -> Iterator[list[ObjectRef]]:
+    """The references that are pickled, in this thread, inside of the block."""
+    before = getattr(_passes, "found", None)
+    found: list[ObjectRef] = []
+    _passes.found = found
+    try:
+        yield found
+    finally:
+        _passes.found = before
+
+
+def _passing(ref: ObjectRef) -> None:
+    found = getattr(_passes, "found", None)
+    if found is not None:
+        found.append(ref)
+
+
+def check_there(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> None:
+    """Raises ObjectLost if trials would be given references to what is not there any more."""
+    lost = [ref for ref in dict.fromkeys(refs) if not os.path.exists(ref.path)]
+    if lost:
+        places = {ref: key_name(path) for path, ref in standing_in(param_space)}
+        where = [places.get(ref, "the trainable") for ref in lost]
+        named = "param_space" if lost[0] in places else "the trainable"
+        raise ObjectLost(f"{', '.join(dict.fromkeys(where))} of {named}: {_story(lost[0])}")
+
+
+def standing_in(space: Any, path: Path = ()) -> Iterator[tuple[Path, ObjectRef]]:
+    """The references in a search space, those in grids and choices too."""
+    if isinstance(space, ObjectRef):
+        yield path, space
+        return
+    if isinstance(space, Categorical):
+        space = list(space.categories)
+    elif values := grid_values(space):
+        space = list(values)
+    if isinstance(space, Mapping):
+        for key, value in space.items():
+            yield from standing_in(value, (*path, key))
+    elif isinstance(space, (list, tuple)):
+        for at, value in enumerate(space):
+            yield from standing_in(value, (*path, at))

@@ -1,0 +1,182 @@
+"""One value in one file, which any number of processes map into memory and read without a copy.
+
+    0   magic, format, number of buffers, length of the pickle, length of the file
+    64  the pickle (protocol 5), then each buffer of it, all at multiples of 64 bytes
+    at the end, offset and length of each buffer
+
+Buffers are what NumPy, Arrow, pandas and whatever else knows protocol 5 leave out of the pickle.
+Readers get them as views of the map: of the same memory in every process, and read-only.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import pickle
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_MAGIC = b"HOLDFAST"
+_FORMAT = 1
+_HEAD = struct.Struct("<8sIIQQ")
+_SPAN = struct.Struct("<QQ")
+# A cache line, and what Arrow and the vector units of a CPU like best.
+ALIGNMENT = 64
+
+
+class BadObject(ValueError):
+    """The file holds no whole value of this format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pickled:
+    """A value ready to be written: its pickle, and the buffers that belong to it."""
+
+    body: memoryview
+    buffers: Sequence[memoryview]
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file that it makes."""
+        return self.table_at + len(self.buffers) * _SPAN.size
+
+    @property
+    def table_at(self) -> int:
+        offsets = self.offsets
+        return _aligned(offsets[-1] + len((self.body, *self.buffers)[-1]))
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the pickle and each buffer begin."""
+        found, at = [], ALIGNMENT
+        for part in (self.body, *self.buffers):
+            found.append(at)
+            at = _aligned(at + len(part))
+        return found
+
+
+def pickled(value: object) -> Pickled:
+    """`value` by cloudpickle. Raises whatever a part of it raises that cannot be pickled."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _pickler(file, buffers.append).dump(value)
+    return Pickled(body=file.getbuffer(), buffers=[buffer.raw() for buffer in buffers])
+
+
+def write(path: str, value: Pickled) -> None:
+    """Write a new file at `path`; it is complete when this returns, and gone when this raises.
+
+    Raises OSError, for want of room before anything is written where the system can tell.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        _reserve(fd, value.file_bytes)
+        _fill(fd, value)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def read(path: str) -> Any:
+    """The value; the buffers in it are views of the file, which may be unlinked meanwhile.
+
+    Raises OSError, BadObject, and what the value's own classes raise when it is unpickled.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        if size < _HEAD.size:
+            raise BadObject(f"{path} has only {size} bytes")
+        whole = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)
+    magic, version, count, body_bytes, file_bytes = _HEAD.unpack_from(whole)
+    if (magic, version, file_bytes) != (_MAGIC, _FORMAT, size):
+        raise BadObject(f"{path} is not a whole object of format {_FORMAT}")
+    spans = _SPAN.iter_unpack(whole[size - count * _SPAN.size :])
+    buffers = [whole[at : at + length] for at, length in spans]
+    return pickle.loads(whole[ALIGNMENT : ALIGNMENT + body_bytes], buffers=buffers)
+
+
+def _pickler(file: Any, take: Any) -> Any:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        """A part of an array takes only its own memory along, not that of the whole."""
+
+        def reducer_override(self, value: Any) -> Any:
+            package = type(value).__module__.partition(".")[0]
+            if package == "numpy" and type(value).__name__ == "ndarray" and _has_gaps(value):
+                return value.copy().__reduce_ex__(5)
+            if package == "pyarrow" and hasattr(value, "buffers") and _is_slice(value):
+                return _compacted(value).__reduce_ex__(5)
+            return super().reducer_override(value)
+
+    return Pickler(file, protocol=5, buffer_callback=take)
+
+
+def _has_gaps(array: Any) -> bool:
+    """Whether it is a view that leaves out some of the memory that it spans: no buffer, then."""
+    return not (array.flags.forc or array.dtype.hasobject)
+
+
+def _is_slice(array: Any) -> bool:
+    """Whether most of an Arrow array's buffers is outside of it."""
+    return bool(array.get_total_buffer_size() > 2 * array.nbytes + ALIGNMENT)
+
+
+def _compacted(array: Any) -> Any:
+    """The array by itself; Arrow's own pickle would have all of its buffers."""
+    import pyarrow as pa
+
+    batch = pa.record_batch([array], names=["array"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    with pa.ipc.open_stream(sink.getvalue()) as stream:
+        copy = stream.read_next_batch().column(0)
+    # An extension type that is not registered would have come back as what it stores.
+    return copy if copy.type == array.type else array
+
+
+def _fill(fd: int, value: Pickled) -> None:
+    head = _HEAD.pack(_MAGIC, _FORMAT, len(value.buffers), len(value.body), value.file_bytes)
+    _write_at(fd, head, 0)
+    parts, offsets = (value.body, *value.buffers), value.offsets
+    for part, at in zip(parts, offsets, strict=True):
+        _write_at(fd, part, at)
+    table = [
+        _SPAN.pack(at, len(part)) for part, at in zip(value.buffers, offsets[1:], strict=True)
+    ]
+    _write_at(fd, b"".join(table), value.table_at)
+    # Where there are no buffers it ends with what fills up the pickle.
+    os.ftruncate(fd, value.file_bytes)
+
+
+def _write_at(fd: int, data: bytes | memoryview, at: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(fd, left, at)
+        left, at = left[written:], at + written
+
+
+def _reserve(fd: int, size: int) -> None:
+    """Have the room now: a page that is missing later would be a SIGBUS for who reads it."""
+    reserve = getattr(os, "posix_fallocate", None)
+    if reserve is None:
+        return
+    try:
+        reserve(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGNMENT) * ALIGNMENT
