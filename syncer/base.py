@@ -11,6 +11,11 @@ from holdfast.syncer.errors import InvalidLocation, StorageError, redact
 Kind = Literal["local", "s3", "uri", "given"]
 
 ARROW_SCHEMES = frozenset({"gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "mock"})
+_HADOOP = (
+    "It takes Java and Hadoop's libhdfs on this machine: set JAVA_HOME, HADOOP_HOME (or "
+    "ARROW_LIBHDFS_DIR) and CLASSPATH, which `hadoop classpath --glob` prints"
+)
+_ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,10 @@ class Base:
                 raise
             except Exception as error:  # pyarrow and fsspec raise what their drivers do
                 cause = redact(f"{type(error).__name__}: {error}", self.options.values())
-                raise InvalidLocation("open", self.public(), cause) from None
+                # Hadoop's driver lists a hundred places where it has looked for Java.
+                scheme, (cause, *_) = self.root.partition("://")[0].lower(), cause.splitlines()
+                advice = _ADVICE.get(scheme, "")
+                raise InvalidLocation("open", self.public(), cause, advice) from None
         return self.made["arrow"]
 
 

@@ -13,7 +13,8 @@ from typing import Self
 
 HIDDEN = "***"
 
-_USERINFO = re.compile(r"(?<=://)[^/@\s?#]*@")
+# That nobody asks who it is (gs://anonymous@bucket) is no secret.
+_USERINFO = re.compile(r"(?<=://)(?!anonymous@)[^/@\s?#]*@")
 _SECRET_PARAMETER = re.compile(
     r"(?i)\b([\w-]*(?:secret|token|password|passwd|signature|credential|sig|sas"
     r"|(?:access|account|api|private|shared)_?key)[\w-]*)"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.gcs_server import GcsServer, gcs_server
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 
@@ -31,6 +32,13 @@ def moto() -> Iterator[S3Server]:
     """A moto server with a bucket named `bucket`."""
     with moto_server() as server:
         make_bucket(server, "bucket")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    """A fake Google Cloud Storage with a bucket named `bucket`."""
+    with gcs_server() as server:
         yield server
 
 

@@ -20,6 +20,7 @@ from holdfast.syncer.location import Location
 from holdfast.syncer.store import Entry, Store
 from holdfast.syncer.store_arrow import ArrowStore
 from holdfast.syncer.store_s3 import S3Store
+from holdfast.testing.gcs_server import GcsServer
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import FaultyStore, MemoryStore
 
@@ -101,6 +102,11 @@ def arrow_s3(moto: S3Server) -> OpenStore:
 
 
 @pytest.fixture
+def arrow_gs(gcs: GcsServer) -> OpenStore:
+    return Location.resolve(gcs.uri(f"bucket/contract/{next(_number)}"), None, {}).open_store
+
+
+@pytest.fixture
 def s3_moto(moto: S3Server) -> OpenStore:
     return Location.resolve(_fresh(moto), None, {}).open_store
 
@@ -129,6 +135,7 @@ STORES = [
     "arrow_fsspec_memory",
     pytest.param("arrow_s3fs", marks=SERVER),
     pytest.param("arrow_s3", marks=SERVER),
+    pytest.param("arrow_gs", marks=SERVER),
     pytest.param("s3_moto", marks=SERVER),
     pytest.param("s3_rclone", marks=SERVER),
     "memory",

@@ -47,7 +47,7 @@ def moto_server() -> Iterator[S3Server]:
     Buckets must be created; `make_bucket` does. Raises RuntimeError if it does not start.
     """
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with _served(command, {}) as (port, pid):
+    with served(command, {}) as (port, pid):
         yield S3Server(
             endpoint=f"http://127.0.0.1:{port}", access_key="moto", secret_key="any", pid=pid
         )
@@ -67,7 +67,7 @@ def rclone_server(directory: Path) -> Iterator[S3Server]:
     command = [program, "serve", "s3", str(directory), "--addr", "127.0.0.1:0"]
     # Its cache of folders (five minutes) stays on: without it rclone 1.75 stalls now and then.
     command += ["--auth-key", f"{key},{secret}"]
-    with _served(command, {"RCLONE_CONFIG": os.devnull}) as (port, pid):
+    with served(command, {"RCLONE_CONFIG": os.devnull}) as (port, pid):
         yield S3Server(
             endpoint=f"http://127.0.0.1:{port}", access_key=key, secret_key=secret, pid=pid
         )
@@ -89,7 +89,7 @@ def make_bucket(server: S3Server, bucket: str) -> None:
 
 
 @contextmanager
-def _served(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+def served(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[int, int]]:
     """Run the server on a port of its own choice, which its log tells; stop it at the end."""
     process = subprocess.Popen(
         command,

@@ -1,0 +1,171 @@
+"""Where the objects of a process lie, and who removes them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast.runtime import mapped, shelf
+
+VALUE = mapped.pickled(b"x" * 1000)
+KEEPER = """
+import sys
+from holdfast.runtime import mapped, shelf
+own = shelf.Shelf({shelf.FOLDER: sys.argv[1]})
+print(own.put("object", mapped.pickled(b"x")), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {shelf.FOLDER: str(tmp_path / "objects")}
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for /dev/shm, beside one that stands for the disk."""
+    monkeypatch.setattr(shelf, "_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "memory"
+
+
+def files(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+def path_of(keeper: subprocess.Popen[str]) -> Path:
+    assert keeper.stdout is not None
+    return Path(keeper.stdout.readline().strip())
+
+
+def test_what_was_put_is_one_file_until_the_shelf_is_closed(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    own = shelf.Shelf(environ)
+    path = own.put("object", VALUE)
+    assert mapped.read(path) == b"x" * 1000
+    assert files(tmp_path) == ["object"]
+    assert os.stat(Path(path).parent).st_mode & 0o077 == 0
+    own.close()
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+def test_only_what_a_dead_process_has_left_is_swept(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", KEEPER, environ[shelf.FOLDER]]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    own = shelf.Shelf(environ)
+    with (
+        subprocess.Popen(command, **pipes) as dead,
+        subprocess.Popen(command, **pipes) as alive,
+    ):
+        left, kept = path_of(dead), path_of(alive)
+        mine = Path(own.put("mine", VALUE))
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        assert left.exists()
+        shelf.sweep(environ)
+        assert not left.parent.exists()
+        assert kept.exists()
+        assert mine.exists()
+        alive.kill()
+    own.close()
+    shelf.sweep(environ)
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]) -> None:
+    own = shelf.Shelf(environ)
+    path = own.put("object", VALUE)
+    pid = os.fork()
+    if pid == 0:
+        own.forsake()
+        own.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    shelf.sweep(environ)  # it has not taken the lock along either
+    assert mapped.read(path) == b"x" * 1000
+    own.close()
+
+
+def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -> None:
+    base = Path(environ[shelf.FOLDER], f"holdfast-objects-{os.getuid()}")
+    (base / "1-theirs").mkdir(parents=True)
+    base.chmod(0o777)
+    with pytest.raises(shelf.ForeignFolder, match="only this user"):
+        shelf.Shelf(environ).put("object", VALUE)
+    shelf.sweep(environ)
+    assert (base / "1-theirs").exists()
+
+
+def test_memory_is_taken_first(memory: Path) -> None:
+    own = shelf.Shelf({})
+    assert own.put("object", VALUE).startswith(str(memory))
+    own.close()
+
+
+def test_where_memory_would_run_short_the_disk_is_taken(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little = SimpleNamespace(available=2 * VALUE.file_bytes - 1)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
+    own = shelf.Shelf({})
+    assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
+    own.close()
+
+
+def test_what_a_container_may_use_counts_as_memory(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shelf, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("100000\n")
+    (tmp_path / "memory.current").write_text("99000\n")
+    own = shelf.Shelf({})
+    assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
+    own.close()
+
+
+def test_a_place_that_turns_out_to_be_full_is_passed_over(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = mapped.write
+
+    def write(path: str, value: mapped.Pickled) -> None:
+        if path.startswith(str(memory)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, value)
+
+    monkeypatch.setattr(shelf, "write", write)
+    own = shelf.Shelf({})
+    assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
+    own.close()
+
+
+def test_where_nothing_has_room_it_is_told_how_much_there_was(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: str, value: mapped.Pickled) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shelf, "write", write)
+    own = shelf.Shelf({})
+    with pytest.raises(
+        shelf.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
+    ):
+        own.put("object", VALUE)
+    own.close()
+    assert files(memory.parent) == []
