@@ -17,6 +17,7 @@ from benchmarks import (
     importing,
     machine,
     memory,
+    objects,
     ranks,
     reports,
     restoring,
@@ -40,6 +41,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "uploads": uploads.measure,
     "stalled": stalled.measure,
     "memory": memory.measure,
+    "objects": objects.measure,
     "ranks": ranks.measure,
     "restore": restoring.measure,
 }

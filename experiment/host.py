@@ -23,6 +23,7 @@ from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.main_module import adopt
 from holdfast.experiment.metrics import sendable
+from holdfast.experiment.objects import import_packages, passing
 from holdfast.experiment.outlet import Outlet
 from holdfast.experiment.pickling import users_config
 from holdfast.experiment.rank_session import RankSession
@@ -48,10 +49,12 @@ class TrialHost:
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
 
-        job = cloudpickle.loads(payload)
+        with passing() as references:
+            job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)
         if job.gang is not None:
             job.trainable.import_modules()
+        import_packages(references)
         self.take(job)
         # Nearly every trial has one CPU, and finds its limits set: 0.2 ms of its start.
         self._threads.release(1)

@@ -11,8 +11,9 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, field, fields
+from importlib import import_module
 from typing import Any, overload
 
 from holdfast.experiment.pickling import NotPicklable, culprit_of
@@ -36,7 +37,8 @@ class ObjectRef:
     """Stands for an object that was put. It is small, can be pickled, and is equal to its copies.
 
     `kind` is the name of the object's type, `size_bytes` what its file takes, `owner` the process
-    that has put it, on the machine whose boot is `boot`.
+    that has put it, on the machine whose boot is `boot`. `packages` are imported before workers
+    that will read it are forked.
     """
 
     path: str = field(compare=False)
@@ -45,6 +47,7 @@ class ObjectRef:
     size_bytes: int = field(compare=False)
     owner: int = field(compare=False)
     boot: str = field(compare=False)
+    packages: tuple[str, ...] = field(compare=False, default=())
 
     def hex(self) -> str:
         """What is this object's alone."""
@@ -59,9 +62,14 @@ class ObjectRef:
         return reference, astuple(self)
 
 
-def reference(path: str, id: str, kind: str, size_bytes: int, owner: int, boot: str) -> ObjectRef:  # noqa: A002
-    """What a pickled reference becomes."""
-    return ObjectRef(path=path, id=id, kind=kind, size_bytes=size_bytes, owner=owner, boot=boot)
+_FIELDS = tuple(found.name for found in fields(ObjectRef))
+
+
+def reference(*values: Any) -> ObjectRef:
+    """What a pickled reference becomes: the fields of an ObjectRef, in their order."""
+    ref = ObjectRef(**dict(zip(_FIELDS, values, strict=False)))
+    _passing(ref)
+    return ref
 
 
 class _Own:
@@ -143,6 +151,7 @@ def put(value: Any) -> ObjectRef:
         size_bytes=pickled.file_bytes,
         owner=os.getpid(),
         boot=guard.boot_id(),
+        packages=pickled.packages,
     )
 
 
@@ -205,7 +214,7 @@ _passes = threading.local()
 
 @contextmanager
 def passing() -> Iterator[list[ObjectRef]]:
-    """The references that are pickled, in this thread, inside of the block."""
+    """The references that are pickled or unpickled, in this thread, inside of the block."""
     before = getattr(_passes, "found", None)
     found: list[ObjectRef] = []
     _passes.found = found
@@ -219,6 +228,13 @@ def _passing(ref: ObjectRef) -> None:
     found = getattr(_passes, "found", None)
     if found is not None:
         found.append(ref)
+
+
+def import_packages(refs: Iterable[ObjectRef]) -> None:
+    """In the parent of workers: what it has imported, each of them has, and in the same memory."""
+    for name in sorted({name for ref in refs for name in ref.packages}):
+        with suppress(ImportError):  # the trial that needs it raises it
+            import_module(name)
 
 
 def check_there(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> None:

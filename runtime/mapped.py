@@ -24,6 +24,8 @@ _MAGIC = b"HOLDFAST"
 _FORMAT = 1
 _HEAD = struct.Struct("<8sIIQQ")
 _SPAN = struct.Struct("<QQ")
+# What whoever reads a value has to import first, and may be imported before a fork.
+_PACKAGES = frozenset({"numpy", "pandas", "pyarrow"})
 # A cache line, and what Arrow and the vector units of a CPU like best.
 ALIGNMENT = 64
 
@@ -34,10 +36,14 @@ class BadObject(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pickled:
-    """A value ready to be written: its pickle, and the buffers that belong to it."""
+    """A value ready to be written: its pickle, and the buffers that belong to it.
+
+    `packages` are those of NumPy, pandas and Arrow that reading it will import.
+    """
 
     body: memoryview
     buffers: Sequence[memoryview]
+    packages: tuple[str, ...] = ()
 
     @property
     def file_bytes(self) -> int:
@@ -62,9 +68,13 @@ class Pickled:
 def pickled(value: object) -> Pickled:
     """`value` by cloudpickle. Raises whatever a part of it raises that cannot be pickled."""
     buffers: list[pickle.PickleBuffer] = []
-    file = io.BytesIO()
-    _pickler(file, buffers.append).dump(value)
-    return Pickled(body=file.getbuffer(), buffers=[buffer.raw() for buffer in buffers])
+    file, packages = io.BytesIO(), set[str]()
+    _pickler(file, buffers.append, packages).dump(value)
+    return Pickled(
+        body=file.getbuffer(),
+        buffers=[buffer.raw() for buffer in buffers],
+        packages=tuple(sorted(packages & _PACKAGES)),
+    )
 
 
 def write(path: str, value: Pickled) -> None:
@@ -104,7 +114,7 @@ def read(path: str) -> Any:
     return pickle.loads(whole[ALIGNMENT : ALIGNMENT + body_bytes], buffers=buffers)
 
 
-def _pickler(file: Any, take: Any) -> Any:
+def _pickler(file: Any, take: Any, packages: set[str]) -> Any:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -112,6 +122,7 @@ def _pickler(file: Any, take: Any) -> Any:
 
         def reducer_override(self, value: Any) -> Any:
             package = type(value).__module__.partition(".")[0]
+            packages.add(package)
             if package == "numpy" and type(value).__name__ == "ndarray" and _has_gaps(value):
                 return value.copy().__reduce_ex__(5)
             if package == "pyarrow" and hasattr(value, "buffers") and _is_slice(value):

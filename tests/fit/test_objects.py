@@ -158,8 +158,8 @@ def test_a_restore_is_given_the_objects_anew(fit: Any, tmp_path: Path) -> None:
     again = {**space, "model_ref": holdfast.put(LargeModel(3))}
     results = tune.Tuner.restore(path, fail_once, resume_errored=True, param_space=again).fit()
     assert not results.errors
-    assert results[0].metrics["model_id"] == 3
-    assert results[0].config["model_ref"] == again["model_ref"]
+    assert (results[0].metrics or {})["model_id"] == 3
+    assert (results[0].config or {})["model_ref"] == again["model_ref"]
 
 
 def test_a_restore_that_is_not_given_them_says_which_before_a_trial_runs(
@@ -181,7 +181,7 @@ def test_what_is_finished_is_restored_without_its_objects(fit: Any, tmp_path: Pa
     fit(use_the_model, {"model_ref": holdfast.put(LargeModel(1))}, name="run")
     holdfast.shutdown()
     results = tune.Tuner.restore(str(tmp_path / "results" / "run"), use_the_model).fit()
-    assert results[0].metrics["model_id"] == 1
+    assert (results[0].metrics or {})["model_id"] == 1
 
 
 def test_a_trainable_bound_to_a_lost_object_is_refused(fit: Any, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_what_is_no_value_and_what_is_no_reference_is_refused() -> None:
     with pytest.raises(TypeError, match="takes what put"):
         holdfast.get("a text")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="takes what put"):
-        holdfast.get([ref, 1])
+        holdfast.get([ref, 1])  # type: ignore[list-item]
 
 
 def test_a_full_disk_refuses_the_object_and_keeps_the_others(

@@ -75,7 +75,7 @@ def test_they_are_in_no_file_also_after_a_restore(fit: Any, tmp_path: Path) -> N
         path, fail_until, resume_errored=True, runtime_env=ENVIRONMENT
     ).fit()
     assert not results.errors
-    assert results[0].metrics["key"] == len(SECRET)
+    assert (results[0].metrics or {})["key"] == len(SECRET)
     assert with_secret(tmp_path) == []
 
 
@@ -127,7 +127,7 @@ def test_a_restore_may_be_given_them_in_any_way(
             path = tune.RunConfig(storage_path=storage, name="run", runtime_env=ENVIRONMENT)
     results = tune.Tuner.restore(path, fail_until, resume_errored=True).fit()
     assert not results.errors
-    assert results[0].metrics["key"] == len(SECRET)
+    assert (results[0].metrics or {})["key"] == len(SECRET)
 
 
 def test_the_ranks_of_a_trainer_have_them_and_its_restore_asks_for_them(tmp_path: Path) -> None:
