@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -104,6 +106,15 @@ def test_an_arrow_table_is_shared_too(fit: Any) -> None:
     metrics = fit(count, {"table": holdfast.put(pa.table({"x": NUMBERS}))})[0].metrics
     assert metrics["rows"] == len(NUMBERS)
     assert metrics["allocated"] < 1000
+
+
+def test_what_its_readers_will_import_is_imported_before_they_are_forked(fit: Any) -> None:
+    def look(config: dict[str, Any]) -> None:
+        tune.report({"there": "pandas" in sys.modules})
+
+    assert fit(look, {"of": "no object"})[0].metrics["there"] is False
+    frame = holdfast.put({"inside": pd.DataFrame({"x": [1.0]})})
+    assert fit(look, {"frame": frame})[0].metrics["there"] is True
 
 
 def test_nothing_of_an_object_is_in_the_experiment_but_its_place(fit: Any, tmp_path: Path) -> None:
@@ -250,7 +261,9 @@ def test_threads_may_put_at_once() -> None:
 
 def in_a_child(ref: holdfast.ObjectRef, found: Any) -> None:
     own = holdfast.put("of the child")
-    found.put((holdfast.get(ref), holdfast.get(own)))
+    both = holdfast.get([ref, own])
+    holdfast.shutdown()
+    found.put((both, os.path.exists(own.path)))
 
 
 def test_a_forked_process_of_the_users_reads_them_and_removes_only_its_own() -> None:
@@ -259,10 +272,9 @@ def test_a_forked_process_of_the_users_reads_them_and_removes_only_its_own() -> 
     found = context.SimpleQueue()
     child = context.Process(target=in_a_child, args=(ref, found))
     child.start()
-    assert found.get() == ("of the parent", "of the child")
+    assert found.get() == (["of the parent", "of the child"], False)
     child.join()
     assert holdfast.get(ref) == "of the parent"
-    shelf.sweep(os.environ)  # a forked process ends without its exit functions
 
 
 def test_a_value_that_cannot_be_pickled_is_refused_by_its_part(objects: Path) -> None:
