@@ -68,17 +68,6 @@ def test_an_experiments_variables_reach_its_workers_over_those_of_init(fit: Any)
     assert "BUCKET_KEY" not in os.environ
 
 
-def test_they_are_in_no_file_also_after_a_restore(fit: Any, tmp_path: Path) -> None:
-    path = begun(fit, tmp_path)
-    assert with_secret(tmp_path) == []
-    results = tune.Tuner.restore(
-        path, fail_until, resume_errored=True, runtime_env=ENVIRONMENT
-    ).fit()
-    assert not results.errors
-    assert (results[0].metrics or {})["key"] == len(SECRET)
-    assert with_secret(tmp_path) == []
-
-
 def test_a_trainable_that_uses_the_scripts_run_config_takes_no_secret_along(
     tmp_path: Path,
 ) -> None:
@@ -112,22 +101,27 @@ def test_a_restore_without_them_names_them_before_a_trial_runs(fit: Any, tmp_pat
     tune.Tuner.restore(path, fail_until).fit()  # nothing runs
 
 
-@pytest.mark.parametrize("way", ["init", "environment", "run config"])
-def test_a_restore_may_be_given_them_in_any_way(
-    way: str, fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_restore_may_be_given_them_in_any_way_and_no_file_has_them(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path: Any = begun(fit, tmp_path)
-    match way:
-        case "init":
-            holdfast.init(runtime_env=ENVIRONMENT)
-        case "environment":
-            monkeypatch.setenv("BUCKET_KEY", SECRET)
-        case _:
-            storage = str(tmp_path / "results")
-            path = tune.RunConfig(storage_path=storage, name="run", runtime_env=ENVIRONMENT)
-    results = tune.Tuner.restore(path, fail_until, resume_errored=True).fit()
-    assert not results.errors
-    assert (results[0].metrics or {})["key"] == len(SECRET)
+    path = begun(fit, tmp_path)
+    assert with_secret(tmp_path) == []
+
+    def goes_on(place: Any, **given: Any) -> None:
+        Path(tmp_path, "flag").unlink()
+        results = tune.Tuner.restore(place, fail_until, resume_errored=True, **given).fit()
+        assert "not this time" in str(results.errors[0])
+        assert (results[0].metrics or {})["key"] == len(SECRET)
+        assert with_secret(tmp_path) == []
+
+    goes_on(path, runtime_env=ENVIRONMENT)
+    storage = str(tmp_path / "results")
+    goes_on(tune.RunConfig(storage_path=storage, name="run", runtime_env=ENVIRONMENT))
+    holdfast.init(runtime_env=ENVIRONMENT)
+    goes_on(path)
+    holdfast.shutdown()
+    monkeypatch.setenv("BUCKET_KEY", SECRET)
+    goes_on(path)
 
 
 def test_the_ranks_of_a_trainer_have_them_and_its_restore_asks_for_them(tmp_path: Path) -> None:
@@ -195,16 +189,11 @@ def import_it(config: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("where", ["init", "run config"])
 def test_workers_import_from_working_dir_and_still_work_in_their_trials_folder(
-    where: str, fit: Any, code: Path
+    fit: Any, code: Path
 ) -> None:
-    environment = {"working_dir": str(code)}
-    if where == "init":
-        holdfast.init(runtime_env=environment)
-        results = fit(import_it)
-    else:
-        results = fit(import_it, runtime_env=environment)
+    holdfast.init(runtime_env={"working_dir": str(code)})
+    results = fit(import_it)
     assert not results.errors
     metrics = results[0].metrics
     assert metrics["answer"] == 42
