@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.objects import ObjectRef, standing_in
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
@@ -23,7 +24,15 @@ from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.trial import TrialSpec
-from holdfast.trial.values import Opaque, fold_values, format_tag, key_name, seal, summarize
+from holdfast.trial.values import (
+    Opaque,
+    Ref,
+    fold_values,
+    format_tag,
+    key_name,
+    seal,
+    summarize,
+)
 from holdfast.trial.variants import Space, Variant
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
@@ -168,7 +177,7 @@ class Proposer:
         return Variant(index=index, config=config, evaluated=dict(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
-        config = seal(variant.config, _pickle)
+        config = seal(variant.config, self._sealed)
         tag = format_tag(variant.index, variant.evaluated)
         name = f"{self._spec.trainable}_{trial_id}"
         proposed = ProposedTrial(
@@ -196,6 +205,15 @@ class Proposer:
             tag=tag,
             resources=self._request(config),
         )
+
+    def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
+        """A reference that also stands in the search space is named by its place there, so that a
+        restore gives it anew; all else is pickled."""
+        if isinstance(value, ObjectRef):
+            for place, ref in standing_in(self._param_space):
+                if ref == value:
+                    return Ref(path=place, index=None, summary=summarize(value))
+        return _pickle(path, value)
 
     def _is_taken(self, dirname: str) -> bool:
         return dirname in self._dirnames or (self._root / dirname).exists()

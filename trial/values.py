@@ -129,8 +129,8 @@ def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path 
     return convert(path, kind(config) if kind in SETS else config)
 
 
-def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque]) -> dict[str, Any]:
-    """`config` with an `Opaque` from `pickle` for every value that is not plain and not a Ref."""
+def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque | Ref]) -> dict[str, Any]:
+    """`config` with what `pickle` gives for every value that is not plain and not a Ref."""
 
     def convert(path: Path, value: Any) -> Any:
         value = unwrap_scalar(value)

@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import holdfast
 from holdfast import train, tune
 from holdfast.experiment.pickling import NotPicklable
 from holdfast.runtime import shelf
+from holdfast.tune.search import Searcher
 
 NUMBERS = np.arange(50_000, dtype=np.float64)
 
@@ -187,6 +189,39 @@ def test_a_restore_that_is_not_given_them_says_which_before_a_trial_runs(
     assert not tuner.fit().errors
 
 
+class Second(Searcher):
+    """Suggests the second of the models, once."""
+
+    asked = False
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Any, **spec: Any
+    ) -> bool:
+        self.model = config["model_ref"].categories[1]
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        if self.asked:
+            return self.FINISHED
+        self.asked = True
+        return {"model_ref": self.model}
+
+
+def test_a_reference_that_a_search_has_chosen_is_given_anew_too(fit: Any, tmp_path: Path) -> None:
+    def space() -> dict[str, Any]:
+        models = [holdfast.put(LargeModel(n)) for n in (1, 2)]
+        return {"model_ref": tune.choice(models), "flag": str(tmp_path / "flag")}
+
+    config = tune.TuneConfig(search_alg=Second(), metric="model_id", mode="max")
+    assert len(fit(fail_once, space(), config, name="run").errors) == 1
+    journal = tmp_path / "results" / "run" / "journal"
+    assert not [path for path in journal.iterdir() if b"holdfast.exp" in path.read_bytes()]
+    holdfast.shutdown()
+    path = str(tmp_path / "results" / "run")
+    tuner = tune.Tuner.restore(path, fail_once, resume_errored=True, param_space=space())
+    assert (tuner.fit()[0].metrics or {})["model_id"] == 2
+
+
 def test_what_is_finished_is_restored_without_its_objects(fit: Any, tmp_path: Path) -> None:
     fit(use_the_model, {"model_ref": holdfast.put(LargeModel(1))}, name="run")
     holdfast.shutdown()
@@ -308,6 +343,12 @@ def test_a_full_disk_refuses_the_object_and_keeps_the_others(
             holdfast.put(NUMBERS)
     assert [path.name for path in objects.rglob("*") if path.is_file()] == [first.hex()]
     assert holdfast.get([first, holdfast.put(2)]) == [1, 2]
+
+
+def test_a_reference_of_another_machine_says_so() -> None:
+    ref = replace(holdfast.put(1), boot="another", path="/nowhere")
+    with pytest.raises(holdfast.ObjectLost, match="on another machine"):
+        holdfast.get(ref)
 
 
 def test_a_damaged_object_is_lost_and_not_half_there() -> None:
