@@ -93,8 +93,15 @@ def roots(environ: Mapping[str, str]) -> Sequence[str]:
     """Where objects may lie, the best place first."""
     if environ.get(FOLDER):
         return (os.path.abspath(os.path.expanduser(environ[FOLDER])),)
-    disk = os.path.abspath(tempfile.gettempdir())
+    disk = _temporary_folder()
     return (_MEMORY, disk) if os.access(_MEMORY, os.W_OK | os.X_OK) else (disk,)
+
+
+def _temporary_folder() -> str:
+    try:
+        return os.path.abspath(tempfile.gettempdir())
+    except FileNotFoundError:  # each is full, or cannot be written: putting something there tells
+        return "/tmp"
 
 
 def sweep(environ: Mapping[str, str]) -> None:

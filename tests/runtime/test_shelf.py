@@ -155,6 +155,17 @@ def test_a_place_that_turns_out_to_be_full_is_passed_over(
     own.close()
 
 
+def test_a_disk_too_full_for_a_temporary_folder_disturbs_only_who_puts_something(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    shelf.sweep({})
+    assert shelf.roots({}) == (str(memory), "/tmp")
+
+
 def test_where_nothing_has_room_it_is_told_how_much_there_was(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
