@@ -112,7 +112,23 @@ def _inside(text: str, location: Location) -> list[str]:
         return [f"{text.rstrip('/')}/{name}" for name in names]
     base, mark, query = text.partition("?")
     names = [name for name in list_folder(location) if not name.startswith(".")]
+    if not names:
+        _check_bucket(location)
     return [f"{base.rstrip('/')}/{quote(name)}{mark}{query}" for name in names]
+
+
+def _check_bucket(location: Location) -> None:
+    """A prefix without objects is empty; a bucket that is not there is a mistake."""
+    from pyarrow.fs import FileType
+
+    filesystem, path = location.arrow()
+    bucket = path.partition("/")[0]
+    try:
+        (found,) = filesystem.get_file_info([bucket])
+    except OSError:
+        return  # who may only list below it cannot ask for it
+    if found.type == FileType.NotFound:
+        raise ExperimentNotFound(f"there is no {bucket!r} for {location.public}", location.public)
 
 
 def _folders(place: str) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # A parameter above 0 that spans so many times its smallest value stands on a logarithmic axis.
 _LOG_SPAN = 50.0
 _TICKS = 5
+_FEW = 8
 _MOST_CATEGORIES = 12
 _NAME_CHARS = 18
 
@@ -45,28 +46,38 @@ class Scale:
 
 
 def scale_of(values: Sequence[Any], *, is_metric: bool = False) -> Scale:
-    """Numbers along a linear or logarithmic axis, other values one above the other."""
+    """Numbers along a linear or logarithmic axis; other values, and a few numbers that come back
+    again and again, in equal steps."""
     known = [value for value in values if value is not None]
-    if known and all(_is_number(value) for value in known):
-        numbers = [math.nan if v is None or not math.isfinite(v) else float(v) for v in values]
-        return _numeric(numbers, few=not is_metric)
-    return _categorical(values)
-
-
-def _numeric(numbers: Sequence[float], *, few: bool) -> Scale:
+    if not known or not all(_is_number(value) for value in known):
+        return _categorical(values)
+    numbers = [math.nan if v is None or not math.isfinite(v) else float(v) for v in values]
     finite = sorted({number for number in numbers if math.isfinite(number)})
+    if 1 < len(finite) <= min(_FEW, len(known) // 2) and not is_metric:
+        return _stepped(numbers, finite)
+    return _numeric(numbers, finite)
+
+
+def _stepped(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
+    place = {number: at / (len(finite) - 1) for at, number in enumerate(finite)}
+    ticks = [(place[number], told(_whole(number))) for number in finite]
+    return Scale(positions=[place.get(number, math.nan) for number in numbers], ticks=ticks)
+
+
+def _numeric(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
     if not finite:
         return Scale(positions=numbers, ticks=())
     low, high = finite[0], finite[-1]
     is_log = low > 0 and high / low >= _LOG_SPAN
     if low == high:
-        return Scale(positions=[_flat(n) for n in numbers], ticks=[(0.5, told(low))])
+        ticks = [(0.5, told(_whole(low)))]
+        return Scale(positions=[_flat(n) for n in numbers], ticks=ticks)
     to = math.log if is_log else float
     start, span = to(low), to(high) - to(low)
-    shown = finite if few and len(finite) <= _TICKS else _spread(low, high, is_log=is_log)
+    shown = _decades(low, high) if is_log else _round(low, high)
     return Scale(
         positions=[(to(n) - start) / span if math.isfinite(n) else n for n in numbers],
-        ticks=[((to(tick) - start) / span, told(tick)) for tick in shown],
+        ticks=[((to(tick) - start) / span, told(_whole(tick))) for tick in shown],
         is_log=is_log,
     )
 
@@ -75,12 +86,23 @@ def _flat(number: float) -> float:
     return 0.5 if math.isfinite(number) else number
 
 
-def _spread(low: float, high: float, *, is_log: bool) -> list[float]:
-    """From end to end, in equal steps of the axis."""
-    steps = [step / (_TICKS - 1) for step in range(_TICKS)]
-    if is_log:
-        return [low * (high / low) ** step for step in steps]
-    return [low + (high - low) * step for step in steps]
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) and abs(number) < 1e15 else number
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """The powers of ten between the ends, a few of them where there are many."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    return [10.0**power for power in range(first, last + 1, 1 + (last - first) // _TICKS)]
+
+
+def _round(low: float, high: float) -> list[float]:
+    """Round numbers between the ends: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / _TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [at * step for at in range(first, last + 1)]
 
 
 def _categorical(values: Sequence[Any]) -> Scale:
@@ -116,7 +138,7 @@ def draw_coordinates(
     values = [line.value for line in lines]
     scales = [scale_of([line.params.get(name) for line in lines]) for name in names]
     scales.append(scale_of(values, is_metric=True))
-    colours, colour_map = _colours(made, values, mode, metric)
+    colours = _colours(values, mode)
     order = sorted(range(len(lines)), key=lambda at: _depth(lines[at], mode))
     for at in order:
         _draw_line(made, lines[at], [scale.positions[at] for scale in scales], colours[at])
@@ -124,16 +146,14 @@ def draw_coordinates(
     without = sum(value is None for value in values)
     if without:
         made.plot([], [], color=QUIET, linestyle=":", label=f"without {metric} ({without})")
-    if without or any(line.is_best for line in lines):
+    if without or len(lines) > 1:
         made.legend(
             frameon=False,
             fontsize="small",
             loc="lower center",
-            bbox_to_anchor=(0.5, 1.08),
+            bbox_to_anchor=(0.5, 1.0),
             ncols=2,
         )
-    if colour_map is not None:
-        made.figure.colorbar(colour_map, ax=made, label=metric, pad=0.09)
     return made
 
 
@@ -144,23 +164,15 @@ def _depth(line: Line, mode: str) -> tuple[bool, float]:
     return True, line.value if mode == "max" else -line.value
 
 
-def _colours(
-    ax: Axes, values: Sequence[float | None], mode: str, metric: str
-) -> tuple[list[Any], Any]:
-    """Each line's colour, and what explains them; dark is good."""
+def _colours(values: Sequence[float | None], mode: str) -> list[Any]:
+    """Each line's colour: dark is good. The last axis says which colour is which value."""
     from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm, Normalize
 
-    known = [value for value in values if value is not None]
-    if not known:
-        return [QUIET] * len(values), None
-    low, high = min(known), max(known)
-    is_log = low > 0 and high / low >= _LOG_SPAN
-    norm = (LogNorm if is_log else Normalize)(low, high if high > low else low + 1e-12)
-    palette = colormaps["viridis" if mode == "min" else "viridis_r"]
-    mapped = [QUIET if value is None else palette(norm(value)) for value in values]
-    return mapped, ScalarMappable(norm, palette) if high > low else None
+    places = scale_of(values, is_metric=True).positions
+    palette = colormaps["viridis"]
+    goods = [place if mode == "min" else 1 - place for place in places]
+    # The brightest of the palette are hard to see on white.
+    return [QUIET if math.isnan(good) else palette(0.88 * good) for good in goods]
 
 
 def _draw_line(ax: Axes, line: Line, ys: Sequence[float], colour: Any) -> None:
@@ -180,7 +192,7 @@ def _draw_line(ax: Axes, line: Line, ys: Sequence[float], colour: Any) -> None:
 
 def _frame(ax: Axes, scales: Sequence[Scale], names: Sequence[str]) -> None:
     for at, (scale, name) in enumerate(zip(scales, names, strict=True)):
-        ax.axvline(at, color=TEXT, linewidth=0.9, zorder=1)
+        ax.plot([at, at], [0, 1], color=TEXT, linewidth=0.9, zorder=1)
         for y, text in scale.ticks:
             ax.annotate(
                 text,
@@ -195,6 +207,6 @@ def _frame(ax: Axes, scales: Sequence[Scale], names: Sequence[str]) -> None:
             )
         label = f"{name}\n(log)" if scale.is_log else name
         ax.text(at, 1.04, label, ha="center", va="bottom", fontsize="small", color=TEXT)
-    ax.set_xlim(-0.1, len(scales) - 1 + 0.35)
-    ax.set_ylim(-0.04, 1.2)
+    ax.set_xlim(-0.25, len(scales) - 1 + 0.35)
+    ax.set_ylim(-0.04, 1.16)
     ax.set_axis_off()

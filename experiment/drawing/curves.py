@@ -53,7 +53,7 @@ def points(
 def draw_curves(
     curves: Sequence[Curve], *, metric: str, x: str, ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """The curves on `ax` or on new axes."""
+    """The curves on `ax` or on new axes. With a `title` they are all of one trial."""
     made = axes(ax)
     drawn = [curve for curve in curves if curve.is_drawable]
     if not drawn:
@@ -63,7 +63,7 @@ def draw_curves(
     # The best is drawn last, and lies on top.
     for at, curve in enumerate(sorted(drawn, key=lambda curve: curve.is_best)):
         _draw(made, curve, COLOURS[at % len(COLOURS)] if few else QUIET, few=few)
-    _mark_failures(made, drawn)
+    _mark_failures(made, drawn, counts=not title)
     made.set_xlabel(x)
     made.set_ylabel(metric)
     made.set_title(title, loc="left", fontsize="medium")
@@ -92,7 +92,7 @@ def _draw(ax: Axes, curve: Curve, colour: str, *, few: bool) -> None:
     )
 
 
-def _mark_failures(ax: Axes, curves: Sequence[Curve]) -> None:
+def _mark_failures(ax: Axes, curves: Sequence[Curve], *, counts: bool) -> None:
     ends = [_last(curve) for curve in curves if curve.has_failed]
     if ends:
         ax.scatter(
@@ -102,7 +102,7 @@ def _mark_failures(ax: Axes, curves: Sequence[Curve]) -> None:
             s=42,
             linewidths=1.6,
             color=FAILED,
-            label=f"failed ({len(ends)})",
+            label=f"failed ({len(ends)})" if counts else "failed",
             zorder=4,
         )
 

@@ -10,9 +10,9 @@ test. It needs no library, and sees neither what two parameters do together nor 
 parameter's values are permuted among them (L. Breiman, "Random forests", Machine Learning 45,
 2001), with scikit-learn.
 
-`fanova`: the share of the variance of a random forest's prediction that a parameter explains by
-itself (F. Hutter, H. Hoos, K. Leyton-Brown, "An efficient approach for assessing hyperparameter
-importance", ICML 2014), as Optuna computes it.
+`fanova`: the variance of a random forest's prediction that a parameter explains by itself, as a
+share of what all of them do (F. Hutter, H. Hoos, K. Leyton-Brown, "An efficient approach for
+assessing hyperparameter importance", ICML 2014), as Optuna computes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHOWN = 20
 _TITLES = {
     "rank": "share of the variance of the metric's ranks",
     "forest": "loss of R² when permuted (random forest)",
-    "fanova": "share of variance (fANOVA)",
+    "fanova": "share of what all explain by themselves (fANOVA)",
 }
 
 
@@ -49,8 +49,8 @@ class ImportanceMissing(TuneError, ImportError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importances:
-    """`scores` by parameter, the most important first; `spread` is a standard deviation, where
-    the algorithm gives one. `trials` is how many had the metric. No scores where they were too
+    """`scores` by parameter, the most important first; `spread` is a standard error, where the
+    algorithm gives one. `trials` is how many had the metric. No scores where they were too
     few."""
 
     algorithm: str
@@ -135,7 +135,7 @@ def _is_number(value: object) -> bool:
 def by_forest(
     columns: Mapping[str, Sequence[Any]], values: Sequence[float]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Each parameter's mean loss of R squared over the folds, and its standard deviation.
+    """Each parameter's mean loss of R squared over the folds, and the standard error of that.
 
     Of more than 2,000 trials so many are drawn. Raises ImportanceMissing.
     """
@@ -162,9 +162,10 @@ def by_forest(
         found = permutation_importance(
             forest, known[held], target[held], n_repeats=_REPEATS, random_state=0
         )
-        losses.append(found.importances)
-    every = numpy.concatenate(losses, axis=1)
-    means, spreads = every.mean(axis=1).clip(min=0), every.std(axis=1)
+        losses.append(found.importances_mean)
+    every = numpy.array(losses)
+    means = every.mean(axis=0).clip(min=0)
+    spreads = every.std(axis=0, ddof=1) / math.sqrt(len(every))
     names = list(columns)
     return (
         dict(zip(names, map(float, means), strict=True)),

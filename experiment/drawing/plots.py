@@ -57,7 +57,8 @@ class GridPlots:
         best = ranked[0] if ranked and value_of(ranked[0], metric) is not None else None
         names = varied_names(self._outcome.spec, self._trials)
         curves = []
-        for trial, rows in self._outcome.rows(ranked[:max_trials]):
+        shown = sorted(ranked[:max_trials], key=lambda trial: trial.spec.index)
+        for trial, rows in self._outcome.rows(shown):
             xs, ys = points(rows, metric, x)
             curves.append(
                 Curve(
@@ -156,7 +157,7 @@ class ResultPlots:
             curves.append(
                 Curve(label=name, xs=xs, ys=ys, has_failed=self._result.error is not None)
             )
-        title = str((self._result.metrics or {}).get("experiment_tag", ""))
+        title = str((self._result.metrics or {}).get("experiment_tag") or "one trial")
         shown = names[0] if len(names) == 1 else "value" if names else "a number"
         return draw_curves(curves, metric=shown, x=x, ax=ax, title=title)
 

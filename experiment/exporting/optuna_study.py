@@ -76,7 +76,7 @@ def export(
         load_if_exists=True,
     )
     _check_ours(study, outcome, direction)
-    study.set_metric_names([metric])
+    study.set_user_attr(f"{_OWN}metric", metric)
     return _Export(optuna, opened, study, outcome, metric).run()
 
 
@@ -286,7 +286,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     try:
         found = optuna.importance.get_param_importances(
-            study, evaluator=evaluator, params=list(made), normalize=False
+            study, evaluator=evaluator, params=list(made)
         )
     except ImportError as error:
         raise ImportanceMissing(
