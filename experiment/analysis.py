@@ -258,6 +258,7 @@ def _outcome(
         trials=trials,
         location=experiment.location,
         layout=experiment.layout,
+        spec=spec,
         metric=metric or spec.metric,
         mode=mode and check_mode(mode),
         resolve_config=resolve_config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code
@@ -26,6 +26,7 @@ from holdfast.experiment.result import (
     trial_metrics,
 )
 from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -42,17 +43,26 @@ _READERS = 16
 _AHEAD = 64
 
 
+class Scored(NamedTuple):
+    """A trial, and what counts of its values."""
+
+    trial: Trial
+    value: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What an experiment has come to. Cheap to make: results are made, and files read, on demand.
 
     `location` is the experiment's place in storage, `layout` its local directory where there is
-    one. `metric` and `mode` are the goal that the experiment was given, None where it had none.
+    one. `metric` and `mode` are the goal that the experiment was given, None where it had none;
+    `spec` is what it was asked to be.
     """
 
     trials: Mapping[str, Trial]
     location: Location
     layout: Layout | None
+    spec: ExperimentSpec
     metric: str | None = None
     mode: str | None = None
     resolve_config: ResolveConfig = config_without_code
@@ -137,7 +147,15 @@ class Outcome:
     def best(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Trial:
-        """The trial with the best `metric`. Raises NoBestResult, InvalidConfig for a bad scope.
+        """The trial of `best_scored`."""
+        return self.best_scored(metric, mode, scope, filter_nan_and_inf).trial
+
+    def best_scored(
+        self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
+    ) -> Scored:
+        """The trial with the best `metric`, and its value.
+
+        Raises NoBestResult, InvalidConfig for a bad scope.
 
         `scope` says what counts of a trial: its "last" value, its best of "all", the average of
         all ("avg"), of the last 5 or of the last 10 ("last-5-avg", "last-10-avg"). NaN is never
@@ -146,18 +164,18 @@ class Outcome:
         """
         if scope not in SCOPES:
             raise InvalidConfig(f"scope must be one of {SCOPES}, not {scope!r}")
-        best: tuple[float, Trial] | None = None
+        best: Scored | None = None
         seen = 0
         for trial, values in self._values(metric, scope):
             value = _score(values, scope, mode, finite=filter_nan_and_inf)
             seen += bool(values)
             if value is None or (filter_nan_and_inf and not math.isfinite(value)):
                 continue
-            if best is None or is_better(value, best[0], mode):
-                best = value, trial
+            if best is None or is_better(value, best.value, mode):
+                best = Scored(trial, value)
         if best is None:
             raise self._no_best(metric, seen)
-        return best[1]
+        return best
 
     def _values(self, metric: str, scope: str) -> Iterator[tuple[Trial, list[float]]]:
         """Each trial that reported with its values of `metric`: one for "last", else all."""
@@ -196,11 +214,15 @@ class Outcome:
         return ", ".join(f"{count} {status}" for status, count in counts.items())
 
     def table(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
+        """`lines` as a DataFrame. Raises PandasMissing, InvalidConfig, NoBestResult."""
+        return dataframe(self.lines(metric, mode))
+
+    def lines(self, metric: str | None = None, mode: str | None = None) -> list[Row]:
         """A line for each trial: its last row, or with `metric` its row with the best value.
 
         Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. Trials
-        that have no such row are left out where `metric` is given. Raises PandasMissing,
-        InvalidConfig, NoBestResult.
+        that have no such row are left out where `metric` is given. Raises InvalidConfig,
+        NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} says nothing without a metric: give both")
@@ -208,7 +230,15 @@ class Outcome:
             found = list(self.metrics(list(self.trials.values())))
         else:
             found = self._best_rows(*self.goal(metric, mode))
-        return dataframe([self._flat(trial, row) for trial, row in found])
+        return [self._flat(trial, row) for trial, row in found]
+
+    def report_lines(self) -> list[Row]:
+        """A line for each report of each trial, with the columns of `lines`."""
+        return [
+            self._flat(trial, row)
+            for trial, rows in self.rows(list(self.trials.values()))
+            for row in rows
+        ]
 
     def _best_rows(self, metric: str, mode: str) -> list[tuple[Trial, Row]]:
         found, seen = [], 0

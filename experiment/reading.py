@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -11,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.layout import HEAD, JOURNAL, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.published import read_head
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.scheduler.machine import Machine
+from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.trial.errors import TuneError
@@ -36,11 +37,17 @@ class ExperimentNotFound(TuneError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadExperiment:
-    """An experiment as its records tell it; `layout` is None where it is not on this machine."""
+    """An experiment as its records tell it; `layout` is None where it is not on this machine.
+
+    `began_at` (seconds since 1970) and `notices`, of records that could not be used, are known of
+    one that was read.
+    """
 
     machine: Machine
     location: Location
     layout: Layout | None
+    began_at: float = 0.0
+    notices: tuple[str, ...] = ()
 
 
 def load_experiment(
@@ -53,22 +60,41 @@ def load_experiment(
     """
     location = Location.resolve(path, filesystem, {})
     if location.local_path is not None:
-        layout = Layout(Path(location.local_path))
-        machine = _fold(layout, location)
-        return ReadExperiment(machine=machine, location=location, layout=layout)
+        return read_tree(Layout(Path(location.local_path)), location)
+    return read_storage(location)
+
+
+def read_tree(layout: Layout, location: Location) -> ReadExperiment:
+    """Fold the tree on this machine of an experiment that is kept at `location`.
+
+    Nothing is locked or written. Raises ExperimentNotFound, OSError.
+    """
+    return _folded(layout, location, here=layout)
+
+
+def read_storage(location: Location) -> ReadExperiment:
+    """Fold what is published at `location`, fetched into a temporary directory that is removed.
+
+    Raises ExperimentNotFound, StorageError.
+    """
     with _fetched(location) as root:
-        machine = _fold(Layout(root), location)
-    return ReadExperiment(machine=machine, location=location, layout=None)
+        return _folded(Layout(root), location, here=None)
 
 
-def _fold(layout: Layout, location: Location) -> Machine:
+def _folded(layout: Layout, location: Location, *, here: Layout | None) -> ReadExperiment:
     try:
         recovered = recover(layout)
     except NothingToRestore as error:
         raise ExperimentNotFound(_not_found(layout, location), location.public) from error
     for notice in recovered.notices:
         _log.info("%s: %s", location, notice)
-    return recovered.machine
+    return ReadExperiment(
+        machine=recovered.machine,
+        location=location,
+        layout=here,
+        began_at=recovered.began_at,
+        notices=recovered.notices,
+    )
 
 
 def _not_found(layout: Layout, location: Location) -> str:
@@ -102,8 +128,7 @@ def _fetched(location: Location) -> Iterator[Path]:
 
 
 def _journal_names(location: Location) -> list[str]:
-    """The segments that the head names, for it is put last; all, in a copy without a head."""
-    head = read_file(location, HEAD)
-    if head is None:
-        return [f"{JOURNAL}/{name}" for name in list_folder(location.child(JOURNAL))]
-    return [f"{JOURNAL}/{segment['name']}" for segment in json.loads(head)["segments"]]
+    """The segments that the head names, for it is put last; all that are there in a copy without
+    a head, or with a damaged one, as a restore takes them."""
+    head = with_store(location, read_head)
+    return [] if head is None else [f"{JOURNAL}/{part['name']}" for part in head["segments"]]

@@ -29,10 +29,12 @@ class NothingToRestore(TuneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """An experiment as its journal tells it. `begins` is the segment it starts in."""
+    """An experiment as its journal tells it. `begins` is the segment it starts in, `began_at` when
+    (seconds since 1970)."""
 
     machine: Machine
     begins: int
+    began_at: float
     notices: tuple[str, ...]
 
 
@@ -60,7 +62,12 @@ def recover(
         machine, start = Machine(policy), begins
     for event, now, _ in read_events(layout.journal, start):
         machine.handle(event, now=now)
-    return Recovered(machine=machine, begins=begins.segment, notices=tuple(notices))
+    return Recovered(
+        machine=machine,
+        begins=begins.segment,
+        began_at=beginning.began_at,
+        notices=tuple(notices),
+    )
 
 
 def lost_checkpoints(

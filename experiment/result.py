@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow.fs
 
+    from holdfast.experiment.drawing.plots import ResultPlots
+
 _SHOWN_METRICS = 8
 
 
@@ -232,6 +234,13 @@ class Result:
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""
         return [] if self._left is None else self._left.folder.rows()
+
+    @property
+    def plot(self) -> ResultPlots:
+        """Pictures, with matplotlib: `result.plot.learning_curves("loss")` returns its Axes."""
+        from holdfast.experiment.drawing.plots import ResultPlots
+
+        return ResultPlots(self)
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The checkpoint that was reported with the best `metric` (`a/b` for a nested one).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.ranking import AUTOMATIC, reported_names
@@ -16,7 +16,12 @@ from holdfast.trial.trial import Status
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
     import pyarrow.fs
+
+    from holdfast.experiment.drawing.importance import Importances
+    from holdfast.experiment.drawing.plots import GridPlots
+    from holdfast.experiment.exporting.optuna_study import Exported
 
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
@@ -97,6 +102,68 @@ class ResultGrid(Sequence[Result]):
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
         """
         return self._outcome.table(filter_metric, filter_mode)
+
+    def to_arrow(
+        self, filter_metric: str | None = None, filter_mode: str | None = None
+    ) -> pyarrow.Table:
+        """`get_dataframe` as an Arrow table, without pandas.
+
+        Containers are JSON text there, and a column of values of several kinds holds their text.
+        Raises NoBestResult.
+        """
+        from holdfast.experiment.exporting.arrow_table import arrow_table
+
+        return arrow_table(self._outcome.lines(filter_metric, filter_mode))
+
+    def to_optuna(
+        self,
+        storage: Any,
+        study_name: str | None = None,
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> Exported:
+        """Write the trials into an Optuna storage, for optuna-dashboard and Optuna's plots.
+
+        `storage` is a URL such as "sqlite:///trials.db", or a storage object of Optuna's; the
+        study is called as the experiment unless `study_name` says. Run again, it adds what is new
+        and brings up to date what had not ended. Each trial has its parameters with the
+        distributions of the search space, `metric` (default: TuneConfig's) of every iteration as
+        intermediate values, its state, and the rest of its config and metrics as user attributes.
+
+        Raises OptunaMissing (`pip install 'holdfast[optuna]'`), InvalidConfig.
+        """
+        from holdfast.experiment.exporting.optuna_study import export
+
+        metric, mode = self._outcome.goal(metric, mode)
+        return export(self._outcome, storage, study_name=study_name, metric=metric, mode=mode)
+
+    @property
+    def plot(self) -> GridPlots:
+        """Pictures, with matplotlib: `results.plot.learning_curves()`,
+        `.parallel_coordinates()`, `.importance()`. Each returns its Axes."""
+        from holdfast.experiment.drawing.plots import GridPlots
+
+        return GridPlots(self._outcome)
+
+    def importances(
+        self,
+        metric: str | None = None,
+        *,
+        params: Sequence[str] | None = None,
+        algorithm: str = "auto",
+    ) -> Importances:
+        """How much each varied parameter matters for the last `metric` (default: TuneConfig's).
+
+        `algorithm`: "rank" (the share of the variance of the metric's ranks, with no library),
+        "forest" (permutation importance of a random forest, with scikit-learn), "fanova" (as
+        Optuna computes it), or "auto": "forest" where scikit-learn is installed and ten trials
+        have the metric, else "rank". Failed trials count with their last finite value. There are
+        no scores for fewer than three such trials.
+
+        Raises InvalidConfig, ImportanceMissing, OptunaMissing.
+        """
+        return self.plot.weighed(metric, params=params, algorithm=algorithm)
 
     @property
     def errors(self) -> list[TrialError]:

@@ -1,163 +1,33 @@
-"""What may be said on the command line, and what is told about it."""
+"""What may be said on the command line."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 
 from holdfast import __version__
-
-COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
-_PATH = (
-    "the experiment's directory <storage_path>/<name>, or its URI such as "
-    "s3://bucket/results/digits?endpoint_override=http://127.0.0.1:9000; credentials as for fit()"
-)
-_CODES = "exit codes: 0 sound, 1 something is wrong, 2 not understood, or not found"
-_VERIFY = (
-    "Look at everything an experiment has left: journal, snapshots, tuner.pkl, the trials' files, "
-    "and every checkpoint by its checksums; in storage elsewhere the published set, and every "
-    "checkpoint's manifest and sizes. Nothing is changed, and it may be running."
-)
-_REPAIR = (
-    "Mend the directory that an experiment was run in: put aside what of the journal cannot be "
-    "read, take broken checkpoints from storage or drop them from the records, write the trials' "
-    "files and a snapshot anew. Says what cannot be repaired. Refused while it runs."
-)
-_SYNC = (
-    "Bring to storage what is not there yet, without running any trial: checkpoints, records, "
-    "files. For a run that ended with 'this is not in ...'. Like a restore it takes the "
-    "experiment over: a run of it on another machine stops. Without other storage it commits what "
-    "was only staged. Refused while it runs on this machine."
-)
-_GC = (
-    "Show what nothing needs: leftovers of processes that died, and checkpoints that no record "
-    "names, here and in storage. With --yes it is removed; where that is in storage, the "
-    "experiment is taken over as a restore does it. What is not holdfast's own is never touched."
-)
-_PREFLIGHT = (
-    "Try a storage_path before a night is spent on it: write, conditional put, large objects in "
-    "parts, replace, list, read and delete, each timed; then the lock and the space on this "
-    "machine. Leaves nothing behind."
-)
+from holdfast.cli.browse_arguments import add_browsing
+from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.words import CODES
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises SystemExit: 0 after --help and --version, 2 for what cannot be understood."""
-    return _parser().parse_args(_with_command(list(arguments)))
+    parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow
+        import argcomplete
 
-
-def _with_command(arguments: list[str]) -> list[str]:
-    """`holdfast doctor PATH` verifies."""
-    if not arguments or arguments[0] != "doctor":
-        return arguments
-    words = arguments[1:]
-    is_help = not words or {"-h", "--help"} & set(words)
-    if is_help or any(word in COMMANDS for word in words):
-        return arguments
-    return ["doctor", "verify", *words]
+        argcomplete.autocomplete(parser, always_complete_options="long")
+    return parser.parse_args(with_command(list(arguments)))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="holdfast", description="Training runs that are not lost.", epilog=_CODES
+        prog="holdfast", description="Training runs that are not lost.", epilog=CODES
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     rooms = parser.add_subparsers(dest="room", required=True, metavar="COMMAND")
-    doctor = rooms.add_parser(
-        "doctor",
-        help="look after an experiment, or a storage",
-        description="Look after what experiments have left. 'holdfast doctor PATH' verifies.",
-        epilog=_CODES,
-    )
-    commands = doctor.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_verify(commands.add_parser)
-    _add_repair(commands.add_parser)
-    _add_sync(commands.add_parser)
-    _add_gc(commands.add_parser)
-    _add_preflight(commands.add_parser)
+    add_browsing(rooms)
+    add_doctor(rooms)
     return parser
-
-
-_AddParser = Callable[..., argparse.ArgumentParser]
-
-
-def _add(add: _AddParser, name: str, told: str) -> argparse.ArgumentParser:
-    short = told.partition(": ")[0].rstrip(".")
-    command = add(name, help=short[0].lower() + short[1:], description=told, epilog=_CODES)
-    command.add_argument("--json", action="store_true", help="one JSON object, for scripts")
-    return command
-
-
-def _add_place(command: argparse.ArgumentParser) -> None:
-    command.add_argument("path", metavar="PATH", help=_PATH)
-    command.add_argument(
-        "--storage",
-        metavar="URI",
-        help="the experiment's URI in storage, where PATH is the local directory of a run that "
-        "was persisted elsewhere",
-    )
-    command.add_argument(
-        "--load-scheduler",
-        action="store_true",
-        help="unpickle the scheduler in tuner.pkl, for an experiment with one of your own; this "
-        "runs your code, and nothing is unpickled without it",
-    )
-
-
-def _add_depth(command: argparse.ArgumentParser) -> None:
-    depth = command.add_mutually_exclusive_group()
-    depth.add_argument(
-        "--quick", action="store_true", help="only names and sizes of checkpoints, no checksums"
-    )
-    depth.add_argument(
-        "--deep", action="store_true", help="also download every checkpoint that is in storage"
-    )
-
-
-def _add_verify(add: _AddParser) -> None:
-    command = _add(add, "verify", _VERIFY)
-    _add_place(command)
-    _add_depth(command)
-
-
-def _add_repair(add: _AddParser) -> None:
-    command = _add(add, "repair", _REPAIR)
-    _add_place(command)
-    _add_depth(command)
-
-
-def _add_sync(add: _AddParser) -> None:
-    command = _add(add, "sync", _SYNC)
-    _add_place(command)
-    command.add_argument(
-        "--deep",
-        action="store_true",
-        help="also download every checkpoint in storage, and upload again what changed there",
-    )
-    command.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long each upload is tried again (default 300)",
-    )
-
-
-def _add_gc(add: _AddParser) -> None:
-    command = _add(add, "gc", _GC)
-    _add_place(command)
-    command.add_argument("--yes", action="store_true", help="remove it")
-
-
-def _add_preflight(add: _AddParser) -> None:
-    command = _add(add, "preflight", _PREFLIGHT)
-    command.add_argument(
-        "path", metavar="URI", help="the storage_path of RunConfig: a directory, or a URI"
-    )
-    command.add_argument(
-        "--mib",
-        type=int,
-        default=24,
-        metavar="N",
-        help="size of the large object (default 24; from 16 on S3 takes it in parts)",
-    )

@@ -1,4 +1,4 @@
-"""The commands: find what was named, perform, tell."""
+"""The commands: which room performs what was asked, and what is told where that cannot be."""
 
 from __future__ import annotations
 
@@ -6,108 +6,45 @@ import argparse
 import os
 import sys
 
-from holdfast.cli.telling import say_failure, show_report, show_tried
-from holdfast.experiment.doctor.case import Case, find_case
-from holdfast.experiment.doctor.findings import Report
-from holdfast.experiment.doctor.verify import Depth
+from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.tuner_file import TunerFile
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.errors import InvalidLocation, StorageError
 from holdfast.trial.errors import InvalidConfig, TuneError
-
-SOUND, WRONG, MISUSED = 0, 1, 2
 
 
 def run(given: argparse.Namespace) -> int:
     """Returns the exit code; errors are told, not raised."""
+    as_json, path = given.json, given.path or ""
     try:
-        return _run(given, Settings.read(os.environ))
+        code = _perform(given, Settings.read(os.environ))
+        sys.stdout.flush()  # a reader that has gone is noticed here, and not at the exit
+        return code
+    except BrokenPipeError:
+        # `holdfast show x | head` has read enough. Python would write the rest at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
     except (ExperimentNotFound, InvalidLocation, InvalidConfig) as error:
-        say_failure(error, as_json=given.json, path=given.path)
+        say_failure(error, as_json=as_json, path=path)
         return MISUSED
     except (TuneError, StorageError, OSError) as error:
-        say_failure(error, as_json=given.json, path=given.path)
+        say_failure(error, as_json=as_json, path=path)
         return WRONG
     except KeyboardInterrupt:
         # What was under way is as after a crash: the next command goes on from there.
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
-def _run(given: argparse.Namespace, settings: Settings) -> int:
-    if given.command == "preflight":
-        from holdfast.experiment.doctor.preflight import preflight
+def _perform(given: argparse.Namespace, settings: Settings) -> int:
+    if given.room == "doctor":
+        from holdfast.cli import doctor_commands
 
-        tried = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
-        show_tried(tried, as_json=given.json)
-        return SOUND if tried.is_sound else WRONG
-    case = find_case(given.path, given.storage, settings, os.environ)
-    report = _perform(given, case, settings)
-    deep = bool(getattr(given, "deep", False))
-    show_report(report, given.command, as_json=given.json, named=_named(given), deep=deep)
-    return SOUND if report.is_sound else WRONG
+        return doctor_commands.perform(given, settings)
+    if given.room == "resume":
+        from holdfast.cli.resuming import resume
 
+        return resume(given, settings)
+    from holdfast.cli import browse_commands
 
-def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Report:
-    policy = _policy(given, case)
-    match given.command:
-        case "verify":
-            from holdfast.experiment.doctor.verify import verify
-
-            return verify(case, depth=_depth(given), policy=policy)
-        case "repair":
-            from holdfast.experiment.doctor.repair import repair
-
-            return repair(case, settings, depth=_depth(given), policy=policy)
-        case "sync":
-            from holdfast.experiment.doctor.upload import sync
-
-            return sync(
-                case,
-                timeout_s=given.timeout,
-                downloads=given.deep,
-                tell=lambda text: print(text, file=sys.stderr, flush=True),
-                progress=_progress,
-                policy=policy,
-            )
-        case "gc":
-            from holdfast.experiment.doctor.collect import collect
-
-            return collect(case, removes=given.yes, policy=policy)
-        case _:
-            raise AssertionError(given.command)
-
-
-def _depth(given: argparse.Namespace) -> Depth:
-    return Depth.QUICK if given.quick else Depth.DOWNLOAD if given.deep else Depth.CHECKSUMS
-
-
-def _policy(given: argparse.Namespace, case: Case) -> TrialScheduler | None:
-    if not given.load_scheduler or case.layout is None:
-        return None
-    loaded = TunerFile(case.layout.tuner).load("scheduler")
-    return loaded if isinstance(loaded, TrialScheduler) else None
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else ""
-        print(f"\r{done} of {total} checkpoints", end=end, file=sys.stderr, flush=True)
-
-
-def _named(given: argparse.Namespace) -> str:
-    """How the same experiment is named to another command of the doctor's."""
-    storage = f" --storage {_quoted(given.storage)}" if given.storage else ""
-    scheduler = " --load-scheduler" if given.load_scheduler else ""
-    return f"{_quoted(given.path)}{storage}{scheduler}"
-
-
-def _quoted(text: str) -> str:
-    """For a shell, and without what the user would not have on the screen."""
-    import shlex
-
-    from holdfast.syncer.errors import redact
-
-    return shlex.quote(redact(text))
+    return browse_commands.perform(given, settings)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from holdfast.cli.saying import say
 from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
 from holdfast.experiment.doctor.preflight import Tried
-from holdfast.syncer.errors import redact
 from holdfast.syncer.probing import Outcome, Step
 
 T = TypeVar("T")
@@ -31,15 +30,6 @@ _WIDTH = 100
 _INDENT = " " * 9
 
 
-def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
-    """What kept the command from being performed."""
-    if as_json:
-        failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
-        print(json.dumps({**failure, "error_type": type(error).__name__}, indent=1))
-    else:
-        print(f"holdfast: {redact(str(error))}", file=sys.stderr)
-
-
 def show_report(
     report: Report, command: str, *, as_json: bool, named: str, deep: bool = False
 ) -> None:
@@ -47,26 +37,26 @@ def show_report(
     if as_json:
         print(json.dumps(report.plain(), indent=1))
         return
-    _line(f"{report.path}: {_looked_at(report)}")
+    say(f"{report.path}: {_looked_at(report)}")
     _some(report.deeds, lambda deed: deed.what.partition(":")[0], _tell_deed)
     _some(report.findings, lambda finding: finding.kind, _tell_finding)
-    _line(_verdict(report, command))
+    say(_verdict(report, command))
     for text in _next_commands(report, command, named, deep=deep):
-        _line(f"  {text}")
+        say(f"  {text}")
 
 
 def show_tried(tried: Tried, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(tried.plain(), indent=1))
         return
-    _line(tried.path)
+    say(tried.path)
     for step in tried.steps:
         _tell_step(step)
     weak = any(step.outcome is Outcome.WEAK for step in tried.steps)
     if not tried.is_sound:
-        _line("A run cannot be kept here as it is.")
+        say("A run cannot be kept here as it is.")
     else:
-        _line("A run can be kept here." if not weak else "A run can be kept here, see above.")
+        say("A run can be kept here." if not weak else "A run can be kept here, see above.")
 
 
 def _some(items: Sequence[T], kind: Callable[[T], str], show: Callable[[T], None]) -> None:
@@ -77,17 +67,17 @@ def _some(items: Sequence[T], kind: Callable[[T], str], show: Callable[[T], None
         if seen[kind(item)] <= _SHOWN:
             show(item)
     if more := sum(max(0, count - _SHOWN) for count in seen.values()):
-        _line(f"{_INDENT}and {more} more of the same kind (--json has them all)")
+        say(f"{_INDENT}and {more} more of the same kind (--json has them all)")
 
 
 def _tell_finding(finding: Finding) -> None:
-    _line(f"{finding.severity.upper():9}{finding.where}", _COLOURS[finding.severity])
+    say(f"{finding.severity.upper():9}{finding.where}", _COLOURS[finding.severity])
     for text in (finding.what, finding.advice):
         _paragraph(text)
 
 
 def _tell_deed(deed: Deed) -> None:
-    _line(f"{'done' if deed.is_done else 'garbage':9}{deed.where}")
+    say(f"{'done' if deed.is_done else 'garbage':9}{deed.where}")
     _paragraph(deed.what)
 
 
@@ -95,14 +85,14 @@ def _tell_step(step: Step) -> None:
     speed = "" if step.mib_per_s is None else f", {step.mib_per_s:.0f} MiB/s"
     took = f"{1000 * step.seconds:7.0f} ms" if step.seconds else " " * 10
     line = f"  {step.name:16}{step.outcome:8}{took}  {step.told}{speed}"
-    _line(line.rstrip(), _COLOURS[step.outcome])
+    say(line.rstrip(), _COLOURS[step.outcome])
     _paragraph(step.meaning)
 
 
 def _paragraph(text: str) -> None:
     width = _WIDTH - len(_INDENT)
     for line in textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False):
-        _line(f"{_INDENT}{line}")
+        say(f"{_INDENT}{line}")
 
 
 def _looked_at(report: Report) -> str:
@@ -160,12 +150,3 @@ _REMEDIES = {
     Remedy.SYNC: "commits and uploads what is not yet",
     Remedy.GC: "shows what nothing needs",
 }
-
-
-def _line(text: str, style: str = "") -> None:
-    if not sys.stdout.isatty():
-        print(text)
-        return
-    from rich.console import Console
-
-    Console(highlight=False, soft_wrap=True).print(text, style=style or None, markup=False)

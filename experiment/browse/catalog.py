@@ -1,0 +1,222 @@
+"""`holdfast ls`: the experiments in a directory or a bucket, each read from what it left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.experiment.browse.condition import Condition, best_of, counts
+from holdfast.experiment.browse.found import Found, find
+from holdfast.experiment.ended import value_of
+from holdfast.experiment.layout import HEAD, Layout
+from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.trial_folder import list_folder
+from holdfast.syncer.download import with_store
+from holdfast.syncer.errors import StorageError, redact
+from holdfast.syncer.journal import segments
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store
+from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import Status
+
+_READERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The trial whose last report has the best value of the experiment's metric."""
+
+    trial_id: str
+    metric: str
+    mode: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One experiment of a listing.
+
+    `trials` counts them by status. Times are seconds since 1970: when it began, and the last that
+    is known of it. `size_bytes` is that of all its files, None where they were not counted;
+    `problem` why it cannot be read, or the first error, "" for none.
+    """
+
+    name: str
+    path: str
+    state: Condition
+    trials: Mapping[str, int] = field(default_factory=dict)
+    best: Best | None = None
+    began_at: float | None = None
+    updated_at: float | None = None
+    size_bytes: int | None = None
+    problem: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def catalog(
+    path: str | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    now: float,
+    with_sizes: bool = True,
+) -> tuple[str, list[Entry]]:
+    """The place, and its experiments in the order of their beginning; the newest last.
+
+    `path` is a directory or a URI that holds experiments, or an experiment; without one it is
+    where `fit()` keeps them. One that cannot be read is listed with what is wrong with it.
+
+    Raises ExperimentNotFound where there is no such place, InvalidLocation, StorageError.
+    """
+    location = Location.resolve(path, None, environ)
+    text = path or location.public
+    entry = partial(_entry, settings=settings, environ=environ, now=now, sizes=with_sizes)
+    if _is_experiment(location):
+        entries = [entry(text)]
+    else:
+        with ThreadPoolExecutor(_READERS, "holdfast-ls") as pool:
+            entries = [found for found in pool.map(entry, _inside(text, location)) if found]
+    known = [found for found in entries if found is not None]
+    return location.public, sorted(known, key=lambda found: (found.began_at or 0.0, found.name))
+
+
+def _is_experiment(location: Location) -> bool:
+    if location.local_path is not None:
+        return _is_here(location.local_path)
+    return with_store(location, _has_records)
+
+
+async def _has_records(store: Store) -> bool:
+    return await store.head(HEAD) is not None
+
+
+def _is_here(folder: str) -> bool:
+    layout = Layout(Path(folder))
+    return bool(segments(layout.journal)) or (layout.root / HEAD).exists()
+
+
+def _inside(text: str, location: Location) -> list[str]:
+    """What the folders in a place are called, as `find` takes it."""
+    if location.local_path is not None:
+        names = _folders(location.local_path)
+        return [f"{text.rstrip('/')}/{name}" for name in names]
+    base, mark, query = text.partition("?")
+    names = [name for name in list_folder(location) if not name.startswith(".")]
+    if not names:
+        _check_bucket(location)
+    return [f"{base.rstrip('/')}/{quote(name)}{mark}{query}" for name in names]
+
+
+def _check_bucket(location: Location) -> None:
+    """A prefix without objects is empty; a bucket that is not there is a mistake."""
+    from pyarrow.fs import FileType
+
+    filesystem, path = location.arrow()
+    bucket = path.partition("/")[0]
+    try:
+        (found,) = filesystem.get_file_info([bucket])
+    except OSError:
+        return  # who may only list below it cannot ask for it
+    if found.type == FileType.NotFound:
+        raise ExperimentNotFound(f"there is no {bucket!r} for {location.public}", location.public)
+
+
+def _folders(place: str) -> list[str]:
+    try:
+        with os.scandir(place) as found:
+            return sorted(f.name for f in found if f.is_dir() and _is_here(f.path))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ExperimentNotFound(
+            f"there is no directory {place}: give the storage_path of your experiments, or one "
+            f"experiment",
+            place,
+        ) from error
+
+
+def _entry(
+    path: str, *, settings: Settings, environ: Mapping[str, str], now: float, sizes: bool
+) -> Entry | None:
+    """None for a folder that is no experiment."""
+    location = Location.resolve(path, None, {})
+    name = location.path.rstrip("/").rpartition("/")[2]
+    try:
+        found = find(path, settings, environ)
+        return _described(found, name, now, size_of(found) if sizes else None)
+    except ExperimentNotFound as error:
+        if location.local_path is None:
+            return None
+        problem = str(error)
+    except (TuneError, StorageError, OSError, ValueError) as error:
+        problem = redact(str(error))
+    return Entry(name=name, path=location.public, state=Condition.UNREADABLE, problem=problem)
+
+
+def _described(found: Found, name: str, now: float, size_bytes: int | None) -> Entry:
+    machine, spec = found.machine, found.machine.spec
+    best = best_of(machine, spec.metric, spec.mode)
+    value = None if best is None else value_of(best, spec.metric)
+    return Entry(
+        name=name,
+        path=found.shown,
+        state=found.condition(now),
+        trials=counts(machine),
+        best=Best(
+            trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
+        )
+        if best is not None and value is not None
+        else None,
+        began_at=found.read.began_at,
+        updated_at=machine.now,
+        size_bytes=size_bytes,
+        problem=_first_error(found),
+    )
+
+
+def _first_error(found: Found) -> str:
+    machine = found.machine
+    failed = (t for t in machine.trials.values() if t.status is Status.ERROR and t.error)
+    first = next((trial.error.headline for trial in failed if trial.error is not None), "")
+    return first or (machine.ending.message if machine.ending is not None else "")
+
+
+def size_of(found: Found) -> int:
+    """Bytes of all files of the experiment, where it was read. Raises StorageError."""
+    if found.read.layout is not None:
+        return _tree_bytes(str(found.read.layout.root))
+    return with_store(found.read.location, _stored_bytes)
+
+
+async def _stored_bytes(store: Store) -> int:
+    return sum(entry.size for entry in await store.list())
+
+
+def _tree_bytes(folder: str) -> int:
+    """A file or folder that goes meanwhile counts nothing."""
+    total = 0
+    try:
+        with os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    total += _tree_bytes(item.path)
+                else:
+                    total += _bytes(item)
+    except FileNotFoundError:
+        return total
+    return total
+
+
+def _bytes(item: os.DirEntry[str]) -> int:
+    try:
+        return item.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0

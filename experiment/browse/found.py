@@ -1,0 +1,95 @@
+"""An experiment that the user named, read where it is known best: on this machine, or in storage.
+
+Nothing is locked, nothing written and nothing unpickled: it may be running, and be another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.browse.condition import Condition, Signs, condition_of
+from holdfast.experiment.doctor.case import Case, find_case, user_of
+from holdfast.experiment.layout import HEAD, Layout
+from holdfast.experiment.outcome import Outcome
+from holdfast.experiment.published import has_all, read_head
+from holdfast.experiment.reading import ReadExperiment, read_storage, read_tree
+from holdfast.experiment.settings import Settings
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.download import with_store
+from holdfast.syncer.location import Location
+from holdfast.syncer.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An experiment as its records tell it, and the signs of life it gives.
+
+    `shown` is the place as the user may give it to another command, without credentials.
+    """
+
+    shown: str
+    read: ReadExperiment
+    signs: Signs
+
+    @property
+    def machine(self) -> Machine:
+        return self.read.machine
+
+    @property
+    def name(self) -> str:
+        return self.read.location.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Its trials, results and files, as for an ExperimentAnalysis."""
+        return ExperimentAnalysis.of(self.read).outcome
+
+    def condition(self, now: float) -> Condition:
+        return condition_of(self.machine, self.signs, now=now)
+
+
+def find(path: str, settings: Settings, environ: Mapping[str, str]) -> Found:
+    """Read the experiment at `path`: its directory, or a URI as `storage_path` takes it.
+
+    Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
+    """
+    location = Location.resolve(path, None, {})
+    case = find_case(location.local_path or path, None, settings, environ)
+    if case.layout is None:
+        return _in_storage(location)
+    holder = user_of(case.layout)
+    if case.remote is not None and not holder and not _is_newest(case):
+        return _in_storage(case.remote)
+    read = read_tree(case.layout, case.remote or location)
+    return Found(shown=_shown(path, location), read=read, signs=Signs(holder=holder))
+
+
+def _in_storage(location: Location) -> Found:
+    read = read_storage(location) if location.local_path is None else _read_here(location)
+    signs = Signs(heard_at=with_store(location, _heard_at))
+    return Found(shown=location.public, read=read, signs=signs)
+
+
+def _read_here(location: Location) -> ReadExperiment:
+    """Storage that is a directory of this machine: its files need not be copied to be read."""
+    return read_tree(Layout(Path(location.path)), location)
+
+
+async def _heard_at(store: Store) -> float | None:
+    entry = await store.head(HEAD)
+    return None if entry is None else entry.modified
+
+
+def _is_newest(case: Case) -> bool:
+    """Whether the tree on this machine has all that is published: another may have gone on."""
+    assert case.layout is not None
+    assert case.remote is not None
+    head = with_store(case.remote, read_head)
+    return head is None or has_all(case.layout, head)
+
+
+def _shown(path: str, location: Location) -> str:
+    return path if location.local_path is not None and "://" not in path else location.public

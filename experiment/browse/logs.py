@@ -1,0 +1,115 @@
+"""`holdfast logs`: what a trial, or a rank of it, has written; on this machine or in storage."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast.experiment.browse.found import Found
+from holdfast.experiment.layout import rank_log
+from holdfast.experiment.persisting import log_names_of
+from holdfast.experiment.trial_folder import list_folder, read_file
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
+
+_SHOWN_IDS = 10
+
+
+class NoSuchTrial(InvalidConfig):
+    """No trial, or more than one, is what the user named."""
+
+
+class NoSuchLog(InvalidConfig):
+    """The trial has not written this file, here or in storage."""
+
+
+def log_names(spec: ExperimentSpec) -> tuple[str, ...]:
+    """The files of a trial's output: of stdout and stderr, or one where both go into it."""
+    return tuple(dict.fromkeys(log_names_of(spec.options.get("log_to_file", False))))
+
+
+def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
+    """The file of a stream, "stdout" or "stderr", of a rank."""
+    out, err = log_names_of(spec.options.get("log_to_file", False))
+    name = out if stream == "stdout" else err
+    return rank_log(name, rank) if rank else name
+
+
+def place_of(found: Found, trial: Trial, name: str) -> str:
+    """Where a file of the trial's is: on this machine, or the URI without credentials."""
+    if found.read.layout is not None:
+        return str(found.read.layout.trial(trial.spec) / name)
+    return found.read.location.child(f"{trial.spec.dirname}/{name}").public
+
+
+def trial_named(found: Found, name: str) -> Trial:
+    """The trial of this id, number, name or folder, or the only one whose id begins or ends so.
+
+    Raises NoSuchTrial.
+    """
+    trials = list(found.machine.trials.values())
+    for trial in trials:
+        spec = trial.spec
+        if name in (spec.trial_id, str(spec.index), spec.name, spec.dirname.rstrip("/")):
+            return trial
+    alike = [t for t in trials if t.trial_id.startswith(name) or t.trial_id.endswith(name)]
+    if len(alike) == 1:
+        return alike[0]
+    ids = [trial.trial_id for trial in alike or trials]
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    told = f"{', '.join(ids[:_SHOWN_IDS]) or 'none yet'}{more}"
+    fault = f"{name!r} is the beginning or end of several" if alike else f"there is no {name!r}"
+    raise NoSuchTrial(f"which trial? {fault}: {told}. Give an id, or a number such as 0")
+
+
+def written(found: Found, trial: Trial, name: str) -> Iterator[bytes]:
+    """The bytes of a file in the trial's folder, piece by piece.
+
+    What is not on this machine is read from storage. Raises NoSuchLog, StorageError, OSError.
+    """
+    layout = found.read.layout
+    here = None if layout is None else layout.trial(trial.spec) / name
+    if here is not None and here.is_file():
+        return _pieces(here)
+    if layout is None or str(layout.root) != found.read.location.local_path:
+        data = read_file(found.read.location.child(trial.spec.dirname), name)
+        if data is not None:
+            return iter([data])
+    raise NoSuchLog(_not_written(found, trial, name))
+
+
+def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
+    """The last `count` lines of what comes in pieces, of any length."""
+    kept: deque[bytes] = deque(maxlen=count)
+    begun = b""
+    for piece in pieces:
+        *whole, begun = (begun + piece).split(b"\n")
+        kept.extend(line + b"\n" for line in whole)
+    if begun:
+        kept.append(begun)
+    return b"".join(kept)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece
+
+
+def _not_written(found: Found, trial: Trial, name: str) -> str:
+    folder = place_of(found, trial, name).rpartition("/")[0]
+    layout, spec = found.read.layout, trial.spec
+    if layout is not None:
+        tree = layout.trial(spec)
+        there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
+    else:
+        there = list_folder(found.read.location.child(spec.dirname))
+    outputs = tuple(log_names(found.machine.spec))
+    logs = [n for n in there if n.startswith(outputs) or n == "error.txt"]
+    begun = "" if trial.attempt else ", for it has not begun"
+    return (
+        f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. "
+        f"There are: {', '.join(logs) or 'none'}"
+    )

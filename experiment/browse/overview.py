@@ -1,0 +1,103 @@
+"""`holdfast show`: an experiment and its trials, as plain values that JSON holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.experiment.browse.condition import best_of, counts
+from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.logs import log_names, place_of
+from holdfast.experiment.ended import value_of
+from holdfast.experiment.layout import ERROR
+from holdfast.experiment.parameters import params_of, varied_names
+from holdfast.experiment.summarizer import user_frame
+from holdfast.trial.readable import readable
+from holdfast.trial.trial import Status, Trial
+
+
+def overview(found: Found, *, now: float) -> dict[str, Any]:
+    """What is told of an experiment beside its trials; docs/command.md describes the fields.
+
+    Read from its records alone, but for the time that its storage heard of it.
+    """
+    machine, spec = found.machine, found.machine.spec
+    best = best_of(machine, spec.metric, spec.mode)
+    return {
+        "name": found.name,
+        "path": found.shown,
+        "state": found.condition(now).value,
+        "holder": found.signs.holder,
+        "heard_at": found.signs.heard_at,
+        "trainable": spec.trainable,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "began_at": found.read.began_at,
+        "updated_at": machine.now,
+        "active_s": machine.active_s,
+        "restores": machine.epoch - 1,
+        "ending": machine.ending.message or machine.ending.reason if machine.ending else "",
+        "counts": counts(machine),
+        "best": None if best is None else described(found, best),
+        "notices": list(found.read.notices),
+    }
+
+
+def complete(found: Found, *, now: float) -> dict[str, Any]:
+    """`overview`, the names of the parameters that vary, and every trial."""
+    trials = list(found.machine.trials.values())
+    return {
+        **overview(found, now=now),
+        "varied": varied_names(found.machine.spec, trials),
+        "trials": [described(found, trial) for trial in trials],
+    }
+
+
+def described(found: Found, trial: Trial) -> dict[str, Any]:
+    """One trial."""
+    spec = trial.spec
+    newest = trial.newest_checkpoint
+    return {
+        "trial_id": trial.trial_id,
+        "index": spec.index,
+        "name": spec.name,
+        "status": trial.status.value,
+        "iteration": trial.iteration,
+        "attempt": trial.attempt,
+        "failures": trial.setbacks,
+        "time_total_s": trial.time_total_s,
+        "reported_at": trial.reported_at or None,
+        "value": value_of(trial, found.machine.spec.metric),
+        "params": params_of(trial),
+        "metrics": readable(dict(trial.row)) if trial.row is not None else None,
+        "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
+        "folder": spec.dirname,
+        "error": None if trial.error is None else _error(found, trial),
+    }
+
+
+def _error(found: Found, trial: Trial) -> dict[str, Any] | None:
+    """`final` is false for a failure after which the trial is tried again."""
+    failure = trial.error
+    if failure is None:
+        return None
+    return {
+        "headline": failure.headline,
+        "kind": failure.kind,
+        "where": user_frame(failure),
+        "final": trial.status.is_final,
+        "error_file": place_of(found, trial, ERROR),
+        "logs": [place_of(found, trial, name) for name in log_names(found.machine.spec)],
+    }
+
+
+def failures(found: Found) -> list[tuple[dict[str, Any], int]]:
+    """Each cause for which trials failed for good: the first of them, and how many there are.
+
+    The most frequent cause first.
+    """
+    causes: dict[str, list[Trial]] = {}
+    for trial in found.machine.trials.values():
+        if trial.status is Status.ERROR and trial.error is not None:
+            causes.setdefault(trial.error.headline, []).append(trial)
+    several = sorted(causes.values(), key=len, reverse=True)
+    return [(described(found, trials[0]), len(trials)) for trials in several]

@@ -1,0 +1,1 @@
+"""Pictures of results, with matplotlib: `results.plot`, `result.plot`."""

@@ -1,0 +1,67 @@
+"""Axes to draw on, and what every picture has in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.trial.errors import TuneError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, told apart by the colour-blind and in print.
+# https://jfly.uni-koeln.de/color/
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+BEST = COLOURS[1]
+FAILED = "#B2182B"
+QUIET = "#9AA5B1"
+GRID = "#E3E6EA"
+TEXT = "#30363D"
+
+
+class PlotsMissing(TuneError, ImportError):
+    """A picture was asked for and matplotlib is not installed."""
+
+
+def axes(given: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
+    """The axes to draw on: those `given`, or new ones of this size in inches.
+
+    Raises PlotsMissing, saying how to install it.
+    """
+    if given is not None:
+        return given
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise PlotsMissing(
+            f"pictures are drawn with matplotlib, which cannot be imported ({error}). "
+            f"Install it with: pip install 'holdfast[plots]'"
+        ) from error
+    _, made = pyplot.subplots(figsize=(width, height), layout="constrained")
+    return made
+
+
+def quiet_frame(ax: Axes) -> None:
+    """No box around it, a faint grid behind."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(QUIET)
+    ax.tick_params(colors=TEXT)
+    ax.grid(visible=True, color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def say_instead(ax: Axes, text: str) -> Axes:
+    """Where there is nothing to draw, why."""
+    ax.set_axis_off()
+    ax.text(
+        0.5, 0.5, text, ha="center", va="center", color=TEXT, transform=ax.transAxes, wrap=True
+    )
+    return ax
+
+
+def told(value: Any) -> str:
+    """A value beside an axis or in a legend."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        text = str(value)
+        return text if len(text) <= 18 else f"{text[:17]}…"
+    return str(value) if isinstance(value, int) and abs(value) < 10**6 else f"{value:.4g}"

@@ -1,0 +1,212 @@
+"""Parallel coordinates: each trial a line through its parameters to its metric.
+
+A. Inselberg, "The plane with parallel coordinates", The Visual Computer 1 (1985), 69-91.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.drawing.canvas import QUIET, TEXT, axes, say_instead, told
+from holdfast.experiment.headers import short_headers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# A parameter above 0 that spans so many times its smallest value stands on a logarithmic axis.
+_LOG_SPAN = 50.0
+_TICKS = 5
+_FEW = 8
+_MOST_CATEGORIES = 12
+_NAME_CHARS = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A trial: its parameters by name, and its metric, None where it has no finite one."""
+
+    params: Mapping[str, Any]
+    value: float | None
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """One axis: `at` gives where on it, from 0 to 1, a value stands; `ticks` what to write where.
+
+    NaN is where a trial has no such parameter.
+    """
+
+    positions: Sequence[float]
+    ticks: Sequence[tuple[float, str]]
+    is_log: bool = False
+
+
+def scale_of(values: Sequence[Any], *, is_metric: bool = False) -> Scale:
+    """Numbers along a linear or logarithmic axis; other values, and a few numbers that come back
+    again and again, in equal steps."""
+    known = [value for value in values if value is not None]
+    if not known or not all(_is_number(value) for value in known):
+        return _categorical(values)
+    numbers = [math.nan if v is None or not math.isfinite(v) else float(v) for v in values]
+    finite = sorted({number for number in numbers if math.isfinite(number)})
+    if 1 < len(finite) <= min(_FEW, len(known) // 2) and not is_metric:
+        return _stepped(numbers, finite)
+    return _numeric(numbers, finite)
+
+
+def _stepped(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
+    place = {number: at / (len(finite) - 1) for at, number in enumerate(finite)}
+    ticks = [(place[number], told(_whole(number))) for number in finite]
+    return Scale(positions=[place.get(number, math.nan) for number in numbers], ticks=ticks)
+
+
+def _numeric(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
+    if not finite:
+        return Scale(positions=numbers, ticks=())
+    low, high = finite[0], finite[-1]
+    is_log = low > 0 and high / low >= _LOG_SPAN
+    if low == high:
+        ticks = [(0.5, told(_whole(low)))]
+        return Scale(positions=[_flat(n) for n in numbers], ticks=ticks)
+    to = math.log if is_log else float
+    start, span = to(low), to(high) - to(low)
+    shown = _decades(low, high) if is_log else _round(low, high)
+    return Scale(
+        positions=[(to(n) - start) / span if math.isfinite(n) else n for n in numbers],
+        ticks=[((to(tick) - start) / span, told(_whole(tick))) for tick in shown],
+        is_log=is_log,
+    )
+
+
+def _flat(number: float) -> float:
+    return 0.5 if math.isfinite(number) else number
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) and abs(number) < 1e15 else number
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """The powers of ten between the ends, a few of them where there are many."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    return [10.0**power for power in range(first, last + 1, 1 + (last - first) // _TICKS)]
+
+
+def _round(low: float, high: float) -> list[float]:
+    """Round numbers between the ends: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / _TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [at * step for at in range(first, last + 1)]
+
+
+def _categorical(values: Sequence[Any]) -> Scale:
+    """By their text, in order; the true numbers among them in the order of numbers."""
+    names = sorted({str(value) for value in values if value is not None}, key=_natural)
+    last = max(1, len(names) - 1)
+    place = {name: (at / last if len(names) > 1 else 0.5) for at, name in enumerate(names)}
+    every = -(-len(names) // _MOST_CATEGORIES) if names else 1
+    return Scale(
+        positions=[math.nan if value is None else place[str(value)] for value in values],
+        ticks=[(place[name], told(name)) for name in names[::every]],
+    )
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def draw_coordinates(
+    lines: Sequence[Line], names: Sequence[str], *, metric: str, mode: str, ax: Axes | None = None
+) -> Axes:
+    """The lines on `ax` or on new axes, coloured by the metric, the better ones on top."""
+    made = axes(ax, width=max(6.4, 1.5 * (len(names) + 1)), height=4.2)
+    if not lines or not names:
+        return say_instead(made, "no trial to draw" if not lines else "no parameter is varied")
+    values = [line.value for line in lines]
+    scales = [scale_of([line.params.get(name) for line in lines]) for name in names]
+    scales.append(scale_of(values, is_metric=True))
+    colours = _colours(values, mode)
+    order = sorted(range(len(lines)), key=lambda at: _depth(lines[at], mode))
+    for at in order:
+        _draw_line(made, lines[at], [scale.positions[at] for scale in scales], colours[at])
+    _frame(made, scales, [*short_headers(names, _NAME_CHARS), metric])
+    without = sum(value is None for value in values)
+    if without:
+        made.plot([], [], color=QUIET, linestyle=":", label=f"without {metric} ({without})")
+    if without or len(lines) > 1:
+        made.legend(
+            frameon=False,
+            fontsize="small",
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=2,
+        )
+    return made
+
+
+def _depth(line: Line, mode: str) -> tuple[bool, float]:
+    """The worse, the earlier drawn; those without a value first."""
+    if line.value is None:
+        return False, 0.0
+    return True, line.value if mode == "max" else -line.value
+
+
+def _colours(values: Sequence[float | None], mode: str) -> list[Any]:
+    """Each line's colour: dark is good. The last axis says which colour is which value."""
+    from matplotlib import colormaps
+
+    places = scale_of(values, is_metric=True).positions
+    palette = colormaps["viridis"]
+    goods = [place if mode == "min" else 1 - place for place in places]
+    # The brightest of the palette are hard to see on white.
+    return [QUIET if math.isnan(good) else palette(0.88 * good) for good in goods]
+
+
+def _draw_line(ax: Axes, line: Line, ys: Sequence[float], colour: Any) -> None:
+    ax.plot(
+        range(len(ys)),
+        ys,
+        color=colour,
+        linewidth=2.6 if line.is_best else 1.1,
+        linestyle=":" if line.value is None else "-",
+        alpha=1.0 if line.is_best else 0.75,
+        marker="o" if line.is_best else "",
+        markersize=5,
+        label="best" if line.is_best else None,
+        zorder=3 if line.is_best else 2,
+    )
+
+
+def _frame(ax: Axes, scales: Sequence[Scale], names: Sequence[str]) -> None:
+    for at, (scale, name) in enumerate(zip(scales, names, strict=True)):
+        ax.plot([at, at], [0, 1], color=TEXT, linewidth=0.9, zorder=1)
+        for y, text in scale.ticks:
+            ax.annotate(
+                text,
+                (at, y),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="x-small",
+                color=TEXT,
+                zorder=5,
+                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
+            )
+        label = f"{name}\n(log)" if scale.is_log else name
+        ax.text(at, 1.04, label, ha="center", va="bottom", fontsize="small", color=TEXT)
+    ax.set_xlim(-0.25, len(scales) - 1 + 0.35)
+    ax.set_ylim(-0.04, 1.16)
+    ax.set_axis_off()

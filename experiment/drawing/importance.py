@@ -1,0 +1,204 @@
+"""How much each parameter matters for the metric, by one of three algorithms.
+
+`rank`: the share of the variance of the metric's ranks that a parameter explains by itself,
+adjusted for chance. For a number it is the squared rank correlation (C. Spearman, "The proof and
+measurement of association between two things", 1904), for other values epsilon squared over the
+ranks (T. L. Kelley, "An unbiased correlation ratio measure", 1935), as after a Kruskal-Wallis
+test. It needs no library, and sees neither what two parameters do together nor a valley.
+
+`forest`: the loss of R squared on trials that a random forest was not fitted to, when a
+parameter's values are permuted among them (L. Breiman, "Random forests", Machine Learning 45,
+2001), with scikit-learn.
+
+`fanova`: the variance of a random forest's prediction that a parameter explains by itself, as a
+share of what all of them do (F. Hutter, H. Hoos, K. Leyton-Brown, "An efficient approach for
+assessing hyperparameter importance", ICML 2014), as Optuna computes it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.drawing.canvas import COLOURS, QUIET, axes, quiet_frame, say_instead
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ALGORITHMS = ("auto", "rank", "forest", "fanova")
+FEWEST = 3
+_FOLDS = 5
+_FEWEST_FOREST = 10
+_MOST_FOREST = 2_000
+_REPEATS = 10
+_SHOWN = 20
+_TITLES = {
+    "rank": "share of the variance of the metric's ranks",
+    "forest": "loss of R² when permuted (random forest)",
+    "fanova": "share of what all explain by themselves (fANOVA)",
+}
+
+
+class ImportanceMissing(TuneError, ImportError):
+    """The library of an algorithm is not installed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importances:
+    """`scores` by parameter, the most important first; `spread` is a standard error, where the
+    algorithm gives one. `trials` is how many had the metric. No scores where they were too
+    few."""
+
+    algorithm: str
+    metric: str
+    trials: int
+    scores: Mapping[str, float] = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=dict)
+
+
+def choose(algorithm: str, trials: int) -> str:
+    """What "auto" is: `forest` where scikit-learn is and trials are enough, else `rank`.
+
+    Raises InvalidConfig.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InvalidConfig(f"algorithm must be one of {ALGORITHMS}, not {algorithm!r}")
+    if algorithm != "auto":
+        return algorithm
+    has_forest = importlib.util.find_spec("sklearn") is not None
+    return "forest" if has_forest and trials >= _FEWEST_FOREST else "rank"
+
+
+def by_rank(columns: Mapping[str, Sequence[Any]], values: Sequence[float]) -> dict[str, float]:
+    """Each parameter's adjusted share, 0 to 1; what a trial does not have is a value as others."""
+    ranks = _ranks(values)
+    return {name: _share(column, ranks) for name, column in columns.items()}
+
+
+def _share(column: Sequence[Any], ranks: Sequence[float]) -> float:
+    if all(_is_number(value) for value in column):
+        explained = _squared_correlation(_ranks([float(value) for value in column]), ranks)
+        groups = 2
+    else:
+        texts = [str(value) for value in column]
+        explained, groups = _between(texts, ranks), len(set(texts))
+    spare = len(ranks) - groups
+    return max(0.0, 1 - (1 - explained) * (len(ranks) - 1) / spare) if spare > 0 else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for place in order[at : end + 1]:
+            ranks[place] = (at + end) / 2 + 1
+        at = end + 1
+    return ranks
+
+
+def _squared_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    across, down = _deviations(xs), _deviations(ys)
+    both = math.fsum(x * x for x in across) * math.fsum(y * y for y in down)
+    return math.fsum(x * y for x, y in zip(across, down, strict=True)) ** 2 / both if both else 0.0
+
+
+def _between(texts: Sequence[str], ranks: Sequence[float]) -> float:
+    """The share of the squares that lies between the groups."""
+    mean = math.fsum(ranks) / len(ranks)
+    total = math.fsum((rank - mean) ** 2 for rank in ranks)
+    groups: dict[str, list[float]] = {}
+    for text, rank in zip(texts, ranks, strict=True):
+        groups.setdefault(text, []).append(rank)
+    squares = (len(g) * (math.fsum(g) / len(g) - mean) ** 2 for g in groups.values())
+    return math.fsum(squares) / total if total else 0.0
+
+
+def _deviations(values: Sequence[float]) -> list[float]:
+    mean = math.fsum(values) / len(values)
+    return [value - mean for value in values]
+
+
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def by_forest(
+    columns: Mapping[str, Sequence[Any]], values: Sequence[float]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Each parameter's mean loss of R squared over the folds, and the standard error of that.
+
+    Of more than 2,000 trials so many are drawn. Raises ImportanceMissing.
+    """
+    try:
+        import numpy
+        from sklearn.ensemble import RandomForestRegressor
+        from sklearn.inspection import permutation_importance
+        from sklearn.model_selection import KFold
+    except ImportError as error:
+        raise ImportanceMissing(
+            f"algorithm='forest' needs scikit-learn, which cannot be imported ({error}): "
+            f"pip install scikit-learn, or use algorithm='rank'"
+        ) from error
+    known = numpy.array([_encoded(column) for column in columns.values()]).T
+    target = numpy.asarray(values, dtype=float)
+    if len(target) > _MOST_FOREST:
+        drawn = numpy.random.default_rng(0).choice(len(target), _MOST_FOREST, replace=False)
+        known, target = known[drawn], target[drawn]
+    losses = []
+    folds = KFold(min(_FOLDS, len(target) // 2), shuffle=True, random_state=0)
+    for fitted, held in folds.split(known):
+        forest = RandomForestRegressor(n_estimators=100, random_state=0)
+        forest.fit(known[fitted], target[fitted])
+        found = permutation_importance(
+            forest, known[held], target[held], n_repeats=_REPEATS, random_state=0
+        )
+        losses.append(found.importances_mean)
+    every = numpy.array(losses)
+    means = every.mean(axis=0).clip(min=0)
+    spreads = every.std(axis=0, ddof=1) / math.sqrt(len(every))
+    names = list(columns)
+    return (
+        dict(zip(names, map(float, means), strict=True)),
+        dict(zip(names, map(float, spreads), strict=True)),
+    )
+
+
+def _encoded(column: Sequence[Any]) -> list[float]:
+    """Numbers as they are, one that is missing below all; other values by their place among
+    the texts."""
+    if all(value is None or _is_number(value) for value in column):
+        lowest = min((float(value) for value in column if value is not None), default=0.0)
+        return [lowest - 1 if value is None else float(value) for value in column]
+    places = {text: at for at, text in enumerate(sorted({str(value) for value in column}))}
+    return [float(places[str(value)]) for value in column]
+
+
+def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
+    """Horizontal bars, the most important parameter on top."""
+    names = list(found.scores)[:_SHOWN]
+    made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
+    if not names:
+        few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
+        return say_instead(made, f"{few} vary:\nthere are {found.trials} such trials")
+    scores = [found.scores[name] for name in names]
+    spread = [found.spread[name] for name in names] if found.spread else None
+    made.barh(names, scores, xerr=spread, color=COLOURS[0], height=0.62, ecolor=QUIET, capsize=2.5)
+    made.invert_yaxis()
+    quiet_frame(made)
+    made.grid(visible=False, axis="y")
+    made.set_xlim(left=0)
+    made.set_xlabel(_TITLES[found.algorithm])
+    made.set_title(
+        f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
+    )
+    return made

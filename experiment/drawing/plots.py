@@ -1,0 +1,170 @@
+"""`results.plot` and `result.plot`: what is drawn of an experiment, and of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.experiment.drawing.canvas import told
+from holdfast.experiment.drawing.coordinates import Line, draw_coordinates
+from holdfast.experiment.drawing.curves import Curve, draw_curves, points
+from holdfast.experiment.drawing.importance import Importances, draw_importance
+from holdfast.experiment.drawing.weighing import weigh
+from holdfast.experiment.ended import rank, value_of
+from holdfast.experiment.outcome import Outcome
+from holdfast.experiment.parameters import params_of, varied_names
+from holdfast.experiment.ranking import AUTOMATIC, reported_names
+from holdfast.trial.trial import Status, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from holdfast.experiment.result import Result
+
+_LABEL_PARAMS = 3
+_MOST_CURVES = 500
+_PANELS = 4
+
+
+class GridPlots:
+    """Pictures of all trials. Each method draws on `ax`, or on new axes, and returns them.
+
+    `metric` and `mode` default to the experiment's. A trial counts by its last value; failed
+    trials, and those whose value is missing, NaN or infinite, are drawn as such or left out, as
+    each method says. Raise InvalidConfig where no metric is known, and PlotsMissing without
+    matplotlib (`pip install 'holdfast[plots]'`).
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def learning_curves(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        *,
+        x: str = "training_iteration",
+        max_trials: int = _MOST_CURVES,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """`metric` over `x` (such as "time_total_s"), a line for each trial.
+
+        The best trial stands out, a cross ends those that failed, and values that are not finite
+        are gaps. Of more trials than `max_trials` the best ones are drawn.
+        """
+        metric, mode = self._goal(metric, mode)
+        ranked = sorted(self._trials, key=lambda trial: rank(trial, metric, mode), reverse=True)
+        best = ranked[0] if ranked and value_of(ranked[0], metric) is not None else None
+        names = varied_names(self._outcome.spec, self._trials)
+        curves = []
+        shown = sorted(ranked[:max_trials], key=lambda trial: trial.spec.index)
+        for trial, rows in self._outcome.rows(shown):
+            xs, ys = points(rows, metric, x)
+            curves.append(
+                Curve(
+                    label=_label(trial, names),
+                    xs=xs,
+                    ys=ys,
+                    has_failed=trial.status is Status.ERROR,
+                    is_best=trial is best and len(ranked) > 1,
+                )
+            )
+        return draw_curves(curves, metric=metric, x=x, ax=ax)
+
+    def parallel_coordinates(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        *,
+        params: Sequence[str] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Each trial as a line through its parameters to its last `metric`, which colours it.
+
+        `params`, by names as `net/width`, are those that the search space varies unless given.
+        Numbers above 0 that span a wide range stand on a logarithmic axis. Trials without a
+        finite value are dotted, and end before the last axis.
+        """
+        metric, mode = self._goal(metric, mode)
+        trials = self._trials
+        best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
+        lines = [
+            Line(
+                params=params_of(trial),
+                value=value_of(trial, metric),
+                is_best=trial is best and value_of(trial, metric) is not None,
+            )
+            for trial in trials
+        ]
+        names = list(params) if params is not None else varied_names(self._outcome.spec, trials)
+        return draw_coordinates(lines, names, metric=metric, mode=mode, ax=ax)
+
+    def importance(
+        self,
+        metric: str | None = None,
+        *,
+        params: Sequence[str] | None = None,
+        algorithm: str = "auto",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """How much each parameter matters for `metric`: `ResultGrid.importances`, as bars.
+
+        Raises ImportanceMissing for an algorithm whose library is not installed.
+        """
+        return draw_importance(self.weighed(metric, params=params, algorithm=algorithm), ax)
+
+    def weighed(
+        self, metric: str | None, *, params: Sequence[str] | None, algorithm: str
+    ) -> Importances:
+        """The numbers of `importance`."""
+        metric, _ = self._goal(metric, "max")
+        return weigh(self._outcome, metric, params=params, algorithm=algorithm)
+
+    @property
+    def _trials(self) -> list[Trial]:
+        return list(self._outcome.trials.values())
+
+    def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
+        """The mode only says what stands out: without one the smaller is the better."""
+        return self._outcome.goal(metric, mode or self._outcome.mode or "min")
+
+
+class ResultPlots:
+    """Pictures of one trial."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def learning_curves(
+        self,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        x: str = "training_iteration",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """The `metrics` (a name, or several) over `x`; the first four of the trial's unless given.
+
+        Raises PlotsMissing without matplotlib (`pip install 'holdfast[plots]'`).
+        """
+        rows = self._result.rows()
+        names = [metrics] if isinstance(metrics, str) else list(metrics or ())
+        if not names:
+            found = [name for name in reported_names(rows) if name not in AUTOMATIC]
+            names = [name for name in found if points(rows, name, x)[0]][:_PANELS]
+        curves = []
+        for name in names:
+            xs, ys = points(rows, name, x)
+            curves.append(
+                Curve(label=name, xs=xs, ys=ys, has_failed=self._result.error is not None)
+            )
+        title = str((self._result.metrics or {}).get("experiment_tag") or "one trial")
+        shown = names[0] if len(names) == 1 else "value" if names else "a number"
+        return draw_curves(curves, metric=shown, x=x, ax=ax, title=title)
+
+
+def _label(trial: Trial, names: Sequence[str]) -> str:
+    params = params_of(trial)
+    told_params = [f"{n.rpartition('/')[2]}={told(params[n])}" for n in names if n in params]
+    more = ", …" if len(told_params) > _LABEL_PARAMS else ""
+    number = trial.trial_id.rpartition("_")[2].lstrip("0") or "0"
+    return f"{number}: {', '.join(told_params[:_LABEL_PARAMS])}{more}".rstrip(": ")

@@ -1,0 +1,127 @@
+"""The domains of a search space as Optuna's distributions, from what the records tell of them.
+
+The records hold a space as text (`loguniform(0.001, 0.1)`), for nobody's code is needed to read
+it; the text is read here as data and never evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.scheduler.events import ExperimentSpec
+
+# What Optuna keeps as a category as it is; other values are told by their text.
+SIMPLE = (type(None), bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """From `low` to `high`, both included; in multiples of `step` from `low` on."""
+
+    low: float
+    high: float
+    is_whole: bool = False
+    is_log: bool = False
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Categories:
+    """One of these."""
+
+    values: tuple[Any, ...]
+
+
+Distribution = Numbers | Categories
+
+
+def distributions(
+    spec: ExperimentSpec, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
+) -> dict[str, Distribution]:
+    """The distribution of each parameter of which one can be told.
+
+    That of the search space; for what that says nothing of (`sample_from`, what is inside of a
+    choice among dicts, `randn`) the range of the numbers in `configs`. Other values without a
+    domain have none: another trial may bring one that no distribution has yet.
+    """
+    texts = {"/".join(map(str, part["path"])): part["text"] for part in spec.space}
+    found = {}
+    for name in names:
+        values = [config[name] for config in configs if name in config]
+        declared = _parsed(texts.get(name, ""))
+        made = declared if declared and _holds_all(declared, values) else _range(values)
+        if made is not None:
+            found[name] = made
+    return found
+
+
+def simple(value: Any) -> Any:
+    """A value as a category may be."""
+    return value if type(value) in SIMPLE else str(value)
+
+
+def _holds_all(made: Distribution, values: Sequence[Any]) -> bool:
+    return all(holds(made, value) for value in values)
+
+
+def holds(made: Distribution, value: Any) -> bool:
+    """Whether it could have drawn the value."""
+    if isinstance(made, Categories):
+        return simple(value) in made.values
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not made.low <= value <= made.high:
+        return False
+    if made.step is None:
+        return not made.is_whole or value == int(value)
+    steps: float = (value - made.low) / made.step
+    return abs(steps - round(steps)) < 1e-8
+
+
+def _range(values: Sequence[Any]) -> Numbers | None:
+    kinds = {type(value) for value in values}
+    if not kinds or not kinds <= {int, float} or not all(map(math.isfinite, values)):
+        return None
+    # Not whole numbers, also where all have been: a later trial may bring another.
+    return Numbers(low=min(values), high=max(values))
+
+
+def _parsed(text: str) -> Distribution | None:
+    try:
+        call = ast.parse(text, mode="eval").body
+    except SyntaxError:  # a domain that holds what is no plain data is told by its type
+        return None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return None
+    try:
+        given = [ast.literal_eval(argument) for argument in call.args]
+        named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    except ValueError:
+        return None
+    return _of_call(call.func.id, [*given, *named.values()])
+
+
+def _of_call(name: str, given: Sequence[Any]) -> Distribution | None:
+    if name in ("choice", "grid_search"):
+        values = tuple(dict.fromkeys(simple(value) for value in given[0]))
+        return Categories(values=values)
+    is_log, is_whole = "log" in name, name.endswith("randint")
+    if not (is_whole or name.endswith("uniform")):
+        return None
+    low, high, *quantum = given
+    if is_whole and not quantum:
+        return Numbers(low=low, high=high - 1, is_whole=True, is_log=is_log)
+    if not quantum:
+        return Numbers(low=low, high=high, is_log=is_log)
+    return _stepped(low, high, quantum[0], is_whole=is_whole, is_log=is_log)
+
+
+def _stepped(low: float, high: float, q: float, *, is_whole: bool, is_log: bool) -> Numbers:
+    """Multiples of q within the bounds. Optuna has no steps on a logarithmic scale."""
+    if is_log:
+        return Numbers(low=low, high=high, is_whole=is_whole, is_log=True)
+    first, last = math.ceil(low / q - 1e-9) * q, math.floor(high / q + 1e-9) * q
+    return Numbers(low=first, high=last, is_whole=is_whole, step=q)

@@ -1,0 +1,63 @@
+"""Lines of results as a file: CSV, Parquet or JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from holdfast.experiment.exporting.arrow_table import arrow_table
+from holdfast.experiment.rows import encode
+from holdfast.syncer.durable import unique
+from holdfast.trial.errors import InvalidConfig
+
+FORMATS = ("csv", "parquet", "json")
+
+
+def format_of(path: str | None) -> str:
+    """What the ending of a file says; CSV where there is none."""
+    return "csv" if path is None else path.rpartition(".")[2].lower()
+
+
+def write_table(
+    lines: Sequence[Mapping[str, Any]], path: str | None, form: str, *, replace: bool = False
+) -> None:
+    """Write the lines in one of FORMATS to a file, or to stdout where there is no `path`.
+
+    The file appears when it is whole. JSON is one list of objects, NaN as Python's json writes
+    it. Raises InvalidConfig where the file is there already, unless `replace`; OSError.
+    """
+    if path is None:
+        sys.stdout.flush()
+        _write(lines, sys.stdout.buffer, form)
+        return
+    if os.path.exists(path) and not replace:
+        raise InvalidConfig(
+            f"{path} is there already: give another name, or --force to replace it"
+        )
+    partial = f"{path}.{unique()}"
+    try:
+        with open(partial, "wb") as file:
+            _write(lines, file, form)
+        os.replace(partial, path)
+    except BaseException:
+        if os.path.exists(partial):
+            os.unlink(partial)
+        raise
+
+
+def _write(lines: Sequence[Mapping[str, Any]], file: IO[bytes], form: str) -> None:
+    if form == "json":
+        text = ",\n".join(encode(line) for line in lines)
+        file.write(f"[{text}]\n".encode())
+        return
+    table = arrow_table(lines)
+    if form == "parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(table, file)
+    else:
+        from pyarrow import csv
+
+        csv.write_csv(table, file)

@@ -1,0 +1,308 @@
+"""An experiment's trials in an Optuna storage, for optuna-dashboard and Optuna's own plots.
+
+Run again, it adds what is new and brings up to date what had not ended. Optuna never changes a
+trial that has ended: one that was resumed since then is added once more, and says which it
+supersedes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.drawing.importance import ImportanceMissing
+from holdfast.experiment.ended import value_of
+from holdfast.experiment.exporting.distributions import (
+    Categories,
+    Distribution,
+    distributions,
+    simple,
+)
+from holdfast.experiment.outcome import Outcome
+from holdfast.experiment.parameters import params_of, varied_names
+from holdfast.experiment.ranking import columns_of, numeric
+from holdfast.experiment.trial_folder import Row
+from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.readable import readable
+from holdfast.trial.trial import Status, Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+_OWN = "holdfast:"
+TRIAL_ID = f"{_OWN}trial_id"
+ITERATION = f"{_OWN}iteration"
+EXPERIMENT = f"{_OWN}experiment_id"
+_SUPERSEDES = f"{_OWN}supersedes"
+
+
+class OptunaMissing(TuneError, ImportError):
+    """An export to Optuna was asked for and Optuna is not installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export has done: trials added, brought up to date, and left as they were."""
+
+    study_name: str
+    added: int
+    updated: int
+    unchanged: int
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def export(
+    outcome: Outcome, storage: Any, *, study_name: str | None, metric: str, mode: str
+) -> Exported:
+    """Write every trial into a study of `storage`: a URL, or a storage object of Optuna's.
+
+    Raises OptunaMissing; InvalidConfig where the study of that name is another experiment's, or
+    has another direction. What Optuna raises for its storage passes.
+    """
+    optuna = _optuna()
+    name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
+    direction = "minimize" if mode == "min" else "maximize"
+    opened = optuna.storages.get_storage(storage)
+    study = optuna.create_study(
+        storage=opened,
+        study_name=name,
+        direction=direction,
+        load_if_exists=True,
+    )
+    _check_ours(study, outcome, direction)
+    study.set_user_attr(f"{_OWN}metric", metric)
+    return _Export(optuna, opened, study, outcome, metric).run()
+
+
+def _check_ours(study: optuna.Study, outcome: Outcome, direction: str) -> None:
+    ours = outcome.spec.experiment_id
+    known = study.user_attrs.get(EXPERIMENT)
+    if known is None and not study.get_trials(deepcopy=False):
+        study.set_user_attr(EXPERIMENT, ours)
+        study.set_user_attr(f"{_OWN}path", outcome.location.public)
+        study.set_user_attr(f"{_OWN}trainable", outcome.spec.trainable)
+    elif known != ours:
+        raise InvalidConfig(
+            f"the study {study.study_name!r} holds other trials than this experiment's: give "
+            f"another study_name"
+        )
+    if study.direction.name.lower() != direction:
+        raise InvalidConfig(
+            f"the study {study.study_name!r} is to {study.direction.name.lower()} and mode says "
+            f"{direction}: give another study_name"
+        )
+
+
+class _Export:
+    """One experiment on its way into one study."""
+
+    def __init__(
+        self, library: Any, storage: Any, study: Any, outcome: Outcome, metric: str
+    ) -> None:
+        self._optuna = library
+        self._storage = storage
+        self._study = study
+        self._outcome = outcome
+        self._metric = metric
+        self._trials = list(outcome.trials.values())
+        known = study.get_trials(deepcopy=False)
+        # The newest of those that stand for the same trial.
+        self._known = {trial.user_attrs.get(TRIAL_ID): trial for trial in known}
+        configs = [params_of(trial) for trial in self._trials]
+        names = varied_names(outcome.spec, self._trials)
+        made = distributions(outcome.spec, names, configs)
+        self._distributions = self._compatible(
+            {name: _distribution(library, found) for name, found in made.items()}, known
+        )
+
+    def _compatible(self, made: Mapping[str, Any], known: Sequence[Any]) -> dict[str, Any]:
+        """Without those of which the study has another kind, from an earlier export."""
+        before = {name: d for trial in known for name, d in trial.distributions.items()}
+        agreeing = {}
+        for name, found in made.items():
+            try:
+                self._optuna.distributions.check_distribution_compatibility(
+                    before.get(name, found), found
+                )
+            except ValueError:  # those parameters are told as user attributes
+                continue
+            agreeing[name] = found
+        return agreeing
+
+    def run(self) -> Exported:
+        added = updated = unchanged = 0
+        for trial, rows in self._outcome.rows(self._trials):
+            known = self._known.get(trial.trial_id)
+            wanted = self._frozen(trial, rows)
+            if known is None or (known.state.is_finished() and self._differs(known, wanted)):
+                if known is not None:
+                    wanted.set_user_attr(_SUPERSEDES, known.number)
+                self._study.add_trial(wanted)
+                added += 1
+            elif known.state.is_finished() or not self._differs(known, wanted):
+                unchanged += 1
+            else:
+                self._bring_up_to_date(known, wanted)
+                updated += 1
+        return Exported(
+            study_name=self._study.study_name, added=added, updated=updated, unchanged=unchanged
+        )
+
+    def _differs(self, known: Any, wanted: Any) -> bool:
+        same = known.user_attrs.get(ITERATION) == wanted.user_attrs[ITERATION]
+        return known.state != wanted.state or not same
+
+    def _bring_up_to_date(self, known: Any, wanted: Any) -> None:
+        storage, name = self._storage, self._study.study_name
+        study_id = storage.get_study_id_from_name(name)
+        at = storage.get_trial_id_from_study_id_trial_number(study_id, known.number)
+        for step, value in wanted.intermediate_values.items():
+            if step not in known.intermediate_values:
+                storage.set_trial_intermediate_value(at, step, value)
+        for key, told in wanted.user_attrs.items():
+            if known.user_attrs.get(key) != told:
+                storage.set_trial_user_attr(at, key, told)
+        if known.state != wanted.state:
+            storage.set_trial_state_values(at, wanted.state, wanted.values)
+
+    def _frozen(self, trial: Trial, rows: Sequence[Row]) -> Any:
+        state = self._state(trial)
+        params = params_of(trial)
+        kept = {name: params[name] for name in self._distributions if name in params}
+        made = self._optuna.trial.create_trial(
+            state=state,
+            value=value_of(trial, self._metric) if state.name == "COMPLETE" else None,
+            params={name: self._value(name, value) for name, value in kept.items()},
+            distributions={name: self._distributions[name] for name in kept},
+            user_attrs=self._attributes(trial, params, kept),
+            intermediate_values=self._steps(rows),
+        )
+        if trial.reported_at and rows:
+            made.datetime_start = _local(_began_at(rows[0], trial))
+            if state.is_finished():
+                made.datetime_complete = _local(trial.reported_at)
+        return made
+
+    def _value(self, name: str, value: Any) -> Any:
+        is_category = isinstance(
+            self._distributions[name], self._optuna.distributions.CategoricalDistribution
+        )
+        return simple(value) if is_category else value
+
+    def _state(self, trial: Trial) -> Any:
+        """A trial that ended well without a finite value has failed, as Optuna has it."""
+        states = self._optuna.trial.TrialState
+        match trial.status:
+            case Status.TERMINATED:
+                has_value = value_of(trial, self._metric) is not None
+                return states.COMPLETE if has_value else states.FAIL
+            case Status.ERROR:
+                return states.FAIL
+            case Status.PENDING if not trial.attempt:
+                return states.WAITING
+            case _:
+                return states.RUNNING
+
+    def _steps(self, rows: Sequence[Row]) -> dict[int, float]:
+        """NaN is a value here; Optuna's storages refuse the infinities on some databases."""
+        found = {row["training_iteration"]: numeric(row, self._metric) for row in rows}
+        return {s: v for s, v in found.items() if v is not None and not math.isinf(v)}
+
+    def _attributes(
+        self, trial: Trial, params: Mapping[str, Any], kept: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        metrics = columns_of(readable(dict(trial.row or {})))
+        told = {
+            TRIAL_ID: trial.trial_id,
+            ITERATION: trial.iteration,
+            f"{_OWN}folder": trial.spec.dirname,
+            f"{_OWN}status": trial.status.value,
+            f"{_OWN}time_total_s": trial.time_total_s,
+            **{name: value for name, value in metrics.items() if name != self._metric},
+            **{f"config/{n}": value for n, value in params.items() if n not in kept},
+        }
+        if trial.error is not None:
+            told[f"{_OWN}error"] = trial.error.headline
+        return {name: _json_value(value) for name, value in told.items()}
+
+
+def _local(at: float) -> datetime:
+    """As Optuna has times: local, and without saying so."""
+    return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
+
+
+def _json_value(value: Any) -> Any:
+    """The databases behind a storage know no NaN in JSON."""
+    is_odd = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if is_odd else value
+
+
+def _began_at(first: Row, trial: Trial) -> float:
+    """When the first report came, less what it took."""
+    return float(first.get("timestamp", trial.reported_at) - first.get("time_this_iter_s", 0.0))
+
+
+def _distribution(library: Any, found: Distribution) -> Any:
+    kinds = library.distributions
+    if isinstance(found, Categories):
+        return kinds.CategoricalDistribution(found.values)
+    if found.is_whole:
+        step = int(found.step or 1)
+        return kinds.IntDistribution(int(found.low), int(found.high), found.is_log, step)
+    return kinds.FloatDistribution(found.low, found.high, found.is_log, found.step)
+
+
+def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, float]:
+    """The importance of those parameters that every trial with a value has.
+
+    Raises OptunaMissing, ImportanceMissing.
+    """
+    optuna = _optuna()
+    study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
+    trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
+    configs = [params_of(trial) for trial in trials]
+    everywhere = [name for name in names if all(name in config for config in configs)]
+    made = {
+        name: _distribution(optuna, found)
+        for name, found in distributions(outcome.spec, everywhere, configs).items()
+    }
+    for trial, config in zip(trials, configs, strict=True):
+        categorical = optuna.distributions.CategoricalDistribution
+        params = {
+            name: simple(config[name]) if isinstance(kind, categorical) else config[name]
+            for name, kind in made.items()
+        }
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=value_of(trial, metric), params=params, distributions=made
+            )
+        )
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    try:
+        found = optuna.importance.get_param_importances(
+            study, evaluator=evaluator, params=list(made)
+        )
+    except ImportError as error:
+        raise ImportanceMissing(
+            f"algorithm='fanova' needs scikit-learn beside Optuna ({error}): "
+            f"pip install scikit-learn, or use algorithm='rank'"
+        ) from error
+    return {name: float(value) for name, value in found.items()}
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise OptunaMissing(
+            f"the export to an Optuna storage needs Optuna, which cannot be imported ({error}). "
+            f"Install it with: pip install 'holdfast[optuna]'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

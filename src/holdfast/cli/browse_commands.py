@@ -1,0 +1,150 @@
+"""The commands that look at experiments. None locks, writes, or loads the user's code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from holdfast.cli.browse_telling import show_catalog, show_overview
+from holdfast.cli.saying import SOUND, WRONG, say, say_json
+from holdfast.experiment.browse.found import Found, find
+from holdfast.experiment.settings import Settings
+from holdfast.trial.errors import InvalidConfig
+
+
+def perform(given: argparse.Namespace, settings: Settings) -> int:
+    """Returns the exit code. Raises ExperimentNotFound, InvalidLocation, InvalidConfig,
+    TuneError, StorageError, OSError."""
+    match given.room:
+        case "ls":
+            return _ls(given, settings)
+        case "show":
+            return _show(given, _find(given, settings))
+        case "logs":
+            return _logs(given, _find(given, settings))
+        case "best":
+            return _best(given, _find(given, settings))
+        case "export":
+            return _export(given, _find(given, settings))
+        case _:
+            raise AssertionError(given.room)
+
+
+def _find(given: argparse.Namespace, settings: Settings) -> Found:
+    return find(given.path, settings, os.environ)
+
+
+def _ls(given: argparse.Namespace, settings: Settings) -> int:
+    from holdfast.experiment.browse.catalog import catalog
+    from holdfast.experiment.browse.condition import Condition
+
+    now = time.time()
+    place, entries = catalog(given.path, settings, os.environ, now=now, with_sizes=not given.quick)
+    if given.json:
+        say_json({"path": place, "experiments": [entry.plain() for entry in entries]})
+    else:
+        show_catalog(place, entries, now=now)
+    unreadable = any(entry.state is Condition.UNREADABLE for entry in entries)
+    return WRONG if unreadable else SOUND
+
+
+def _show(given: argparse.Namespace, found: Found) -> int:
+    from holdfast.experiment.browse.overview import complete, overview
+
+    now = time.time()
+    if given.json:
+        say_json(complete(found, now=now))
+    else:
+        show_overview(overview(found, now=now), found, now=now, most=given.rows or None)
+    return SOUND
+
+
+def _logs(given: argparse.Namespace, found: Found) -> int:
+    from holdfast.experiment.browse import logs
+    from holdfast.experiment.layout import ERROR
+
+    trial = logs.trial_named(found, given.trial)
+    stream = "stderr" if given.stderr else "stdout"
+    name = ERROR if given.error else logs.log_name(found.machine.spec, stream, given.rank)
+    place = logs.place_of(found, trial, name)
+    if given.only_path and not given.json:
+        say(place)
+        return SOUND
+    pieces = logs.written(found, trial, name)
+    if given.tail is not None:
+        pieces = iter([logs.last_lines(pieces, max(0, given.tail))])
+    if given.json:
+        text = b"".join(pieces).decode(errors="replace")
+        say_json({"trial_id": trial.trial_id, "path": place, "text": text})
+        return SOUND
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    return SOUND
+
+
+def _best(given: argparse.Namespace, found: Found) -> int:
+    from holdfast.experiment.browse.overview import described
+    from holdfast.experiment.rows import shown_config
+
+    outcome = found.outcome
+    metric, mode = outcome.goal(given.metric, given.mode)
+    best, value = outcome.best_scored(metric, mode, given.scope)
+    config = shown_config(best.spec.config)
+    if not given.json:
+        say_json(config)
+        return SOUND
+    about = described(found, best)
+    goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
+    say_json({**about, **goal, "config": config})
+    return SOUND
+
+
+def _export(given: argparse.Namespace, found: Found) -> int:
+    from holdfast.experiment.exporting.files import FORMATS, format_of, write_table
+
+    if given.optuna:
+        return _to_optuna(given, found)
+    lines = found.outcome.report_lines() if given.rows else _lines(given, found)
+    form = given.format or format_of(given.output)
+    if form not in FORMATS:
+        raise InvalidConfig(
+            f"{given.output} does not end with .csv, .parquet or .json: say --format"
+        )
+    if form == "parquet" and given.output is None:
+        raise InvalidConfig("a Parquet table is no text: name a file with --output")
+    write_table(lines, given.output, form, replace=given.force)
+    if given.output is None:
+        return SOUND
+    told = {"path": found.shown, "output": given.output, "format": form, "lines": len(lines)}
+    if given.json:
+        say_json(told)
+    else:
+        say(f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}")
+    return SOUND
+
+
+def _lines(given: argparse.Namespace, found: Found) -> list[dict[str, Any]]:
+    if given.metric is None and given.mode is None:
+        return found.outcome.lines()
+    return found.outcome.lines(*found.outcome.goal(given.metric, given.mode))
+
+
+def _to_optuna(given: argparse.Namespace, found: Found) -> int:
+    from holdfast.experiment.analysis import ExperimentAnalysis
+    from holdfast.experiment.result_grid import ResultGrid
+
+    grid = ResultGrid(ExperimentAnalysis.of(found.read))
+    done = grid.to_optuna(
+        given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
+    )
+    if given.json:
+        say_json({"path": found.shown, "storage": given.optuna, **done.plain()})
+    else:
+        say(
+            f"study {done.study_name!r}: {done.added} trials added, {done.updated} brought up to "
+            f"date, {done.unchanged} as they were"
+        )
+    return SOUND

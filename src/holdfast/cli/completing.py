@@ -1,0 +1,71 @@
+"""What could follow on the command line: experiments and trials, as they lie on this machine.
+
+Only names of folders are read, for an answer within a tenth of a second; storage elsewhere is not
+asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator
+
+_TRIAL = re.compile(r"_([0-9a-f]{5}_\d{5,})_")
+SHELLS = ("bash", "zsh", "fish")
+
+
+def shell_code(shell: str) -> str:
+    """The script that makes a shell ask this command."""
+    from argcomplete.shell_integration import shellcode
+
+    code: str = shellcode(["holdfast"], shell=shell)
+    return code
+
+
+def complete_place(prefix: str, **_: object) -> Iterator[str]:
+    """Folders."""
+    return _folders(prefix, only_experiments=False)
+
+
+def complete_experiment(prefix: str, **_: object) -> Iterator[str]:
+    """Experiments, and folders that may hold some; where nothing is typed yet and there are none
+    here, those where `fit()` keeps them."""
+    found = list(_folders(prefix, only_experiments=not prefix))
+    usual = os.environ.get("RAY_STORAGE") or os.environ.get("RAY_AIR_LOCAL_CACHE_DIR")
+    if not found and not prefix and "://" not in (usual or ""):
+        place = os.path.expanduser(usual or "~/ray_results")
+        found = list(_folders(f"{place.rstrip('/')}/", only_experiments=True))
+    return iter(found)
+
+
+def complete_trial(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterator[str]:
+    """The ids of the trials of the experiment that was named before; the folder of one whose
+    name the user's code has made."""
+    place = os.path.expanduser(getattr(parsed_args, "path", "") or "")
+    for name in _names(place):
+        known = _TRIAL.search(name)
+        trial = known[1] if known else name
+        is_trial = known or os.path.exists(f"{place}/{name}/params.json")
+        if is_trial and trial.startswith(prefix):
+            yield trial
+
+
+def _folders(prefix: str, *, only_experiments: bool) -> Iterator[str]:
+    above, _, begun = os.path.expanduser(prefix).rpartition("/")
+    place = f"{above}/" if "/" in prefix else ""
+    for name in _names(place or "."):
+        folder = f"{place}{name}"
+        if not name.startswith(begun) or name.startswith(".") or not os.path.isdir(folder):
+            continue
+        if os.path.isdir(f"{folder}/journal"):
+            yield folder
+        elif not only_experiments:
+            yield f"{folder}/"
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []  # nothing is to be completed there

@@ -1,0 +1,85 @@
+"""The doctor's commands: find what was named, perform, tell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from holdfast.cli.doctor_telling import show_report, show_tried
+from holdfast.cli.saying import SOUND, WRONG, quoted
+from holdfast.experiment.doctor.case import Case, find_case
+from holdfast.experiment.doctor.findings import Report
+from holdfast.experiment.doctor.verify import Depth
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.tuner_file import TunerFile
+from holdfast.scheduler.policy import TrialScheduler
+
+
+def perform(given: argparse.Namespace, settings: Settings) -> int:
+    """Returns the exit code. Raises as the command does."""
+    if given.command == "preflight":
+        from holdfast.experiment.doctor.preflight import preflight
+
+        tried = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
+        show_tried(tried, as_json=given.json)
+        return SOUND if tried.is_sound else WRONG
+    case = find_case(given.path, given.storage, settings, os.environ)
+    report = _perform(given, case, settings)
+    deep = bool(getattr(given, "deep", False))
+    show_report(report, given.command, as_json=given.json, named=_named(given), deep=deep)
+    return SOUND if report.is_sound else WRONG
+
+
+def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Report:
+    policy = _policy(given, case)
+    match given.command:
+        case "verify":
+            from holdfast.experiment.doctor.verify import verify
+
+            return verify(case, depth=_depth(given), policy=policy)
+        case "repair":
+            from holdfast.experiment.doctor.repair import repair
+
+            return repair(case, settings, depth=_depth(given), policy=policy)
+        case "sync":
+            from holdfast.experiment.doctor.upload import sync
+
+            return sync(
+                case,
+                timeout_s=given.timeout,
+                downloads=given.deep,
+                tell=lambda text: print(text, file=sys.stderr, flush=True),
+                progress=_progress,
+                policy=policy,
+            )
+        case "gc":
+            from holdfast.experiment.doctor.collect import collect
+
+            return collect(case, removes=given.yes, policy=policy)
+        case _:
+            raise AssertionError(given.command)
+
+
+def _depth(given: argparse.Namespace) -> Depth:
+    return Depth.QUICK if given.quick else Depth.DOWNLOAD if given.deep else Depth.CHECKSUMS
+
+
+def _policy(given: argparse.Namespace, case: Case) -> TrialScheduler | None:
+    if not given.load_scheduler or case.layout is None:
+        return None
+    loaded = TunerFile(case.layout.tuner).load("scheduler")
+    return loaded if isinstance(loaded, TrialScheduler) else None
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(f"\r{done} of {total} checkpoints", end=end, file=sys.stderr, flush=True)
+
+
+def _named(given: argparse.Namespace) -> str:
+    """How the same experiment is named to another command of the doctor's."""
+    storage = f" --storage {quoted(given.storage)}" if given.storage else ""
+    scheduler = " --load-scheduler" if given.load_scheduler else ""
+    return f"{quoted(given.path)}{storage}{scheduler}"

@@ -1,0 +1,51 @@
+"""Lines for people, with colour where there is a terminal; and what every command ends with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from holdfast.syncer.errors import redact
+
+SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
+
+
+def say(text: str, style: str = "") -> None:
+    """One line to stdout; `style` is one of rich's, for a terminal."""
+    if not style or not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+
+
+def say_json(plain: Any) -> None:
+    """One JSON object. Numbers that JSON has no word for are null."""
+    print(json.dumps(finite(plain), indent=1))
+
+
+def finite(value: Any) -> Any:
+    """Plain values with None for NaN and the infinities, which other readers of JSON refuse."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
+    """What kept the command from being performed."""
+    if as_json:
+        failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
+        print(json.dumps({**failure, "error_type": type(error).__name__}, indent=1))
+    else:
+        print(f"holdfast: {redact(str(error))}", file=sys.stderr)
+
+
+def quoted(text: str) -> str:
+    """For a shell, and without what the user would not have on the screen."""
+    import shlex
+
+    return shlex.quote(redact(text))

@@ -1,0 +1,254 @@
+"""An experiment in an Optuna storage, and in the dashboard that shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from holdfast import tune
+from holdfast.cli import main
+from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.reading import ReadExperiment
+from holdfast.experiment.result_grid import ResultGrid
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.description import describe
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status
+
+SPACE = {
+    "lr": tune.loguniform(1e-4, 1e-1),
+    "width": tune.qrandint(16, 64, 16),
+    "layers": tune.randint(1, 4),
+    "net": {"act": tune.choice(["relu", "tanh"]), "drop": tune.quniform(0, 0.5, 0.1)},
+    "kind": tune.grid_search(["a", ("b", 1)]),
+    "made": tune.sample_from(lambda: 1),
+    "batch": 64,
+}
+CONFIG = {
+    "lr": 0.01,
+    "width": 32,
+    "layers": 3,
+    "net": {"act": "tanh", "drop": 0.30000000000000004},
+    "kind": ["b", 1],
+    "made": 2.5,
+    "batch": 64,
+}
+
+
+def grid(root: Path) -> ResultGrid:
+    return ResultGrid(ExperimentAnalysis(root))
+
+
+def begun(root: Path, **spec: Any) -> RecordedExperiment:
+    return RecordedExperiment(root, metric="loss", mode="min", space=describe(SPACE), **spec)
+
+
+def reported(run: RecordedExperiment, *losses: float, **config: Any) -> str:
+    trial = run.begin({**CONFIG, **config})
+    for loss in losses:
+        run.report(trial, {"loss": loss, "acc": 1 - loss, "deep": {"note": "x"}})
+    return trial
+
+
+def loaded(url: str, name: str = "run") -> optuna.Study:
+    return optuna.load_study(study_name=name, storage=url)
+
+
+def test_a_trial_has_parameters_distributions_values_and_all_else(
+    tmp_path: Path, url: str
+) -> None:
+    run = begun(tmp_path / "run")
+    run.finish(reported(run, 0.5, math.nan, 0.25))
+    run.write_files()
+    run.close()
+    done = grid(tmp_path / "run").to_optuna(url)
+    assert (done.study_name, done.added, done.updated, done.unchanged) == ("run", 1, 0, 0)
+    study = loaded(url)
+    (trial,) = study.trials
+    kinds = optuna.distributions
+    assert trial.distributions == {
+        "lr": kinds.FloatDistribution(1e-4, 1e-1, log=True),
+        "width": kinds.IntDistribution(16, 64, step=16),
+        "layers": kinds.IntDistribution(1, 3),
+        "net/act": kinds.CategoricalDistribution(("relu", "tanh")),
+        "net/drop": kinds.FloatDistribution(0.0, 0.5, step=0.1),
+        "kind/1": kinds.FloatDistribution(1.0, 1.0),
+        "made": kinds.FloatDistribution(2.5, 2.5),
+    }
+    assert trial.params["lr"] == 0.01
+    assert trial.params["net/act"] == "tanh"
+    assert study.user_attrs["holdfast:metric"] == "loss"
+    assert study.best_value == 0.25
+    assert trial.intermediate_values[1] == 0.5
+    assert math.isnan(trial.intermediate_values[2])
+    assert trial.user_attrs["config/batch"] == 64
+    assert trial.user_attrs["deep/note"] == "x"
+    assert trial.user_attrs["holdfast:trial_id"] == "d2a66_00000"
+    assert trial.duration is not None
+    assert 0 < trial.duration.total_seconds() < 60
+
+
+def test_states_are_those_of_the_trials_and_no_value_is_a_failure(
+    tmp_path: Path, url: str
+) -> None:
+    run = begun(tmp_path / "run")
+    run.finish(reported(run, 0.5))
+    run.fail(reported(run, 0.4), message="no")
+    run.finish(reported(run, math.nan))
+    reported(run, 0.3)
+    run.suggest(CONFIG)
+    run.write_files()
+    run.close()
+    grid(tmp_path / "run").to_optuna(url)
+    trials = loaded(url).trials
+    assert [trial.state for trial in trials] == [
+        TrialState.COMPLETE,
+        TrialState.FAIL,
+        TrialState.FAIL,
+        TrialState.RUNNING,
+        TrialState.RUNNING,
+    ]
+    assert trials[1].user_attrs["holdfast:error"] == "ValueError: no"
+
+
+def test_an_export_run_again_adds_what_is_new_and_nothing_twice(tmp_path: Path, url: str) -> None:
+    run = begun(tmp_path / "run")
+    run.finish(reported(run, 0.5))
+    live = reported(run, 0.4)
+    run.write_files()
+    grid(tmp_path / "run").to_optuna(url)
+    again = grid(tmp_path / "run").to_optuna(url)
+    assert (again.added, again.updated, again.unchanged) == (0, 0, 2)
+    run.report(live, {"loss": 0.2})
+    run.finish(live)
+    run.finish(reported(run, 0.3, lr=0.5))  # beyond the space: a policy may have changed it
+    run.write_files()
+    run.close()
+    third = grid(tmp_path / "run").to_optuna(url)
+    assert (third.added, third.updated, third.unchanged) == (1, 1, 1)
+    trials = loaded(url).trials
+    assert [trial.value for trial in trials] == [0.5, 0.2, 0.3]
+    assert trials[1].intermediate_values == {1: 0.4, 2: 0.2}
+    assert trials[2].user_attrs["config/lr"] == 0.5
+
+
+def test_a_failed_trial_that_was_resumed_since_is_added_again_and_says_so(
+    tmp_path: Path, url: str
+) -> None:
+    run = begun(tmp_path / "run", failure=FailureConfig(max_failures=0))
+    trial = reported(run, 0.5)
+    run.fail(trial)
+    run.write_files()
+    run.close()
+    results = grid(tmp_path / "run")
+    results.to_optuna(url)
+    done = run.machine.trials[trial]
+    run.machine.trials[trial] = replace(done, status=Status.TERMINATED, error=None)
+    read = ReadExperiment(machine=run.machine, location=run.location, layout=run.layout)
+    second = ResultGrid(ExperimentAnalysis.of(read)).to_optuna(url)
+    assert (second.added, second.updated, second.unchanged) == (1, 0, 0)
+    assert loaded(url).trials[1].user_attrs["holdfast:supersedes"] == 0
+
+
+def test_another_experiments_study_and_another_direction_are_refused(
+    tmp_path: Path, url: str
+) -> None:
+    for name, number in (("run", "d2a66"), ("other", "11111")):
+        run = begun(tmp_path / name, run=number)
+        run.finish(reported(run, 0.5))
+        run.write_files()
+        run.close()
+    grid(tmp_path / "run").to_optuna(url)
+    with pytest.raises(InvalidConfig, match="holds other trials than this experiment's"):
+        grid(tmp_path / "other").to_optuna(url, study_name="run")
+    with pytest.raises(InvalidConfig, match="give another study_name"):
+        grid(tmp_path / "run").to_optuna(url, mode="max")
+
+
+def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run")
+    for at in range(12):
+        run.finish(reported(run, 1.0 / (1 + at % 3), layers=1 + at % 3, lr=0.001 * (1 + at % 5)))
+    run.write_files()
+    run.close()
+    found = grid(tmp_path / "run").importances(algorithm="fanova")
+    assert next(iter(found.scores)) == "layers"
+    assert sum(found.scores.values()) == pytest.approx(1)
+
+
+@contextmanager
+def dashboard(url: str) -> Iterator[str]:
+    """A real optuna-dashboard on loopback; its address."""
+    program = (
+        "import sys; from wsgiref.simple_server import make_server\n"
+        "from optuna.storages import get_storage; from optuna_dashboard import wsgi\n"
+        "server = make_server('127.0.0.1', 0, wsgi(get_storage(sys.argv[1])))\n"
+        "print(server.server_port, flush=True); server.serve_forever()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    too_late = threading.Timer(45, process.kill)
+    too_late.start()
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        too_late.cancel()
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def answer(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=30) as response:
+        return json.load(response)
+
+
+@pytest.mark.smoke
+@pytest.mark.process
+@pytest.mark.server
+def test_the_dashboard_shows_the_trials_of_a_real_run(tmp_path: Path, url: str) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 4):
+            tune.report({"loss": config["lr"] / step})
+
+    results = tune.Tuner(
+        train,
+        param_space={"lr": tune.uniform(0.1, 1), "kind": tune.grid_search(["a", "b"])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=2),
+        run_config=tune.RunConfig(name="digits", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    assert main(["export", str(tmp_path / "digits"), "--optuna", url]) == 0
+    assert results.to_optuna(url).unchanged == 4
+    with dashboard(url) as address:
+        (summary,) = answer(f"{address}/api/studies")["study_summaries"]
+        assert summary["study_name"] == "digits"
+        shown = answer(f"{address}/api/studies/{summary['study_id']}?after=0")
+    assert [trial["state"] for trial in shown["trials"]] == ["Complete"] * 4
+    best = min(trial["values"][0] for trial in shown["trials"])
+    assert best == pytest.approx(results.get_best_result().metrics["loss"])
+    (first, *_) = shown["trials"]
+    assert {param["name"] for param in first["params"]} == {"lr", "kind"}
+    assert len(first["intermediate_values"]) == 3
+    assert results.plot.learning_curves().get_ylabel() == "loss"

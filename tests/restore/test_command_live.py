@@ -1,0 +1,194 @@
+"""The command on experiments as runs make them: live, killed, in a bucket, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.testing.bench import Bench
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.patient import healthy
+from holdfast.testing.proxy import Proxy
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = pytest.mark.process
+
+
+def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
+    assert main([*map(str, words), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def everything(capsys: pytest.CaptureFixture[str], path: str | Path) -> dict[str, Any]:
+    """What each command says of a run that is held before its third epoch, or was killed there."""
+    (listed,) = parsed(capsys, "ls", path)["experiments"]
+    shown = parsed(capsys, "show", path)
+    assert shown["state"] == listed["state"]
+    assert [trial["status"] for trial in shown["trials"]] == ["RUNNING", "RUNNING"]
+    assert [trial["iteration"] for trial in shown["trials"]] == [2, 2]
+    assert parsed(capsys, "best", path)["config"] == shown["best"]["params"]
+    assert main(["export", "--rows", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 2 < len(lines) <= 5  # result.json may be a moment behind the journal
+    return listed
+
+
+def test_a_live_run_is_shown_as_it_is_and_left_alone(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, gate = bench.held_in(3)
+    listed = everything(capsys, bench.root)
+    assert listed["state"] == "live"
+    assert f"process {script.process.pid}" in parsed(capsys, "show", bench.root)["holder"]
+    assert parsed(capsys, "logs", bench.root, "0")["text"] == ""
+    copy = Path(shutil.copytree(bench.root, bench.folder / "elsewhere" / "run"))
+    assert everything(capsys, copy)["state"] == "interrupted"  # its lock is nobody's there
+    gate.open()
+    script.succeeds()
+    assert bench.problems() == []
+    (listed,) = parsed(capsys, "ls", bench.storage)["experiments"]
+    assert (listed["state"], listed["trials"]) == ("finished", {"TERMINATED": 2})
+
+
+def test_a_killed_run_is_interrupted_and_resume_goes_on_with_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.killed_in(3)
+    assert everything(capsys, bench.root)["state"] == "interrupted"
+    command = bench.write("from holdfast.cli import main\nimport sys\nsys.exit(main())\n")
+    script = bench.run(command, "resume", str(bench.root), "--json").succeeds()
+    script.finish_reading()
+    shown = json.loads(script.stdout[script.stdout.index('{\n "name"') :])
+    assert (shown["state"], shown["restores"]) == ("finished", 1)
+    assert [trial["iteration"] for trial in shown["trials"]] == [4, 4]
+    assert bench.problems() == []
+
+
+def test_a_run_that_was_stopped_says_how_to_go_on_and_failures_are_told(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, _ = bench.held_in(3, fail=[[1, 2]], failing=1, max_failures=1)
+    script.signal(signal.SIGINT)
+    script.ends()
+    assert main(["show", str(bench.root)]) == 0
+    out = capsys.readouterr().out
+    assert "run: interrupted (" in out
+    assert f"holdfast resume {bench.root}   goes on with it" in out
+    assert main(["logs", str(bench.root), "1", "--error"]) == 0
+    assert "RuntimeError: trial 1 cannot do epoch 2" in capsys.readouterr().out
+
+
+TRAIN = """
+from holdfast import tune
+def train(config):
+    print("trial", config["at"])
+    for step in range(2):
+        tune.report({"loss": config["at"] / (step + 1)})
+    if config["at"] == 1:
+        raise ValueError("one is too few")
+"""
+FIT = """
+import sys
+import own
+from holdfast import tune
+tune.Tuner(
+    own.train,
+    param_space={"at": tune.grid_search([1, 2])},
+    tune_config=tune.TuneConfig(metric="loss", mode="min"),
+    run_config=tune.RunConfig(name="run", storage_path=sys.argv[1], verbose=0),
+).fit()
+"""
+
+
+def test_resume_takes_another_trainable_by_name_from_the_current_directory(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.write(TRAIN, "own.py")
+    script = bench.run(bench.write(FIT, "fit.py"), str(bench.storage), cwd=bench.folder)
+    script.succeeds()
+    shown = parsed(capsys, "show", bench.root)
+    assert (shown["state"], shown["counts"]) == ("errored", {"TERMINATED": 1, "ERROR": 1})
+    assert shown["trials"][0]["error"]["where"] == "own.py:8 in train"
+    assert parsed(capsys, "logs", bench.root, "1")["text"] == "trial 2\n"
+    bench.write(TRAIN.replace('config["at"] == 1', "False"), "own.py")
+    command = bench.write(
+        "from holdfast.cli import main\nimport sys\nsys.exit(main())\n", "cli.py"
+    )
+    asked = ("resume", str(bench.root), "--trainable", "own:train", "--restart-errored")
+    bench.run(command, *asked, cwd=bench.folder).succeeds()
+    assert parsed(capsys, "show", bench.root)["counts"] == {"TERMINATED": 2}
+
+
+@pytest.fixture
+def bucket(moto: S3Server, bench: Bench, proxy: Proxy) -> Bucket:
+    made = Bucket(moto, bench.folder.name, proxy)
+    bench.use(made, machine="first")
+    return made
+
+
+@pytest.mark.server
+def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
+    bench: Bench,
+    bucket: Bucket,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in bucket.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "second"))
+    base, _, query = bucket.storage_path.partition("?")
+    run = f"{base}/run?{query}"
+    script, gate = bench.held_in(3)
+    bucket.wait_for_committed(4)
+    before = set(bucket.listing())
+    listed = everything(capsys, run)
+    assert (listed["state"], listed["name"]) == ("live", "run")
+    assert listed["size_bytes"] > 0
+    assert {e["state"] for e in parsed(capsys, "ls", bucket.storage_path)["experiments"]} == {
+        "live"
+    }
+    assert not (tmp_path / "second").exists()
+    assert {key for key in before if not key.startswith("run/")} == set()
+    gate.open()
+    script.succeeds()
+    assert script.left() == []
+    shown = parsed(capsys, "show", run)
+    assert (shown["state"], shown["counts"]) == ("finished", {"TERMINATED": 2})
+    assert parsed(capsys, "logs", run, "1")["text"] == ""
+    assert main(["logs", run, "1", "--rank", "3"]) == 2
+    assert "There are: stderr, stdout" in capsys.readouterr().err
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(bench.folder / "first"))
+    assert parsed(capsys, "show", run)["path"].startswith("s3://")
+
+
+@pytest.mark.server
+def test_a_damaged_head_is_passed_over_as_a_restore_does(
+    bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    healthy(tmp_path / "run")
+    (tmp_path / "run" / "head.json").write_text('{"epoch": ')
+    bucket.upload(tmp_path / "run")
+    base, _, query = bucket.uri.partition("?")
+    shown = parsed(capsys, "show", f"{base}/run?{query}")
+    assert shown["counts"] == {"TERMINATED": 2, "ERROR": 1}
+
+
+@pytest.mark.server
+def test_a_bucket_that_does_not_answer_or_does_not_exist_is_told(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = bucket.server.uri("no-such-bucket/results", secret_key="s3cr3t")
+    assert main(["ls", nowhere]) == 2
+    out, err = capsys.readouterr()
+    assert "there is no 'no-such-bucket' for s3://no-such-bucket/results" in err
+    assert "s3cr3t" not in out + err
+    assert main(["show", bucket.server.uri("bucket/nothing-here")]) == 2
+    assert "there is no experiment at s3://bucket/nothing-here" in capsys.readouterr().err

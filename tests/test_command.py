@@ -1,0 +1,374 @@
+"""The commands that look at experiments: ended, cut off, damaged, large ones; completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.syncer.lock import ExperimentLock
+from holdfast.testing.patient import healthy
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.description import describe
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three trials that have ended, one of them failed; and the same before the end."""
+    place = tmp_path_factory.mktemp("store")
+    healthy(place / "ended", metric="loss", mode="min")
+    healthy(place / "cut", ended=False, metric="loss", mode="min")
+    return place
+
+
+@pytest.fixture
+def store(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Every command leaves it as it was, byte by byte."""
+    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = Path(shutil.copytree(template, tmp_path / "store"))
+    yield place
+    assert not list(place.rglob("*.tmp*"))
+
+
+def stamps(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(p): (p.lstat().st_mtime_ns, p.lstat().st_size) for p in root.rglob("*")}
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
+    assert main([*map(str, words)]) == code
+    return capsys.readouterr().out
+
+
+def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
+    return json.loads(told(capsys, *words, "--json", code=code))
+
+
+def test_ls_tells_each_experiment_how_it_stands(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = ExperimentLock(store / "cut" / ".lock")
+    try:
+        lines = told(capsys, "ls", store).splitlines()
+        assert lines[0].split() == ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE"]
+        assert lines[1].startswith(
+            "cut    live         1 done, 1 failed, 1 running  loss=0.1 (d2a"
+        )
+        assert lines[2].startswith("ended  interrupted  2 done, 1 failed ")
+    finally:
+        lock.release()
+    found = parsed(capsys, "ls", store)
+    assert found["path"] == str(store)
+    first = found["experiments"][0]
+    assert (first["name"], first["state"]) == ("cut", "interrupted")
+    assert first["trials"] == {"RUNNING": 1, "TERMINATED": 1, "ERROR": 1}
+    assert first["best"] == {
+        "trial_id": "d2a66_00000", "metric": "loss", "mode": "min", "value": 0.1,
+    }  # fmt: skip
+    assert first["problem"] == "ValueError: oh no, again"
+    files = [path for path in (store / "cut").rglob("*") if path.is_file()]
+    assert first["size_bytes"] == sum(path.stat().st_size for path in files)
+    (only,) = parsed(capsys, "ls", "--quick", store / "ended")["experiments"]
+    assert (only["name"], only["size_bytes"]) == ("ended", None)
+
+
+def test_ls_looks_where_fit_keeps_results(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_STORAGE", str(store))
+    assert len(parsed(capsys, "ls")["experiments"]) == 2
+    monkeypatch.setenv("RAY_STORAGE", str(store / "cut" / "journal"))
+    assert told(capsys, "ls").startswith("There is no experiment in ")
+
+
+def test_a_damaged_experiment_hides_no_other_and_names_the_doctor(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "cut" / "journal" / "000000.log").write_bytes(b"no journal at all")
+    out = told(capsys, "ls", store, code=1)
+    assert "cut    unreadable" in out
+    assert f"holdfast doctor {store}/cut" in out
+    assert "ended  interrupted" in out
+    assert main(["show", str(store / "cut")]) == 2
+    assert "has no readable beginning" in capsys.readouterr().err
+
+
+def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = store / "ended" / "journal" / "000000.log"
+    journal.write_bytes(journal.read_bytes()[:-7])
+    (snapshot,) = (store / "ended").glob("experiment_state-*.json")
+    snapshot.write_bytes(snapshot.read_bytes()[:-100])
+    shown = parsed(capsys, "show", store / "ended")
+    assert "is not used" in shown["notices"][0]
+    assert len(shown["trials"]) == 3
+
+
+def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "show", store / "cut")
+    (folder,) = (store / "cut").glob("train_d2a66_00002_*")
+    assert "cut: interrupted\n" in out
+    assert "best loss=0.1 train_d2a66_00000" in out
+    assert "train_d2a66_00001  RUNNING ↻1" in out
+    assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
+    assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
+    assert f"holdfast resume {store}/cut   goes on with it" in out
+    assert "2 more" in told(capsys, "show", "-n", "1", store / "cut")
+
+
+def test_show_has_everything_for_scripts_and_no_nan(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = stamps(store)
+    shown = parsed(capsys, "show", store / "cut")
+    assert stamps(store) == before
+    assert {"name", "path", "state", "best", "trials", "counts", "varied", "notices"} <= set(shown)
+    second = shown["trials"][1]
+    assert second["trial_id"] == "d2a66_00001"
+    assert second["metrics"]["loss"] is None  # it was NaN
+    assert second["params"] == {"lr": 0.2, "kind": "a"}
+    assert shown["trials"][2]["error"]["final"] is True
+    assert shown["varied"] == ["lr"]
+
+
+def test_logs_are_found_by_id_number_or_a_part_of_it(
+    store: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (folder,) = (store / "ended").glob("train_d2a66_00000_*")
+    (folder / "stdout").write_bytes(b"one\ntwo\nthree")
+    (folder / "stderr.rank-1").write_bytes(b"of rank 1\n")
+    path = str(store / "ended")
+    for trial in ("d2a66_00000", "0", "00000", "train_d2a66_00000", folder.name):
+        assert main(["logs", path, trial]) == 0
+        assert capsysbinary.readouterr().out == b"one\ntwo\nthree"
+    assert main(["logs", path, "0", "--tail", "2"]) == 0
+    assert capsysbinary.readouterr().out == b"two\nthree"
+    assert main(["logs", path, "0", "--stderr", "--rank", "1"]) == 0
+    assert capsysbinary.readouterr().out == b"of rank 1\n"
+    assert main(["logs", path, "0", "--path"]) == 0
+    assert capsysbinary.readouterr().out == f"{folder}/stdout\n".encode()
+    assert main(["logs", path, "2", "--error"]) == 0
+    assert b"ValueError: oh no, again" in capsysbinary.readouterr().out
+
+
+def test_what_has_no_log_and_who_is_no_trial_is_told(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(store / "ended")
+    assert main(["logs", path, "d2a66"]) == 2
+    assert (
+        "is the beginning or end of several: d2a66_00000, d2a66_00001" in capsys.readouterr().err
+    )
+    assert main(["logs", path, "77"]) == 2
+    assert "there is no '77'" in capsys.readouterr().err
+    assert main(["logs", path, "2"]) == 2
+    err = capsys.readouterr().err
+    assert "trial d2a66_00002 has no file 'stdout'" in err
+    assert "There are: error.txt" in err
+
+
+def test_best_is_a_config_that_a_program_can_read(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(told(capsys, "best", store / "ended")) == {"lr": 0.1, "kind": "a"}
+    found = parsed(capsys, "best", "--mode", "max", "--scope", "all", store / "ended")
+    assert (found["trial_id"], found["value"], found["scope"]) == ("d2a66_00000", 1.0, "all")
+    assert main(["best", str(store / "ended"), "--metric", "nothing"]) == 1
+    assert "no trial reported a number 'nothing'" in capsys.readouterr().err
+
+
+def test_a_table_is_written_as_csv_parquet_and_json(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyarrow import csv, parquet
+
+    path = store / "ended"
+    (tmp_path / "stdout.csv").write_text(told(capsys, "export", path))
+    table = csv.read_csv(tmp_path / "stdout.csv")
+    assert table["config/lr"].to_pylist() == pytest.approx([0.1, 0.2, 0.3])
+    out = tmp_path / "rows.parquet"
+    done = parsed(capsys, "export", path, "--rows", "-o", out)
+    assert (done["format"], done["lines"]) == ("parquet", 10)
+    assert parquet.read_table(out)["nested/a"].to_pylist()[0] == "[1, 0]"
+    assert main(["export", str(path), "-o", str(out)]) == 2
+    assert "--force to replace it" in capsys.readouterr().err
+    told(capsys, "export", path, "-o", out, "--format", "json", "--force", "--metric", "loss")
+    assert [line["loss"] for line in json.loads(out.read_text())] == [0.1, 0.2]
+    assert main(["export", str(path), "-o", str(tmp_path / "x.xls")]) == 2
+    assert "say --format" in capsys.readouterr().err
+    assert main(["export", str(path), "--optuna", "sqlite:///x.db"]) == 1
+    assert "holdfast[optuna]" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.parquet.*"))
+
+
+class Trap:
+    """Tells whoever unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("unpickled",)
+
+
+def test_nothing_is_unpickled_locked_or_written(
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = store / "ended"
+    (path / "tuner.pkl").write_bytes(pickle.dumps(Trap()))
+    held = ExperimentLock(path / ".lock")
+    before = stamps(path)
+    try:
+        for words in (["ls"], ["show"], ["best"], ["export"], ["export", "--rows"]):
+            told(capsys, *words, path)
+        told(capsys, "logs", path, "2", "--error")
+    finally:
+        held.release()
+    assert stamps(path) == before
+    assert not Path("unpickled").exists()
+
+
+def test_a_directory_that_nobody_may_write_is_read(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "ended").chmod(0o500)
+    try:
+        assert parsed(capsys, "show", store / "ended")["counts"] == {"TERMINATED": 2, "ERROR": 1}
+    finally:
+        (store / "ended").chmod(0o700)
+
+
+def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+    line = f'"{sys.executable}" -m holdfast show "{store}/ended" --json | head -n 1; '
+    done = subprocess.run(
+        ["bash", "-c", f'{line} exit "${{PIPESTATUS[0]}}"'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_a_pipe_that_is_closed_ends_it_quietly(store: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "holdfast", "export", str(store / "ended")]
+    with os.fdopen(writes, "wb") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def in_terminal(words: Sequence[str], columns: int) -> str:
+    """What the command writes to a terminal of so many columns, without its colours."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "COLUMNS": str(columns), "LINES": "40", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words], stdout=theirs, env=environ
+    ) as process:
+        os.close(theirs)
+        parts = []
+        while part := _read(ours):
+            parts.append(part)
+        process.wait()
+    os.close(ours)
+    return b"".join(parts).decode().replace("\r", "")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # Linux says so when the last writer has closed a terminal
+        return b""
+
+
+def test_a_narrow_terminal_gets_as_many_columns_as_fit(store: Path) -> None:
+    out = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(["ls", str(store)], 50))
+    header, *lines = out.splitlines()
+    assert header.split() == ["NAME", "STATE", "TRIALS"]
+    assert all(len(line) <= 50 for line in lines)
+
+
+def test_resume_without_a_usable_trainable_says_what_to_give(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(store / "cut"), "--trainable", "train"]) == 2
+    assert "--trainable must be module:name" in capsys.readouterr().err
+    assert main(["resume", str(store / "cut"), "--trainable", "nowhere:train"]) == 2
+    assert "No module named 'nowhere'" in capsys.readouterr().err
+    assert main(["resume", str(store / "nothing"), "--json"]) == 1
+    assert "nothing" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "holdfast" in told(capsys, "completion", shell)
+
+
+def completed(line: str, where: Path) -> list[str]:
+    """What the shell is answered at the end of a line."""
+    environ = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(where / "answer"),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    command = [sys.executable, "-m", "holdfast"]
+    subprocess.run(command, cwd=where, env=environ, check=True)
+    return (where / "answer").read_text().split("\n")
+
+
+def test_commands_experiments_and_trials_are_completed(store: Path) -> None:
+    assert [word.strip() for word in completed("holdfast sh", store)] == ["show"]
+    assert {word.strip() for word in completed("holdfast show ", store)} >= {"cut", "ended"}
+    found = [word.strip() for word in completed("holdfast logs ended d2a66_0000", store)]
+    assert found == ["d2a66_00000", "d2a66_00001", "d2a66_00002"]
+    assert [word.strip() for word in completed("holdfast logs ended 0 --st", store)] == [
+        "--stderr"
+    ]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 trials, as a run leaves them."""
+    root = tmp_path_factory.mktemp("large") / "large"
+    space = tuple(describe({"lr": 0.5}))
+    made = RecordedExperiment(root, metric="loss", mode="min", step_s=0.01, space=space)
+    for number in range(2_000):
+        trial = made.begin({"lr": number / 2_000})
+        made.report(trial, {"loss": 1 / (1 + number)})
+        made.finish(trial)
+    made.close()
+    return root
+
+
+def test_thousands_of_trials_are_shown_without_waiting(
+    large: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.process_time()
+    out = told(capsys, "show", large)
+    assert "2000 done" in out
+    assert "1980 more" in out
+    told(capsys, "ls", large.parent)
+    assert time.process_time() - began < 5  # some 0.6 s; 20 s would be a file read for each
