@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    batches,
     checkpoints,
     controller,
     importing,
@@ -41,6 +42,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "stalled": stalled.measure,
     "memory": memory.measure,
     "ranks": ranks.measure,
+    "batches": batches.measure,
     "restore": restoring.measure,
 }
 
