@@ -30,11 +30,11 @@ def table_of(rows: int) -> pa.Table:
     return pa.table({**columns, "y": random.integers(0, 10, rows)})
 
 
-class Columns(Dataset[Any]):
+class Columns(Dataset[Any]):  # type: ignore[misc]
     """The columns as tensors, of which batches are taken."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._rows = table.num_rows
+        self._rows = int(table.num_rows)
         self._columns = {
             name: torch.from_numpy(table.column(name).to_numpy().copy())
             for name in table.column_names
@@ -48,7 +48,7 @@ class Columns(Dataset[Any]):
         return {name: column[wanted] for name, column in self._columns.items()}
 
 
-class InOrder(IterableDataset[Any]):
+class InOrder(IterableDataset[Any]):  # type: ignore[misc]
     """Arrow batches as tensors that may be written to."""
 
     def __init__(self, batches: Any) -> None:
@@ -83,7 +83,7 @@ def ours(which: str, table: pa.Table, folder: Path, size: int) -> Iterable[Any]:
     return shuffled.iterator().iter_torch_batches(batch_size=size)
 
 
-def torchs(which: str, table: pa.Table, folder: Path, size: int) -> Iterable[Any]:
+def torchs(which: str, table: pa.Table, folder: Path, size: int) -> Any:
     if which == "shuffled":
         return DataLoader(Columns(table), batch_size=size, shuffle=True, collate_fn=as_it_is)
     if which == "table":

@@ -73,7 +73,8 @@ def test_every_order_has_every_row_once(
 ) -> None:
     shuffle = Shuffle(seed=1, window=window, blocks=blocks)
     for order in (Order.of(sizes, shuffle, epoch), Order.of(sizes, None, epoch)):
-        seen, at = [], 0
+        seen: list[tuple[int, int]] = []
+        at = 0
         while at < sum(sizes):
             start, stop = order.stretch(at)
             assert start == at < stop <= start + (window if order.shuffle else max(sizes))

@@ -66,7 +66,7 @@ def test_rows_come_in_the_order_of_the_files(folder: Path) -> None:
     assert ds.schema().names == ["id", "text"]
     assert ids(ds.iter_batches(batch_size=7)) == list(range(ALL))
     assert ds.take(1) == [{"id": 0, "text": "row 0"}]
-    paths = [folder / "2.parquet", str(folder / "0.parquet")]
+    paths: list[str | Path] = [folder / "2.parquet", str(folder / "0.parquet")]
     two = data.read_parquet(paths, columns=["id"])
     assert two.to_pandas()["id"].tolist() == [*range(40, 60), *range(20)]
     assert two.schema().names == ["id"]
