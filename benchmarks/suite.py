@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    batches,
     checkpoints,
     controller,
     importing,
@@ -43,6 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "memory": memory.measure,
     "objects": objects.measure,
     "ranks": ranks.measure,
+    "batches": batches.measure,
     "restore": restoring.measure,
 }
 

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import current
+from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.space import grid_values
+from holdfast.trial.values import Path, key_name
 
 TRAIN_DATASET_KEY = "train"
+
+
+@runtime_checkable
+class Dealt(Protocol):
+    """A dataset that says itself what each rank is given of it, as those of holdfast.data do."""
+
+    def check(self, ranks: int) -> None:
+        """Raises TuneError, saying of "it" what is wrong, where so many ranks cannot share it."""
+
+    def deal(self, rank: int, ranks: int) -> Any:
+        """The part of one rank. Raises as `check` does."""
 
 
 class DataConfig:
@@ -40,32 +55,47 @@ class DataConfig:
                     f"are {sorted(datasets)}"
                 )
 
+    def check_rows(self, datasets: Mapping[str, Any], ranks: int) -> None:
+        """Raises InvalidConfig, naming the dataset, for one that so many ranks cannot share, or
+        whose files are not there; of what does not say it itself nothing is known yet.
+
+        In place of a dataset there may be a grid or a choice of several.
+        """
+        for name, dataset in datasets.items():
+            check_datasets({name: dataset}, ranks if self.splits(name) else 1)
+
+    def splits(self, name: str) -> bool:
+        return self.datasets_to_split == "all" or name in self.datasets_to_split
+
     def configure(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
         """By rank, what `get_dataset_shard` gives there.
 
         A dataset is anything that can be iterated over, or a function that makes one: a sequence,
         a torch Dataset, a DataFrame, of which a part is one, too. What has a length and an index
-        is split without being read.
+        is split without being read. One of holdfast.data gives each rank a DataIterator.
 
         Raises InvalidConfig as `check` does, and for what cannot be split.
         """
         self.check(datasets)
-        named = self.datasets_to_split
-        split = datasets if named == "all" else named
         made = {name: _made(dataset) for name, dataset in datasets.items()}
         return [
-            {
-                name: shard_of(dataset, rank, world_size) if name in split else dataset
-                for name, dataset in made.items()
-            }
+            {name: self._given(name, made[name], rank, world_size) for name in made}
             for rank in range(world_size)
         ]
+
+    def _given(self, name: str, dataset: Any, rank: int, world_size: int) -> Any:
+        splits = self.splits(name)
+        if isinstance(dataset, Dealt):
+            with _naming(name):
+                return dataset.deal(rank, world_size) if splits else dataset.deal(0, 1)
+        return shard_of(dataset, rank, world_size) if splits else dataset
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
     """This rank's part of a dataset that the trainer was given; None where it was given none.
 
-    The name may be left out where there is one dataset. Every `world_size`-th item belongs to a
+    The name may be left out where there is one dataset. Of one of holdfast.data it is a
+    DataIterator; of any other every `world_size`-th item belongs to a
     rank, beginning with the item that its rank counts, so that parts differ by one item at most.
 
     Raises NotInTrial outside of a trainer's loop, TuneError for a name that is not there.
@@ -145,3 +175,31 @@ def _made(dataset: Any | Callable[[], Any]) -> Any:
         return dataset
     made = dataset()
     return Remade(dataset, made) if isinstance(made, Iterator) else made
+
+
+def check_datasets(space: Mapping[str, Any], ranks: int = 1) -> None:
+    """Raises InvalidConfig as `DataConfig.check_rows`, for all datasets of a search space."""
+    for path, dataset in _datasets_in(space, ()):
+        with _naming(key_name(path)):
+            dataset.check(ranks)
+
+
+def _datasets_in(value: Any, path: Path) -> Iterator[tuple[Path, Dealt]]:
+    found = value.categories if isinstance(value, Categorical) else grid_values(value)
+    if found is not None:
+        for one in found:
+            yield from _datasets_in(one, path)
+    elif isinstance(value, Dealt):
+        yield path, value
+    elif isinstance(value, (dict, list, tuple)):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _datasets_in(one, (*path, key))
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """An error about "it" says which dataset that is."""
+    try:
+        yield
+    except TuneError as error:
+        raise InvalidConfig(f"the dataset {name!r}: {error}") from error

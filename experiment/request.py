@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from holdfast.experiment.cluster import Machinery
+from holdfast.experiment.data_config import check_datasets
 from holdfast.experiment.layout import (
     CHECKPOINT_PREFIX,
     EVENTS_PREFIX,
@@ -69,7 +70,12 @@ class Request:
         return replace(self, run=replace(self.run, sync_config=sync))
 
     def check(self) -> None:
-        """Refuse what could never end. Raises InvalidConfig."""
+        """Refuse what could never end, and datasets of which nothing can be read. Raises
+        InvalidConfig."""
+        if isinstance(self.trainable, TrainLoop):
+            self.trainable.check_datasets(self.param_space)
+        else:
+            check_datasets(self.param_space)
         endless = self.tune.num_samples == -1 and self.tune.search_alg is None
         ends = self.tune.time_budget_s is not None or isinstance(self.run.stop, Stopper)
         if endless and not ends:

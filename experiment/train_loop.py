@@ -21,7 +21,8 @@ from holdfast.trial.space import is_searched
 from holdfast.trial.values import LOOP_CONFIG
 
 SCALING = "scaling_config"
-_SPACE = (LOOP_CONFIG, SCALING)
+DATASETS = "datasets"
+_SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +104,14 @@ class TrainLoop:
         for name in space:
             if name not in _SPACE:
                 raise InvalidConfig(
-                    f"param_space of a {self.name} has {' and '.join(map(repr, _SPACE))}, not "
+                    f"param_space of a {self.name} has {', '.join(map(repr, _SPACE))}, not "
                     f"{name!r}: what the loop reads from its config goes into "
                     f"{{{LOOP_CONFIG!r}: {{{name!r}: ...}}}}"
                 )
-        config = space.get(LOOP_CONFIG, {})
-        if not isinstance(config, Mapping):
-            raise InvalidConfig(f"param_space[{LOOP_CONFIG!r}] must be a dict, not {config!r}")
+        config = _dict_in(space, LOOP_CONFIG)
         whole: dict[str, Any] = {LOOP_CONFIG: {**self.config, **config}}
+        if DATASETS in space:
+            whole[DATASETS] = dict(_dict_in(space, DATASETS))
         if SCALING not in space:
             return self, whole
         scaling = space[SCALING]
@@ -124,6 +125,13 @@ class TrainLoop:
             return ScalingConfig(**{**self.scaling.chosen, **chosen})
         except TypeError as error:
             raise InvalidConfig(f"param_space[{SCALING!r}]: {error}") from error
+
+    def check_datasets(self, space: Mapping[str, Any]) -> None:
+        """Raises InvalidConfig for datasets that are empty, too small for the workers or gone,
+        as far as it can be known before there are trials."""
+        chosen = {**self.scaling.chosen, **(space.get(SCALING) or {})}
+        ranks = 1 if is_searched(chosen) else self.scaling_of(space).most_workers
+        self.data_config.check_rows({**self.datasets, **space.get(DATASETS, {})}, ranks)
 
     def check_constant(self) -> None:
         """Raises InvalidConfig where `fit()` would be a search."""
@@ -146,13 +154,22 @@ class TrainLoop:
             )
         session.wait_for_all()
         session.begin_from(self.start)
-        session.shards = self.data_config.configure(self.datasets, rank.world_size)[rank.rank]
+        datasets = {**self.datasets, **config.get(DATASETS, {})}
+        session.shards = self.data_config.configure(datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
         with self.backend.joined(rank):
             if _takes_config(self.function):
                 self.function(dict(given))
             else:
                 self.function()
+
+
+def _dict_in(space: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Raises InvalidConfig."""
+    found = space.get(name, {})
+    if not isinstance(found, Mapping):
+        raise InvalidConfig(f"param_space[{name!r}] must be a dict, not {found!r}")
+    return found
 
 
 def rank_of(session: RankSession, *, uses_gpu: bool) -> Rank:

@@ -37,7 +37,7 @@ from holdfast.train.torch import (
     prepare_model,
     prepare_optimizer,
 )
-from holdfast.train.torch.preparing import gpus_of
+from holdfast.experiment.devices import gpus_of
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process

@@ -8,6 +8,8 @@ from holdfast.lazy import lazy
 from holdfast.train.torch.config import NO_TORCH
 
 if TYPE_CHECKING:
+    from holdfast.experiment.devices import get_device as get_device
+    from holdfast.experiment.devices import get_devices as get_devices
     from holdfast.train.torch.checkpoint import TorchCheckpoint as TorchCheckpoint
     from holdfast.train.torch.config import TorchConfig as TorchConfig
     from holdfast.train.torch.loading import DealingSampler as DealingSampler
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.train.torch.preparing import accelerate as accelerate
     from holdfast.train.torch.preparing import backward as backward
     from holdfast.train.torch.preparing import enable_reproducibility as enable_reproducibility
-    from holdfast.train.torch.preparing import get_device as get_device
-    from holdfast.train.torch.preparing import get_devices as get_devices
     from holdfast.train.torch.preparing import prepare_model as prepare_model
     from holdfast.train.torch.preparing import prepare_optimizer as prepare_optimizer
     from holdfast.train.torch.trainer import TorchTrainer as TorchTrainer
@@ -29,8 +29,8 @@ _HOMES = {
     "accelerate": "holdfast.train.torch.preparing",
     "backward": "holdfast.train.torch.preparing",
     "enable_reproducibility": "holdfast.train.torch.preparing",
-    "get_device": "holdfast.train.torch.preparing",
-    "get_devices": "holdfast.train.torch.preparing",
+    "get_device": "holdfast.experiment.devices",
+    "get_devices": "holdfast.experiment.devices",
     "prepare_data_loader": "holdfast.train.torch.loading",
     "prepare_model": "holdfast.train.torch.preparing",
     "prepare_optimizer": "holdfast.train.torch.preparing",

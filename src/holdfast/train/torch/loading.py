@@ -17,7 +17,8 @@ from torch.utils.data import (
 )
 
 from holdfast.experiment.context import get_context
-from holdfast.train.torch.preparing import get_device, on_tensors
+from holdfast.experiment.devices import get_device
+from holdfast.train.torch.preparing import on_tensors
 from holdfast.trial.errors import InvalidConfig
 
 

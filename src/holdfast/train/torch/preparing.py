@@ -12,34 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.experiment.context import get_context
-from holdfast.experiment.session import running
+from holdfast.experiment.devices import get_device
 from holdfast.trial.errors import InvalidConfig
 
 # Of this process, from `accelerate` on: scales losses, so that small gradients stay above zero.
 _scaler: torch.amp.GradScaler | None = None
-
-
-def get_devices() -> list[torch.device]:
-    """The devices of this rank: its GPUs, or the CPU where it has none."""
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    own = range(visible)
-    session = running()
-    if session is not None and session.assignment.world_size > 1:
-        share = session.assignment.bundles[1].get("GPU", 0)
-        own = gpus_of(session.assignment.rank, share)
-    found = [torch.device("cuda", index) for index in own if index < visible]
-    return found or [torch.device("cpu")]
-
-
-def gpus_of(rank: int, share: float) -> range:
-    """Which GPUs of the trial's are this rank's; shares of one lie on it one after the other."""
-    first = int(rank * share)
-    return range(first, max(int((rank + 1) * share), first + 1) if share else first)
-
-
-def get_device() -> torch.device:
-    """The device that this rank's model and data belong on."""
-    return get_devices()[0]
 
 
 def enable_reproducibility(seed: int = 0) -> None:

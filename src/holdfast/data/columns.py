@@ -1,0 +1,95 @@
+"""Arrow columns as NumPy arrays and back, without a copy where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.trial.errors import InvalidConfig
+
+
+def view_of(column: Any) -> Any:
+    """A ChunkedArray of one chunk as a read-only array of the same memory; None where it has gaps
+    or holds what NumPy knows only as objects.
+
+    Truth values, which Arrow packs into bits, are unpacked.
+    """
+    import pyarrow as pa
+
+    if column.null_count or column.num_chunks != 1:
+        return None
+    chunk, kind = column.chunk(0), column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return None if chunk.storage.flatten().null_count else chunk.to_numpy_ndarray()
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        flat = chunk.flatten()
+        return None if flat.null_count else flat.to_numpy().reshape(len(chunk), kind.list_size)
+    if pa.types.is_boolean(kind):
+        return chunk.to_numpy(zero_copy_only=False)
+    return chunk.to_numpy() if _is_number(kind) or pa.types.is_timestamp(kind) else None
+
+
+def array_of(column: Any) -> Any:
+    """Any ChunkedArray as an array: numbers where it holds numbers, NaN for what is missing.
+
+    Tensors have their shape, texts and lists of varying lengths are objects.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if column.num_chunks == 1:
+        found = view_of(column)
+        if found is not None:
+            return found
+    if isinstance(column.type, (pa.FixedShapeTensorType, pa.FixedSizeListType)):
+        views = [view_of(pa.chunked_array([chunk])) for chunk in column.chunks]
+        if views and all(view is not None for view in views):
+            return np.concatenate(views)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def table_of(columns: Mapping[str, Any]) -> Any:
+    """A table of columns that are arrays or lists; arrays of more axes become tensors.
+
+    Raises InvalidConfig for columns of different lengths, or of what Arrow does not know.
+    """
+    import pyarrow as pa
+
+    made = {str(name): _arrow(str(name), values) for name, values in columns.items()}
+    lengths = {name: len(column) for name, column in made.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {count}" for name, count in lengths.items())
+        raise InvalidConfig(f"the columns of a dataset are of one length, not {told}")
+    return pa.table(made)
+
+
+def _arrow(name: str, values: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    items = values if isinstance(values, np.ndarray) else _stacked(list(values))
+    try:
+        if isinstance(items, np.ndarray) and items.ndim > 1:
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(items))
+        return pa.array(items)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidConfig(f"the column {name!r} cannot be one of a dataset: {error}") from error
+
+
+def _stacked(items: list[Any]) -> Any:
+    """One array of arrays that have one shape; a list of anything else as it is."""
+    import numpy as np
+
+    if not items or not all(hasattr(item, "__array__") for item in items):
+        return items
+    arrays = [np.asarray(item) for item in items]
+    kinds = {(array.shape, array.dtype) for array in arrays}
+    return np.stack(arrays) if len(kinds) == 1 else [array.tolist() for array in arrays]
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -1,0 +1,210 @@
+"""A dataset: rows in tables or files, how they are shuffled, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.data.batches import pieces
+from holdfast.data.errors import check_batch_size
+from holdfast.data.formats import Mapped, as_arrow, format_of
+from holdfast.data.iterating import Iterating, Plan, mapped
+from holdfast.data.iterator import DataIterator
+from holdfast.data.order import Order, Shuffle, permutation
+from holdfast.data.sources import Source, TableSource
+from holdfast.trial.errors import InvalidConfig
+
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Dataset(Iterating):
+    """Rows of named columns, in memory or in Parquet files that are read when they are wanted.
+
+    Made by `from_items`, `from_pandas`, `from_arrow`, `from_numpy`, `range` and `read_parquet`.
+    Every method gives another dataset and leaves this one as it is. Given to a trainer as one of
+    its `datasets`, each rank is given its part by `train.get_dataset_shard(name)`.
+
+    A `for` over its own batches goes through it from the beginning, in the order of epoch 0;
+    `iterator()` counts epochs and can go on in the middle of one.
+    """
+
+    source: Source
+    shuffle: Shuffle | None = None
+    maps: tuple[Mapped, ...] = ()
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name}: {field.type}" for field in self.source.schema)
+        return f"Dataset({self.count():,} rows; {columns})"
+
+    def count(self) -> int:
+        """The number of rows. Reads nothing."""
+        return sum(self.source.sizes)
+
+    def schema(self) -> Any:
+        """Names and types of the columns; after `map_batches` those that it makes of one row."""
+        if not self.maps:
+            return self.source.schema
+        if not self.count():
+            raise InvalidConfig("what map_batches makes of no rows is not known")
+        return self.part(0, 1).to_arrow().schema
+
+    def iterator(self) -> DataIterator:
+        """All rows, epoch after epoch, with a `state_dict` that goes into a checkpoint."""
+        return self.deal(0, 1)
+
+    def passes(self, plan: Plan) -> Iterable[Any]:
+        return self.iterator().passes(plan)
+
+    # -- other datasets --
+
+    def map_batches(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_size: int | None = None,
+        batch_format: str | None = "default",
+        fn_kwargs: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """Rows as `fn` makes them of each batch, when they are wanted, where they are wanted.
+
+        `fn` is given a batch of the loop's, or at most `batch_size` rows of it, and returns a dict
+        of arrays, a DataFrame or a table of as many rows.
+
+        Raises InvalidConfig; where rows are missing or more, when they are wanted.
+        """
+        check_batch_size(batch_size, or_none=True)
+        if not callable(fn):
+            raise InvalidConfig(f"map_batches() needs a function of a batch, not {fn!r:.100}")
+        one = Mapped(
+            function=fn,
+            batch_size=batch_size,
+            batch_format=format_of(batch_format),
+            arguments=dict(fn_kwargs or {}),
+        )
+        return replace(self, maps=(*self.maps, one))
+
+    def random_shuffle(self, *, seed: int | None = None) -> Dataset:
+        """The same rows in an order that follows from `seed` (None is 0) and the epoch.
+
+        Rows in memory are shuffled as a whole. Of files the row groups change places, and then the
+        rows within windows of 65,536, or of the largest row group: so many are in memory at once.
+        """
+        return replace(
+            self, shuffle=Shuffle(seed=_seed(seed), window=self.source.window, blocks=True)
+        )
+
+    def part(self, start: int, stop: int) -> Dataset:
+        """Rows `start` to `stop`, without those at `stop` and after."""
+        source = self.source.part(start, stop)
+        shuffle = self.shuffle and replace(self.shuffle, window=source.window)
+        return replace(self, source=source, shuffle=shuffle)
+
+    def split(self, n: int) -> list[Dataset]:
+        """`n` datasets of consecutive rows, whose sizes differ by one row at most.
+
+        Raises InvalidConfig where there are fewer rows than that.
+        """
+        rows = self.count()
+        if type(n) is not int or not 1 <= n <= rows:
+            raise InvalidConfig(f"split({n!r}) of a dataset with {rows} rows: 1 to {rows} parts")
+        return [self.part(at * rows // n, (at + 1) * rows // n) for at in range(n)]
+
+    def train_test_split(
+        self, test_size: float, *, shuffle: bool = False, seed: int | None = None
+    ) -> tuple[Dataset, Dataset]:
+        """Two datasets; the second has the last `test_size` rows, a number or a part of one.
+
+        With `shuffle` rows in memory change places first, as `seed` (None is 0) says.
+
+        Raises InvalidConfig for a size that leaves nothing, and for files that are to be shuffled.
+        """
+        rows = self.count()
+        last = round(rows * test_size) if isinstance(test_size, float) else test_size
+        if not 0 < last < rows:
+            raise InvalidConfig(
+                f"train_test_split({test_size!r}) of {rows} rows leaves nothing of one of them: "
+                f"give a part between 0 and 1, or a number of rows between 0 and {rows}"
+            )
+        whole = self._in_another_order(_seed(seed)) if shuffle else self
+        return whole.part(0, rows - last), whole.part(rows - last, rows)
+
+    def materialize(self) -> Dataset:
+        """The same rows in memory, as `map_batches` makes them; still shuffled in each epoch."""
+        made = Dataset(source=TableSource(self.to_arrow()))
+        return made if self.shuffle is None else made.random_shuffle(seed=self.shuffle.seed)
+
+    # -- what is in it --
+
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The first rows, in the order that they lie in."""
+        check_batch_size(limit)
+        few = replace(self.part(0, min(limit, self.count())), shuffle=None)
+        return list(few.iter_rows())
+
+    def show(self, limit: int = 20) -> None:
+        """Print the first rows."""
+        for row in self.take(limit):
+            print(row)
+
+    def to_arrow(self) -> Any:
+        """All rows as a pyarrow.Table, in the order that they lie in."""
+        import pyarrow as pa
+
+        order = Order.of(self.source.sizes, None, 0)
+        if not self.count():
+            return self.source.schema.empty_table()
+        found = pieces(self.source, order, ((0, self.count()),))
+        if not self.maps:
+            return pa.concat_tables([piece.table() for piece in found])
+        cut = (
+            piece.cut(at, min(at + _ROWS_AT_ONCE, len(piece)))
+            for piece in found
+            for at in range(0, len(piece), _ROWS_AT_ONCE)
+        )
+        return pa.concat_tables([as_arrow(mapped(self.maps, [rows])) for rows in cut])
+
+    def to_pandas(self, limit: int | None = None) -> Any:
+        """All rows, or the first ones, as a DataFrame; tensors are a column of arrays."""
+        from holdfast.data.formats import PANDAS, formatted
+
+        few = self if limit is None else self.part(0, min(limit, self.count()))
+        return formatted(few.to_arrow(), PANDAS)
+
+    # -- what experiment.data_config knows of it --
+
+    def deal(self, rank: int, ranks: int) -> DataIterator:
+        """The part of one rank. Raises InvalidConfig where there are fewer rows than ranks."""
+        self.check(ranks)
+        return DataIterator(self, rank, ranks)
+
+    def check(self, ranks: int) -> None:
+        """Raises InvalidConfig where not every rank would have a row, DatasetGone where files are
+        not there any more."""
+        rows = self.count()
+        if not rows:
+            raise InvalidConfig("it has no rows: nothing could be learned from it")
+        if rows < ranks:
+            raise InvalidConfig(
+                f"it has {rows} row{'s' * (rows > 1)}, fewer than the {ranks} workers that share "
+                f"it: take fewer workers (ScalingConfig), or give it to each of them whole "
+                f"(DataConfig(datasets_to_split=[...]) without its name)"
+            )
+        self.source.check()
+
+    def _in_another_order(self, seed: int) -> Dataset:
+        if not isinstance(self.source, TableSource):
+            raise InvalidConfig(
+                "train_test_split(shuffle=True) needs the rows in memory: call materialize() "
+                "before it, or split the files without"
+            )
+        table = self.source.read(0, 0, self.count()).take(permutation(self.count(), seed))
+        return replace(self, source=TableSource(table))
+
+
+def _seed(seed: int | None) -> int:
+    """Raises InvalidConfig."""
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise InvalidConfig(f"seed={seed!r} must be a whole number from 0 on, or None")
+    return seed or 0

@@ -1,0 +1,26 @@
+"""What can be wrong with a dataset, beside settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+
+class DatasetGone(TuneError, FileNotFoundError):
+    """What a dataset is read from is not there any more, or is another; the message says what."""
+
+
+def unknown_column(column: str, columns: Iterable[str], caller: str) -> InvalidConfig:
+    return InvalidConfig(
+        f"{caller} names the column {column!r}, and the dataset has {', '.join(columns) or 'none'}"
+    )
+
+
+def check_batch_size(batch_size: object, *, or_none: bool = False) -> None:
+    """Raises InvalidConfig for what is no number of rows."""
+    if batch_size is None and or_none:
+        return
+    if type(batch_size) is not int or batch_size < 1:
+        told = ", or None for whole blocks" if or_none else ""
+        raise InvalidConfig(f"batch_size={batch_size!r} must be a whole number from 1 on{told}")

@@ -1,0 +1,119 @@
+"""Batches as users ask for them: arrays, a DataFrame, an Arrow table; and functions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.data.batches import arrays, as_table, count_of
+from holdfast.data.columns import array_of, table_of
+from holdfast.trial.errors import InvalidConfig
+
+NUMPY, PANDAS, PYARROW = "numpy", "pandas", "pyarrow"
+_NAMES: Final = {"numpy": NUMPY, "default": NUMPY, "pandas": PANDAS, "pyarrow": PYARROW}
+
+
+def format_of(batch_format: str | None) -> str:
+    """Raises InvalidConfig for one that there is not."""
+    found = _NAMES.get(batch_format or "default")
+    if found is None:
+        raise InvalidConfig(
+            f"batch_format={batch_format!r} must be one of 'numpy', 'pandas' and 'pyarrow'"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """A function that is given each batch, and gives as many rows in return."""
+
+    function: Callable[..., Any]
+    batch_size: int | None
+    batch_format: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, batch: Any) -> Any:
+        """Raises InvalidConfig where other rows come back."""
+        import pyarrow as pa
+
+        most = self.batch_size
+        if most is None or rows_of(batch) <= most:
+            return self._once(batch)
+        table = as_arrow(batch)
+        parts = (table.slice(at, most) for at in range(0, table.num_rows, most))
+        return pa.concat_tables([as_arrow(self._once(part)) for part in parts])
+
+    def _once(self, batch: Any) -> Any:
+        given = formatted(batch, self.batch_format)
+        before = rows_of(given)
+        made = self.function(given, **self.arguments)
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        if not isinstance(made, Mapping) and not _is_table(made):
+            raise InvalidConfig(
+                f"map_batches({name}) gives a {type(made).__name__}: give a dict of arrays, a "
+                f"DataFrame or a pyarrow.Table"
+            )
+        if rows_of(made) != before:
+            raise InvalidConfig(
+                f"map_batches({name}) gives {rows_of(made)} rows for {before}: it may change "
+                f"columns, and each row stays one, so that it is known which rows a rank has "
+                f"been given. Leave rows out before the dataset is made"
+            )
+        return made
+
+
+def formatted(batch: Any, wanted: str) -> Any:
+    """A batch, or rows as they were read, in a format."""
+    if wanted == NUMPY:
+        return as_arrays(batch)
+    if wanted == PYARROW:
+        return as_arrow(batch)
+    return batch if hasattr(batch, "iloc") else _as_frame(batch)
+
+
+def as_arrays(batch: Any) -> dict[str, Any]:
+    if isinstance(batch, Mapping):
+        import numpy as np
+
+        return {name: np.asarray(values) for name, values in batch.items()}
+    if _is_table(batch):
+        table = as_arrow(batch)
+        return {name: array_of(table.column(name)) for name in table.column_names}
+    return arrays(batch, batch[0].chunk.table.column_names)
+
+
+def as_arrow(batch: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(batch, Mapping):
+        return table_of(batch)
+    if hasattr(batch, "iloc"):
+        return pa.Table.from_pandas(batch, preserve_index=False)
+    return as_table(batch)
+
+
+def rows_of(batch: Any) -> int:
+    """How many rows a batch has. Raises InvalidConfig for columns of different lengths."""
+    if isinstance(batch, Mapping):
+        lengths = {len(values) for values in batch.values()}
+        if len(lengths) > 1:
+            raise InvalidConfig(f"the columns of a batch have {sorted(lengths)} rows, not one")
+        return lengths.pop() if lengths else 0
+    return len(batch) if _is_table(batch) else count_of(batch)
+
+
+def _as_frame(batch: Any) -> Any:
+    """Tensors are a column of arrays: a DataFrame has no others."""
+    import pandas as pd
+
+    found = as_arrays(batch)
+    return pd.DataFrame(
+        {name: list(values) if values.ndim > 1 else values for name, values in found.items()}
+    )
+
+
+def _is_table(batch: Any) -> bool:
+    return hasattr(batch, "iloc") or hasattr(batch, "column_names")

@@ -1,0 +1,211 @@
+"""The ways to go through rows: what a dataset and a rank's part of one have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.data.batches import Rows
+from holdfast.data.errors import check_batch_size
+from holdfast.data.formats import NUMPY, Mapped, format_of, formatted
+from holdfast.data.order import Shuffle
+from holdfast.trial.errors import InvalidConfig
+
+_ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to go through rows once. `made` makes of a batch what the loop is given; with
+    `row_by_row` that is a list, of which it is given one after the other.
+
+    Raises InvalidConfig.
+    """
+
+    batch_size: int | None
+    made: Callable[[Any], Any]
+    drop_last: bool = False
+    row_by_row: bool = False
+    prefetch: int = 1
+    buffer: int | None = None
+    seed: int | None = None
+    is_light: bool = False
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size, or_none=True)
+        if type(self.prefetch) is not int or self.prefetch < 0:
+            raise InvalidConfig(f"prefetch_batches={self.prefetch!r} must be 0 or more")
+        if self.buffer is not None and (type(self.buffer) is not int or self.buffer < 1):
+            raise InvalidConfig(
+                f"local_shuffle_buffer_size={self.buffer!r} must be a number of rows, or None"
+            )
+        if self.seed is not None and type(self.seed) is not int:
+            raise InvalidConfig(
+                f"local_shuffle_seed={self.seed!r} must be a whole number, or None"
+            )
+
+    def shuffle(self, of_all: Shuffle | None) -> Shuffle | None:
+        """That of the dataset, or one within the loop's own window."""
+        if of_all is not None or self.buffer is None:
+            return of_all
+        return Shuffle(seed=abs(self.seed or 0), window=self.buffer)
+
+
+class Passes:
+    """Gone through once for each `for`."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+
+class Iterating(ABC):
+    """What can be gone through by rows and by batches."""
+
+    @abstractmethod
+    def passes(self, plan: Plan) -> Iterable[Any]: ...
+
+    @abstractmethod
+    def schema(self) -> Any:
+        """A pyarrow.Schema: `names` and `types` of the columns."""
+
+    @property
+    @abstractmethod
+    def maps(self) -> Sequence[Mapped]: ...
+
+    def iter_rows(self) -> Iterable[dict[str, Any]]:
+        """Each row as a dict, of Python values, and of arrays where it holds tensors."""
+        made = partial(_rows, self.maps)
+        return self.passes(Plan(batch_size=_ROWS_AT_ONCE, made=made, row_by_row=True, prefetch=0))
+
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: str | None = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterable[Any]:
+        """Batches of `batch_size` rows, the last of what is left; with None one per block.
+
+        `batch_format`: "numpy" (a dict of arrays, read-only where they are views of the data; the
+        default), "pandas" or "pyarrow". `prefetch_batches` are made by a thread while the one
+        before is used, where that takes time. `local_shuffle_buffer_size` has rows change places
+        within windows of so many, each epoch anew; `random_shuffle` of the dataset goes before it.
+
+        Raises InvalidConfig; DatasetGone when it comes to what is not there any more.
+        """
+        made = partial(_formatted, self.maps, format_of(batch_format))
+        plan = Plan(
+            batch_size=batch_size,
+            made=made,
+            drop_last=drop_last,
+            prefetch=prefetch_batches,
+            buffer=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+            is_light=not self.maps,
+        )
+        return self.passes(plan)
+
+    def iter_torch_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        device: Any = "auto",
+        collate_fn: Callable[[dict[str, Any]], Any] | None = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        pin_memory: bool = False,
+    ) -> Iterable[Any]:
+        """As `iter_batches`, with a dict of tensors, or what `collate_fn` makes of the arrays.
+
+        `dtypes`: a torch dtype, or one for each column that is to have another than its own.
+        `device`: "auto" is the rank's own. The tensors are copies: a loop may write to them.
+
+        Raises InvalidConfig as `iter_batches` does, for an unknown column and for one that no
+        tensor can hold; ImportError where PyTorch is not installed.
+        """
+        from holdfast.data.tensors import check_columns, to_tensors
+
+        if collate_fn is not None and dtypes is not None:
+            raise InvalidConfig("a collate_fn makes its tensors itself: leave dtypes out")
+        if isinstance(dtypes, Mapping):
+            check_columns(dtypes, self.schema().names)
+        made = partial(
+            to_tensors,
+            self.maps,
+            dtypes=dtypes,
+            device=device,
+            collate=collate_fn,
+            pins=pin_memory,
+        )
+        plan = Plan(
+            batch_size=batch_size,
+            made=made,
+            drop_last=drop_last,
+            prefetch=prefetch_batches,
+            buffer=local_shuffle_buffer_size,
+            seed=local_shuffle_seed,
+            is_light=not self.maps and collate_fn is None,
+        )
+        return self.passes(plan)
+
+    def to_tf(
+        self,
+        feature_columns: str | Sequence[str],
+        label_columns: str | Sequence[str],
+        *,
+        additional_columns: str | Sequence[str] = (),
+        prefetch_batches: int = 1,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Any:
+        """A tf.data.Dataset of (features, labels) in batches; with `additional_columns` of three.
+
+        Of one name it is a tensor, of a list of names a dict of tensors. The rows are this rank's
+        already: TensorFlow is told not to split them once more.
+
+        Raises InvalidConfig for an unknown column and for one that no tensor can hold;
+        ImportError where TensorFlow is not installed.
+        """
+        from holdfast.data.tensorflow import to_tf
+
+        check_batch_size(batch_size)
+        batches = self.iter_batches(
+            prefetch_batches=prefetch_batches,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+        )
+        return to_tf(batches, self.schema(), feature_columns, label_columns, additional_columns)
+
+
+def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
+    """What the functions make of the rows, one after the other."""
+    batch: Any = rows
+    for function in maps:
+        batch = function(batch)
+    return batch
+
+
+def _formatted(maps: Sequence[Mapped], wanted: str, rows: Rows) -> Any:
+    return formatted(mapped(maps, rows), wanted)
+
+
+def _rows(maps: Sequence[Mapped], rows: Rows) -> list[dict[str, Any]]:
+    columns = _formatted(maps, NUMPY, rows)
+    lists = [list(values) if values.ndim > 1 else values.tolist() for values in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]

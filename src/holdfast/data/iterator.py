@@ -1,0 +1,159 @@
+"""One rank's part of a dataset: epoch after epoch, and on from the middle of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.data.batches import Rows, ahead, batched, count_of, pieces
+from holdfast.data.dealing import left_of, share
+from holdfast.data.formats import Mapped
+from holdfast.data.iterating import Iterating, Passes, Plan
+from holdfast.data.order import Order, Shuffle
+from holdfast.trial.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.data.dataset import Dataset
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Epoch:
+    """How far an epoch has come: what was dealt before, and what each rank has taken since.
+
+    `order` is how rows were shuffled when it was begun.
+    """
+
+    number: int
+    dealt: tuple[tuple[int, int], ...] = ()
+    taken: int = 0
+    order: dict[str, Any] | None = None
+    is_under_way: bool = False
+
+
+class DataIterator(Iterating):
+    """What `train.get_dataset_shard` gives of a Dataset: the rows of one rank of `ranks`.
+
+    Every `for` over its batches is an epoch, in an order of its own where rows are shuffled: the
+    next one, until `set_epoch` says which. The ranks' parts of an epoch have equally many rows:
+    where the rows do not go evenly into the ranks, some ranks are given their last row twice; with
+    `drop_last` some rows are left out instead.
+
+    `state_dict()`, kept in a checkpoint, says how many rows all ranks have been given of this
+    epoch, not how many were fetched ahead. After `load_state_dict` the next `for` goes on there,
+    and what is left of the epoch is split among the ranks that there are then. All ranks are to
+    take equally many batches of one size before a checkpoint.
+    """
+
+    def __init__(self, dataset: Dataset, rank: int, ranks: int) -> None:
+        self._dataset = dataset
+        self._rank, self._ranks = rank, ranks
+        self._rows = dataset.count()
+        self._epoch = _Epoch(number=0)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that is under way, or comes next."""
+        return self._epoch.number
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next `for` goes through this epoch: what is left of it, where a state was loaded."""
+        now = self._epoch
+        if epoch != now.number or now.is_under_way:
+            self._epoch = _Epoch(number=epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them, and the same for all ranks that are in step."""
+        now = self._epoch
+        dealt = [*now.dealt, (self._ranks, now.taken)] if now.taken else list(now.dealt)
+        return {
+            "epoch": now.number,
+            "rows": self._rows,
+            "dealt": [list(one) for one in dealt],
+            "order": now.order if dealt else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was taken, in the next `for`, also with other ranks.
+
+        Raises InvalidConfig for the state of a dataset of another size.
+        """
+        if state["rows"] != self._rows:
+            raise InvalidConfig(
+                f"this state is of a dataset with {state['rows']} rows, and this one has "
+                f"{self._rows}: give the training the dataset that it began with"
+            )
+        dealt = tuple((ranks, taken) for ranks, taken in state["dealt"])
+        self._epoch = _Epoch(number=state["epoch"], dealt=dealt, order=state["order"])
+
+    def schema(self) -> Any:
+        return self._dataset.schema()
+
+    def count(self) -> int:
+        """How many rows of a whole epoch are this rank's, those given twice included."""
+        return sum(stop - start for start, stop in share(left_of(self._rows, ()), *self._place))
+
+    def materialize(self) -> Dataset:
+        """This rank's part as a dataset in memory, each row once."""
+        start, stop = self._rank * self._rows, (self._rank + 1) * self._rows
+        return self._dataset.part(start // self._ranks, stop // self._ranks).materialize()
+
+    @property
+    def maps(self) -> Sequence[Mapped]:
+        return self._dataset.maps
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        return self._rank, self._ranks
+
+    def passes(self, plan: Plan) -> Iterable[Any]:
+        return Passes(partial(self._pass, plan))
+
+    def _pass(self, plan: Plan) -> Iterator[Any]:
+        shuffle = plan.shuffle(self._dataset.shuffle)
+        now = self._begin(shuffle)
+        for rows, made in self._found(plan, shuffle, now):
+            if plan.row_by_row:
+                for row in made:
+                    now.taken += 1
+                    yield row
+            else:
+                now.taken += rows
+                yield made
+        if self._epoch is now:
+            self._epoch = _Epoch(number=now.number + 1)
+
+    def _begin(self, shuffle: Shuffle | None) -> _Epoch:
+        """Raises InvalidConfig where an epoch would go on in another order."""
+        now = self._epoch
+        if now.is_under_way:
+            now = _Epoch(number=now.number + 1)
+        order = None if shuffle is None else shuffle.as_json()
+        if now.dealt and order != now.order:
+            raise InvalidConfig(
+                f"epoch {now.number} was begun with the order {now.order} and would go on with "
+                f"{order}, so that rows would be seen twice: shuffle with the same seed and "
+                f"buffer size as before, or begin an epoch with set_epoch()"
+            )
+        self._epoch = replace(now, order=order, is_under_way=True)
+        return self._epoch
+
+    def _found(
+        self, plan: Plan, shuffle: Shuffle | None, now: _Epoch
+    ) -> Iterator[tuple[int, Any]]:
+        source = self._dataset.source
+        order = Order.of(source.sizes, shuffle, now.number)
+        left = left_of(self._rows, now.dealt)
+        own = share(left, *self._place, pads=not plan.drop_last)
+        read = pieces(source, order, own)
+        if source.is_slow:
+            read = ahead(read, min(plan.prefetch, 1))
+        batches = batched(read, plan.batch_size, drop_last=plan.drop_last)
+        made = map(partial(_made, plan), batches)
+        # A thread of its own is worth it only where there is something to wait for.
+        return made if plan.is_light else ahead(made, plan.prefetch)
+
+
+def _made(plan: Plan, rows: Rows) -> tuple[int, Any]:
+    return count_of(rows), plan.made(rows)

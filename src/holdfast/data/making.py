@@ -1,0 +1,114 @@
+"""Where datasets come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.data.columns import table_of
+from holdfast.data.dataset import Dataset
+from holdfast.data.parquet import open_parquet
+from holdfast.data.sources import TableSource
+from holdfast.trial.errors import InvalidConfig
+
+
+def from_items(items: Sequence[Any]) -> Dataset:
+    """A row for each item: a dict of columns, or what becomes the column "item".
+
+    Arrays of one shape become tensors. Raises InvalidConfig for dicts that have not all the same
+    keys, and for what Arrow does not know.
+    """
+    items = list(items)
+    if not items or not isinstance(items[0], Mapping):
+        return _of(table_of({"item": items}))
+    names = list(items[0])
+    for at, item in enumerate(items):
+        if not isinstance(item, Mapping) or set(item) != set(names):
+            raise InvalidConfig(
+                f"from_items(): item {at} is {item!r:.100}, and the first one has the columns "
+                f"{names}: give each item the same ones, None for what it has not"
+            )
+    return _of(table_of({name: [item[name] for item in items] for name in names}))
+
+
+def from_pandas(dfs: Any) -> Dataset:
+    """The rows of a DataFrame, or of several one after the other. The index is left out."""
+    import pyarrow as pa
+
+    frames = dfs if isinstance(dfs, (list, tuple)) else [dfs]
+    tables = [pa.Table.from_pandas(frame, preserve_index=False) for frame in frames]
+    return from_arrow([table.replace_schema_metadata() for table in tables])
+
+
+def from_arrow(tables: Any) -> Dataset:
+    """The rows of a pyarrow.Table, or of several one after the other.
+
+    Raises InvalidConfig where they have not the same columns.
+    """
+    import pyarrow as pa
+
+    given = list(tables) if isinstance(tables, (list, tuple)) else [tables]
+    for table in given:
+        if not isinstance(table, pa.Table):
+            raise InvalidConfig(
+                f"from_arrow() is given a {type(table).__name__}, no pyarrow.Table"
+            )
+    if not given:
+        raise InvalidConfig("from_arrow() is given no table")
+    try:
+        return _of(pa.concat_tables(given))
+    except pa.ArrowException as error:
+        raise InvalidConfig(f"these tables have not the same columns: {error}") from error
+
+
+def from_numpy(ndarrays: Any) -> Dataset:
+    """A row for each item along the first axis, in the column "data"; of a list of arrays one
+    after the other, of a dict of them a column each.
+
+    Raises InvalidConfig for columns of different lengths.
+    """
+    import numpy as np
+
+    if isinstance(ndarrays, Mapping):
+        return _of(table_of({name: np.asarray(array) for name, array in ndarrays.items()}))
+    arrays = ndarrays if isinstance(ndarrays, list) else [ndarrays]
+    return _of(table_of({"data": np.concatenate([np.asarray(array) for array in arrays])}))
+
+
+def range(n: int) -> Dataset:  # noqa: A001 - as users know it
+    """The numbers 0 to `n`, without it, in the column "id". Raises InvalidConfig."""
+    import numpy as np
+
+    if type(n) is not int or n < 0:
+        raise InvalidConfig(f"range({n!r}) must be a number of rows")
+    return _of(table_of({"id": np.arange(n)}))
+
+
+def read_parquet(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    filesystem: Any = None,
+    columns: Sequence[str] | None = None,
+) -> Dataset:
+    """The rows of files, or of all files below directories, on this machine or at any URI.
+
+    Now only their footers are read. Folders named `key=value` are columns, too. Credentials in a
+    URI stay in this process: a worker takes them from its environment.
+
+    Raises DatasetGone for a path that is not there, InvalidConfig for an unknown column,
+    InvalidLocation for a URI that nobody knows.
+    """
+    return Dataset(source=open_parquet(paths, filesystem=filesystem, columns=columns))
+
+
+def _of(table: Any) -> Dataset:
+    """One piece of memory for each column: views of it need no copy, batch after batch."""
+    names = table.column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidConfig(f"a dataset has each column once, and {name!r} is there twice")
+    return Dataset(source=TableSource(table.combine_chunks()))
+
+
+__all__ = ["from_arrow", "from_items", "from_numpy", "from_pandas", "range", "read_parquet"]

@@ -1,0 +1,88 @@
+"""The order of an epoch: a pure function of a dataset's blocks, the seed and the epoch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Self
+
+_BLOCKS, _WINDOWS = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffle:
+    """How rows are shuffled anew in each epoch.
+
+    Rows change places within windows of `window` rows; with `blocks` whole blocks (a table, a row
+    group of a file) change places first. A window that holds everything is a full shuffle.
+    """
+
+    seed: int
+    window: int
+    blocks: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {"seed": self.seed, "window": self.window, "blocks": self.blocks}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """`blocks` are the numbers of the blocks in this epoch's order, and each begins at its place
+    of `starts`; the last of these is the number of rows."""
+
+    blocks: Sequence[int]
+    starts: Sequence[int]
+    shuffle: Shuffle | None
+    epoch: int
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], shuffle: Shuffle | None, epoch: int) -> Self:
+        """The order of blocks of these sizes, in rows."""
+        blocks: Sequence[int] = range(len(sizes))
+        if shuffle is not None and shuffle.blocks and len(sizes) > 1:
+            blocks = permutation(len(sizes), shuffle.seed, epoch, _BLOCKS).tolist()
+        starts = (0, *accumulate(sizes[block] for block in blocks))
+        return cls(blocks=blocks, starts=starts, shuffle=shuffle, epoch=epoch)
+
+    def stretch(self, place: int) -> tuple[int, int]:
+        """The first and the last but one place of what is read at once: a block, or a window."""
+        if self.shuffle is None:
+            at = bisect_right(self.starts, place) - 1
+            return self.starts[at], self.starts[at + 1]
+        start = place - place % self.shuffle.window
+        return start, min(start + self.shuffle.window, self.starts[-1])
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """The block, its first row and that after the last, of which these places are made."""
+        found = []
+        at = bisect_right(self.starts, start) - 1
+        while start < stop:
+            until = min(stop, self.starts[at + 1])
+            if start < until:
+                begins = self.starts[at]
+                found.append((self.blocks[at], start - begins, until - begins))
+            start, at = until, at + 1
+        return found
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Of the window from `start` on: which of its rows stands at each place, an array.
+
+        None where they stand as they are.
+        """
+        if self.shuffle is None:
+            return None
+        return permutation(stop - start, self.shuffle.seed, self.epoch, _WINDOWS, start)
+
+
+def permutation(count: int, *seeds: int) -> Any:
+    """0 to `count` in an order that follows from `seeds`, of any version of NumPy.
+
+    NumPy keeps what RandomState and SeedSequence draw as it is for all time (NEP 19), and not what
+    a Generator draws: a training may go on with another version in the middle of an epoch.
+    """
+    import numpy as np
+
+    bits = np.random.MT19937(np.random.SeedSequence(seeds))
+    return np.random.RandomState(bits).permutation(count)

@@ -1,0 +1,73 @@
+"""Where the rows of a dataset are: tables in memory, or row groups of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+# In a shuffle of files rows change places within windows of at least so many.
+_LEAST_WINDOW = 1 << 16
+
+
+class Source(Protocol):
+    """Rows in blocks, which are read one by one. Picklable."""
+
+    @property
+    def schema(self) -> Any:
+        """A pyarrow.Schema."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """By block, how many rows it has."""
+
+    @property
+    def window(self) -> int:
+        """Within how many rows a full shuffle may change places."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether reading a block takes so long that the next one should be read ahead."""
+
+    def read(self, block: int, start: int, stop: int) -> Any:
+        """These rows of a block, as a table. Raises DatasetGone."""
+
+    def part(self, start: int, stop: int) -> Source:
+        """These rows, counted over all blocks."""
+
+    def check(self) -> None:
+        """Raises DatasetGone where it can be known already that something cannot be read."""
+
+
+class TableSource:
+    """A table in memory, of one block."""
+
+    is_slow = False
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    @property
+    def schema(self) -> Any:
+        return self._table.schema
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return (int(self._table.num_rows),)
+
+    @property
+    def window(self) -> int:
+        return max(self.sizes[0], 1)
+
+    def read(self, block: int, start: int, stop: int) -> Any:
+        return self._table.slice(start, stop - start)
+
+    def part(self, start: int, stop: int) -> TableSource:
+        return TableSource(self._table.slice(start, stop - start))
+
+    def check(self) -> None:
+        """What is in memory can be read."""
+
+
+def window_of_files(sizes: Sequence[int]) -> int:
+    """One row group is in memory anyway."""
+    return max(_LEAST_WINDOW, *sizes, 1)

@@ -1,0 +1,90 @@
+"""Batches as tensors of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.data.batches import Rows
+from holdfast.data.errors import unknown_column
+from holdfast.data.formats import Mapped, as_arrays
+from holdfast.trial.errors import InvalidConfig
+
+NO_TORCH = "iter_torch_batches needs PyTorch: pip install 'holdfast[torch]'"
+
+
+def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
+    """Raises InvalidConfig."""
+    for column in dtypes:
+        if column not in names:
+            raise unknown_column(column, names, "iter_torch_batches(dtypes=...)")
+
+
+def to_tensors(
+    maps: Sequence[Mapped],
+    rows: Rows,
+    *,
+    dtypes: Any,
+    device: Any,
+    collate: Callable[[dict[str, Any]], Any] | None,
+    pins: bool,
+) -> Any:
+    """Raises InvalidConfig for a column that no tensor can hold."""
+    batch: Any = rows
+    for function in maps:
+        batch = function(batch)
+    arrays = as_arrays(batch)
+    where = _device(device)
+    if collate is not None:
+        return _moved(collate(arrays), where)
+    return {
+        name: _placed(_tensor(name, array), _dtype(dtypes, name), where, pins)
+        for name, array in arrays.items()
+    }
+
+
+def _tensor(name: str, array: Any) -> Any:
+    import torch
+
+    try:
+        # What is a view of the dataset's own memory is copied: it may be mapped from a file.
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    except TypeError as error:
+        raise InvalidConfig(
+            f"the column {name!r} cannot be a tensor: its values are {array.dtype}. Leave it out "
+            f"(map_batches), or give a collate_fn that makes tensors of it"
+        ) from error
+
+
+def _placed(tensor: Any, dtype: Any, device: Any, pins: bool) -> Any:
+    if device.type == "cpu" and dtype is None and not pins:
+        return tensor
+    if pins:
+        tensor = tensor.pin_memory()
+    return tensor.to(device=device, dtype=dtype, non_blocking=pins)
+
+
+def _dtype(dtypes: Any, name: str) -> Any:
+    return dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
+
+
+def _device(device: Any) -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ImportError(NO_TORCH) from error
+    if device == "auto":
+        from holdfast.experiment.devices import get_device
+
+        return get_device()
+    return torch.device(device if device is not None else "cpu")
+
+
+def _moved(batch: Any, device: Any) -> Any:
+    if device.type == "cpu":
+        return batch
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_moved(value, device) for value in batch)
+    return batch.to(device) if hasattr(batch, "to") else batch
