@@ -27,6 +27,7 @@ from benchmarks import (
     startup,
     trials,
     uploads,
+    viewing,
 )
 from benchmarks.measure import Bench, ScriptFailed
 from benchmarks.rows import Row, table
@@ -46,6 +47,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "ranks": ranks.measure,
     "batches": batches.measure,
     "restore": restoring.measure,
+    "view": viewing.measure,
 }
 
 FAILED = "failed"

@@ -33,6 +33,7 @@ class Waiting:
     """A checkpoint that the keeper has been told to commit, since when, and how large it is."""
 
     since: float
+    files: int
     size_bytes: int
     trial_folder: str
     order: Message
@@ -74,6 +75,7 @@ class Archive:
         self._lost = lost
         self._refused = refused
         self._is_remote = is_remote
+        self._sync_period_s = sync_period_s
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
@@ -134,14 +136,17 @@ class Archive:
         directory here is the storage."""
         if not self._is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
-        oldest = min((item.since for item in self._waiting.values()), default=now)
+        waiting = list(self._waiting.values())  # in one step: the loop goes on meanwhile
+        oldest = min((item.since for item in waiting), default=now)
         oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
             return None
-        pending = sum(item.size_bytes for item in self._waiting.values())
         return StorageAge(
             oldest_s=now - oldest,
-            pending_bytes=pending,
+            checkpoints=len(waiting),
+            files=sum(item.files for item in waiting),
+            pending_bytes=sum(item.size_bytes for item in waiting),
+            period_s=self._sync_period_s,
             uploads=() if self._upload is None else (self._upload,),
             trouble=self._trouble,
         )
@@ -159,6 +164,7 @@ class Archive:
             ]
             self._waiting[key] = Waiting(
                 since=time.time(),
+                files=record.files,
                 size_bytes=record.size_bytes,
                 trial_folder=spec.dirname,
                 order=order,

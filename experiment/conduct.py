@@ -22,11 +22,13 @@ from holdfast.experiment.pickling import dumps
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.relay import Relay
+from holdfast.experiment.retries import Retries, Retry
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.services import open_archive, open_callbacks, open_ledger
 from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.wording import retry_text
 from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event
@@ -46,6 +48,8 @@ class Run:
         self.done = threading.Event()
         self.lines = Relay(_MOST_LINES)
         self.messages: deque[tuple[str, str]] = deque()
+        self._retries = Retries()
+        self._phase = "starting a process that imports your code"
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
@@ -88,8 +92,15 @@ class Run:
         if self._controller is None:
             # Until a restore has begun, the machine is where the incarnation before left it.
             left = self._summarizer.look(facts=facts, now=self.machine.now)
-            return replace(left, ending="")
-        return self._summarizer.look(facts=facts, now=time.time(), storage=self._storage_age())
+            return replace(left, ending="", phase=self._phase)
+        now = time.time()
+        seen = self._summarizer.look(facts=facts, now=now, storage=self._storage_age())
+        return replace(
+            seen,
+            retried=self._retries.total,
+            waits=tuple(self._controller.crew.awaited(now)),
+            phase=self._phase,
+        )
 
     def _storage_age(self) -> StorageAge | None:
         archive = self._controller.archive if self._controller else None
@@ -105,6 +116,11 @@ class Run:
 
     def tell(self, text: str, level: str = "warning") -> None:
         self.messages.append((text, level))
+
+    def _on_retry(self, retry: Retry) -> None:
+        number, is_told = self._retries.count(retry)
+        if is_told:
+            self.tell(retry_text(retry, number, str(self.plan.layout.root)))
 
     # -- in the thread of the loop --------------------------------------------------------------
 
@@ -145,12 +161,14 @@ class Run:
         controller = Controller(self._parts(launcher, ledger, callbacks))
         try:
             if plan.remote is not None:
+                self._phase = f"opening {plan.location.public}"
                 controller.archive = open_archive(plan, controller, self.tell)
                 await self._until(controller, controller.archive.opened())
+                self._phase = "starting a process that imports your code"
             notice = await loading
             if notice:
                 self.tell(notice, "info")
-            self._controller = controller
+            self._controller, self._phase = controller, ""
             controller.begin(self._first_events())
             if plan.remote is not None and controller.archive is not None:
                 controller.archive.publish()
@@ -214,6 +232,7 @@ class Run:
             full_row_of=newest_row,
             show_line=self._show_line,
             warn=self.tell,
+            on_retry=self._on_retry,
         )
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
@@ -231,9 +250,11 @@ class Run:
         # After a fault everything is on this disk, and a restore goes on with what waits.
         flush_s = settings.flush_deadline_s
         flush_s = flush_s if controller.fault is None else min(flush_s, _FLUSH_AFTER_FAULT_S)
+        self._phase = "ending the worker processes"
         controller.close()
         await launcher.close()
         controller.crew.close()
+        self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
         archive = controller.archive
@@ -241,6 +262,8 @@ class Run:
             await archive.abandon()
             archive = None
         if archive is not None:
+            if self.plan.remote is not None:
+                self._phase = f"waiting for storage, {flush_s:g} s at most"
             flush_by = loop.time() + flush_s
             await archive.drain(flush_s)
             # What the last commits superseded is removed once that is on the disk.

@@ -23,6 +23,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import lost_notice
+from holdfast.experiment.retries import Retry, retry_of
 from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity
@@ -81,6 +82,7 @@ class Parts:
     full_row_of: Callable[[Trial], dict[str, Any]]
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
+    on_retry: Callable[[Retry], None]
 
 
 # What a trial was before and is after an event: its own, or (None) one of something else.
@@ -197,6 +199,8 @@ class Controller:
             iteration = after.iteration if after else 0
             self._parts.callbacks.observe(event_or_none, before, after, iteration)
             self._search.saw(event_or_none, before, after)
+            if retry := retry_of(event_or_none, before, after, machine.spec):
+                self._parts.on_retry(retry)
         return effects
 
     def _brought_to_an_end(self, by: str) -> list[_Change]:

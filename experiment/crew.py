@@ -14,6 +14,7 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
+from holdfast.experiment.summary import RankWait
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -95,6 +96,11 @@ class Crew:
         """Whether an elastic trial could have another worker, also beside other experiments."""
         more = self._office.machine.trials[trial_id].next_bundle
         return more is not None and self._capacity.has_room(more)
+
+    def awaited(self, now: float) -> list[RankWait]:
+        """Where ranks wait for others, at `now`; may be called from another thread."""
+        gangs = [actor for actor in list(self._actors.values()) if isinstance(actor, Gang)]
+        return [wait for gang in gangs if (wait := gang.awaited(now)) is not None]
 
     # -- what the controller orders -----------------------------------------------------------
 

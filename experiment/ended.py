@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections import Counter
+from collections import Counter, deque
 from operator import itemgetter
 
+from holdfast.experiment.estimate import Past
 from holdfast.experiment.summary import MAX_FAILURES
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
+
+# Of so many trials it is kept how long they took, for the estimate.
+_LENGTHS = 200
 
 _Rank = tuple[float, float, int]
 
@@ -20,22 +24,35 @@ class Ended:
     def __init__(self, metric: str | None, mode: str | None, keep: int) -> None:
         self.counts: Counter[Status] = Counter()
         self.failed: list[Trial] = []
+        self.newest_failed: deque[Trial] = deque(maxlen=max(1, keep))
         self.time_s = 0.0
+        self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
+        self._kept = self._broken = 0
         self._metric, self._mode, self._keep = metric, mode, max(1, keep)
         self._ranked: dict[Status, list[tuple[_Rank, Trial]]] = {
             Status.TERMINATED: [],
             Status.ERROR: [],
         }
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: Trial, expected: int | None = None) -> None:
+        """Take in a trial that has ended, and with which iteration it was `expected` to."""
         self.counts[trial.status] += 1
+        self.time_s += trial.time_total_s
         if trial.status is Status.TERMINATED:
-            self.time_s += trial.time_total_s
-        elif len(self.failed) < MAX_FAILURES:
-            self.failed.append(trial)
+            self._lengths_s.append(trial.time_total_s)
+            self._kept += trial.iteration == expected
+            self._broken += expected not in (None, trial.iteration)
+        else:
+            self.newest_failed.appendleft(trial)
+            if len(self.failed) < MAX_FAILURES:
+                self.failed.append(trial)
         ranked = self._ranked[trial.status]
         insort(ranked, (rank(trial, self._metric, self._mode), trial), key=itemgetter(0))
         del ranked[: -self._keep]
+
+    @property
+    def past(self) -> Past:
+        return Past(lengths_s=sorted(self._lengths_s), kept=self._kept, broken=self._broken)
 
     def best(self, status: Status) -> list[Trial]:
         """Best first; those without a value last; without a metric the newest first."""

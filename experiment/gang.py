@@ -8,6 +8,7 @@ moment to say what that did to them, so that the cause can be told from its cons
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
 from holdfast.experiment.job import Assignment, GangTerms, parts_of
 from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of
+from holdfast.experiment.summary import RankWait
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
@@ -87,6 +89,7 @@ class Gang:
         self._is_preempting = self._has_refused = False
         self._has_told_keys = self._has_told_clashes = False
         self._timer: asyncio.TimerHandle | None = None
+        self._waited_since: float | None = None
         self._actors = [
             TrialActor(_Seat(self, rank), part, patience=patience, reusable=False)
             for rank, part in enumerate(parts)
@@ -292,9 +295,18 @@ class Gang:
 
     # -- waiting for each other ---------------------------------------------------------------
 
+    def awaited(self, now: float) -> RankWait | None:
+        """For which ranks the others wait at `now` (seconds since 1970), and since when."""
+        since, ranks = self._waited_since, self._barrier.missing
+        if since is None or not ranks:
+            return None
+        name = self.assignment.trial_name
+        return RankWait(name=name, ranks=ranks, waited_s=max(0.0, now - since))
+
     def _watch_barrier(self) -> None:
         timeout_s = self._patience.barrier_timeout_s
         if self._timer is None and self._barrier.missing:
+            self._waited_since = time.time()
             self._arm(timeout_s, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
@@ -319,6 +331,7 @@ class Gang:
         self._timer = asyncio.get_running_loop().call_later(seconds, then)
 
     def _disarm(self) -> None:
+        self._waited_since = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from holdfast.experiment.above import Prints
+from holdfast.experiment.cells import width_of
+from holdfast.experiment.picture import Line, cut_line, picture, table_lines
 from holdfast.experiment.relay import Relay
 from holdfast.experiment.summary import Summary
-from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.wording import (
-    best_text,
-    closing_lines,
-    counts_text,
-    failure_lines,
-    hidden_text,
-    printed,
-    skipped_text,
-    storage_text,
-    time_text,
-)
-from holdfast.trial.trial import Status
+from holdfast.experiment.wording import closing_lines, printed, skipped_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
-    from rich.table import Table
 
-_STYLES = {
-    Status.RUNNING: "cyan",
-    Status.STARTING: "cyan dim",
-    Status.STOPPING: "cyan dim",
-    Status.PAUSED: "yellow",
-    Status.PENDING: "dim",
-    Status.TERMINATED: "green",
-    Status.ERROR: "red",
-}
 _LEVEL_STYLES = {"warning": "yellow", "error": "bold red"}
-_SMALLEST_TABLE = 3
 # So many are printed above the table in one go, within 0.1 s even where all have colours.
 _MOST_LINES = 1_000
+# Seconds after which a picture that has not changed is drawn again: others may have written.
+_AGAIN_S = 5.0
 
 
 class LiveView:
     """A table that stays at the bottom of the terminal while lines scroll by above it.
 
-    It takes at most `share` of the time of the thread that drives it.
+    Drawing it takes at most `share` of a core, lines above it at most `lines_share` more: after
+    each drawing so much time passes on the `clock` that what it `spent` (CPU seconds) is no more.
     """
 
     def __init__(
         self,
         stream: TextIO,
         *,
-        share: float = 0.05,
+        share: float = 0.003,
+        lines_share: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
     ) -> None:
         self._stream = stream
         self._share = share
+        self._lines_share = lines_share
         self._clock = clock
-        self._next_at = 0.0
+        self._spent = spent
+        self._next_at = self._drawn_at = 0.0
+        self._drawing_s = 0.0
         self._relay = Relay(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
+        self._prints = Prints(lambda line: self.log("", line))
         self._shown = _Shown()
         self._console: Console | None = None
         self._live: Live | None = None
@@ -76,21 +64,30 @@ class LiveView:
             console=self._console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=self._stream is sys.stdout,
-            redirect_stderr=self._stream is sys.stdout and sys.stderr.isatty(),
+            redirect_stdout=False,
+            redirect_stderr=False,
             vertical_overflow="crop",
         )
         self._live.start()
+        self._prints.start()
 
     def update(self, summary: Summary) -> None:
-        began = self._clock()
-        if self._live is None or self._console is None or began < self._next_at:
+        live, console = self._live, self._console
+        if live is None or console is None:
             return
-        self._shown.now = self._picture(summary, self._console)
-        if not self._print_lines(self._console):  # which draws the table below them, too
-            self._live.refresh()
-        took = self._clock() - began
-        self._next_at = began + took / self._share
+        now, spent = self._clock(), self._spent()
+        if now < self._next_at:
+            return
+        lines_s = 0.0
+        if self._messages or not self._relay.is_empty:
+            self._draw(summary, console)
+            self._print_lines(console)  # which draws the table below them, too
+            lines_s = max(0.0, self._spent() - spent - self._drawing_s)
+        else:
+            if self._draw(summary, console, now):
+                live.refresh()
+            self._drawing_s = self._spent() - spent
+        self._next_at = now + self._drawing_s / self._share + lines_s / self._lines_share
 
     def log(self, prefix: str, text: str) -> None:
         """Shown with the next update: each print above the table draws the whole table again."""
@@ -114,7 +111,7 @@ class LiveView:
         if console is None:
             return
         if summary.rows:
-            console.print(self._table(summary, console, len(summary.rows)))
+            console.print(_Lines(table_lines(summary, summary.rows, console.width)), end="")
         lines = closing_lines(summary)
         for line in filter(None, lines[:-1]):
             console.print(Text(line), soft_wrap=True)
@@ -123,96 +120,88 @@ class LiveView:
     def abandon(self) -> None:
         live, self._live = self._live, None
         if live is not None:
+            self._prints.stop()
             live.stop()
         if self._console is not None:
             self._print_lines(self._console)
 
-    def _print_lines(self, console: Console) -> bool:
-        """Whether there was anything to be printed."""
+    def _draw(self, summary: Summary, console: Console, now: float | None = None) -> bool:
+        """Whether there is anything new to be drawn. `now`: ask for it, too, after a while."""
+        size = console.size
+        if size.width < self._shown.width:
+            self._take_back(console, size.width)
+        lines = picture(summary, width=size.width, height=size.height)
+        is_new = lines != self._shown.lines or size.width != self._shown.width
+        self._shown.lines, self._shown.width = lines, size.width
+        is_due = now is not None and now - self._drawn_at >= _AGAIN_S
+        if is_new or is_due:
+            self._drawn_at = self._drawn_at if now is None else now
+        return is_new or is_due
+
+    def _take_back(self, console: Console, width: int) -> None:
+        """A terminal that became narrower has broken the lines of the table into several: rich
+        takes back as many as it wrote, so that the others go here."""
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        widths = [sum(width_of(text) for text, _ in line) for line in self._shown.lines]
+        broken = sum(max(0, -(-each // width) - 1) for each in widths)
+        if broken:
+            console.control(
+                Control(
+                    *[
+                        (ControlType.ERASE_IN_LINE, 2),
+                        *[(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * broken,
+                    ]
+                )
+            )
+
+    def _print_lines(self, console: Console) -> None:
         taken, messages = self._relay.take(), self._messages
         self._messages = []
         lines = [
             *((f"({at}) ", skipped_text(count), "") for at, count in taken.skipped.items()),
-            *((f"({at}) ", line, "") for at, line in taken.lines),
+            *((f"({at}) " if at else "", line, "") for at, line in taken.lines),
             *(("", text, style) for text, style in messages),
         ]
         if lines:
-            console.print(_Lines(lines), soft_wrap=True, end="")
-        return bool(lines)
-
-    def _picture(self, summary: Summary, console: Console) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        below = [
-            (f"best  {best_text(summary)}" if summary.best else "", "green"),
-            *((line, "red") for line in failure_lines(summary)),
-            (storage_text(summary), "yellow" if _in_trouble(summary) else "dim"),
-            (f"stopping: {summary.ending}" if summary.ending else "", "yellow"),
-        ]
-        notes = [
-            Text(line, style=style, no_wrap=True, overflow="ellipsis")
-            for line, style in below
-            if line
-        ]
-        # Half of the screen is left to what scrolls by above.
-        room = max(_SMALLEST_TABLE, min(console.height // 2, console.height - len(notes) - 5))
-        hidden = dict(summary.hidden)
-        for row in summary.rows[room:]:
-            hidden[row.status] = hidden.get(row.status, 0) + 1
-        parts: list[RenderableType] = [self._header(summary, console)]
-        if summary.rows:
-            parts.append(self._table(summary, console, room))
-        if hidden:
-            parts.append(Text(f"… {hidden_text(hidden)}", style="dim"))
-        return Group(*parts, *notes)
-
-    def _header(self, summary: Summary, console: Console) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        title = Text.assemble((summary.name, "bold"), "  ", (time_text(summary), "cyan"))
-        title.truncate(console.width, overflow="ellipsis")
-        counts = counts_text(summary)
-        line = Table.grid(padding=(0, 2))
-        bar_width = max(10, min(40, console.width - len(counts) - 2))
-        bar = ProgressBar(
-            total=summary.total,
-            completed=summary.finished,
-            width=bar_width,
-            pulse=not summary.total,
-        )
-        line.add_row(bar, Text(counts, no_wrap=True, overflow="ellipsis"))
-        return Group(title, line)
-
-    def _table(self, summary: Summary, console: Console, max_rows: int) -> Table:
-        from rich.table import Table
-        from rich.text import Text
-
-        headers, cells, rows = table_of(summary, width=console.width, max_rows=max_rows)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
-        for at, header in enumerate(headers):
-            table.add_column(header, no_wrap=True, justify="left" if at < 2 else "right")
-        for row, line in zip(rows, cells, strict=True):
-            style = _STYLES[row.status]
-            is_best = summary.best is not None and row.trial_id == summary.best.trial_id
-            table.add_row(line[0], Text(line[1], style=style), *line[2:], style="bold" * is_best)
-        return table
+            console.print(_Printed(lines), soft_wrap=True, end="")
 
 
 class _Shown:
-    """What rich draws below everything printed: whatever stands in `now` at that moment."""
+    """What rich draws below everything printed: whatever stands in `lines` at that moment."""
 
     def __init__(self) -> None:
-        self.now: RenderableType = ""
+        self.lines: list[Line] = []
+        self.width = 0
 
-    def __rich__(self) -> RenderableType:
-        return self.now
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines, width = self.lines, options.max_width
+        if width < self.width:  # the terminal has become narrower since they were made
+            lines = [cut_line(line, width) for line in lines]
+        yield from _segments(lines)
 
 
 class _Lines:
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _segments(self._lines)
+
+
+def _segments(lines: Iterable[Line]) -> RenderResult:
+    from rich.control import strip_control_codes
+    from rich.segment import Segment
+    from rich.style import Style
+
+    for line in lines:
+        for text, style in line:
+            yield Segment(strip_control_codes(text), Style.parse(style) if style else None)
+        yield Segment.line()
+
+
+class _Printed:
     """Each with its prefix and style. A thousand without colours take 3 ms, as rich's Text 80."""
 
     def __init__(self, lines: Sequence[tuple[str, str, str]]) -> None:
@@ -231,7 +220,3 @@ class _Lines:
             else:
                 yield Segment(strip_control_codes(text))
                 yield Segment.line()
-
-
-def _in_trouble(summary: Summary) -> bool:
-    return summary.storage is not None and bool(summary.storage.trouble)

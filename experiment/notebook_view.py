@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, TextIO
 
 from holdfast.experiment.plain_view import PlainView
-from holdfast.experiment.reporters import html_table, notebook_display
+from holdfast.experiment.reporters import html_table, notebook_display, text_table
 from holdfast.experiment.summary import Summary
 from holdfast.experiment.trial_table import table_of
 from holdfast.experiment.wording import (
@@ -18,13 +19,24 @@ from holdfast.experiment.wording import (
     counts_text,
     failure_lines,
     hidden_text,
+    printed,
+    skipped_text,
     storage_text,
     time_text,
+    wait_lines,
 )
+
+_SHOWN_LINES = 12
+_RED, _AMBER = "color:#c62828", "color:#b26a00"
+_BOX = "max-height:15em;overflow:auto;margin:0;font-size:90%"
 
 
 class NotebookView:
-    """One output below the cell, brought up to date at most once in `every_s`."""
+    """One output below the cell, brought up to date at most once in `every_s`.
+
+    What workers print stands in it, too, the newest lines: as output of the cell it would push the
+    table away. Messages are output of the cell, since each is to be read.
+    """
 
     def __init__(
         self,
@@ -37,6 +49,7 @@ class NotebookView:
         self._every_s = every_s
         self._clock = clock
         self._next_at = 0.0
+        self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         self._handle: Any = None
 
     def start(self) -> None:
@@ -49,10 +62,10 @@ class NotebookView:
             self._show(summary)
 
     def log(self, prefix: str, text: str) -> None:
-        self._plain.log(prefix, text)
+        self._lines.extend(f"({prefix}) {line}" for line in printed(text)[-_SHOWN_LINES:])
 
     def skipped(self, prefix: str, count: int) -> None:
-        self._plain.skipped(prefix, count)
+        self._lines.append(f"({prefix}) {skipped_text(count)}")
 
     def message(self, text: str, level: str) -> None:
         self._plain.message(text, level)
@@ -65,33 +78,62 @@ class NotebookView:
 
     def _show(self, summary: Summary) -> None:
         notebook = notebook_display()
-        picture = notebook.HTML(html_of(summary))
+        lines = tuple(self._lines)
+        # The text is for what shows no HTML: a converted notebook, a pager of version control.
+        picture = {"text/html": html_of(summary, lines), "text/plain": text_of(summary, lines)}
         if self._handle is None:
-            self._handle = notebook.display(picture, display_id=True)
+            self._handle = notebook.display(picture, raw=True, display_id=True)
         else:
-            self._handle.update(picture)
+            self._handle.update(picture, raw=True)
 
 
-def html_of(summary: Summary) -> str:
-    """The run as a fragment of HTML."""
-    bar = f'<progress value="{summary.finished}" max="{summary.total}"></progress> '
+def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
+    """The run as a fragment of HTML; `lines` are what its workers have printed last."""
+    bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
+    has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
     headers, cells, _ = table_of(summary)
-    notes = [
-        hidden_text(summary.hidden),
-        f"best {best_text(summary)}" if summary.best else "",
-        storage_text(summary),
-        *failure_lines(summary),
-    ]
-    if summary.done:
-        notes.append(f"{closing_text(summary)}. Results: {summary.path}")
     head = f"<b>{escape(summary.name)}</b> {escape(time_text(summary))}"
-    progress = f"{bar if summary.total else ''}{escape(counts_text(summary))}"
-    lines = "".join(f"<div>{escape(note)}</div>" for note in notes if note)
-    return f"<div>{head}</div>\n<div>{progress}</div>\n{html_table(headers, cells)}\n{lines}"
+    parts = [
+        f"<div>{head}</div>",
+        f"<div>{bar if has_bar else ''}{escape(counts_text(summary))}</div>",
+        html_table(headers, cells) if cells else "",
+        *(f'<div style="{style}">{escape(text)}</div>' for text, style in _notes(summary)),
+        f'<pre style="{_BOX}">{escape(chr(10).join(lines))}</pre>' if lines else "",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def text_of(summary: Summary, lines: Sequence[str] = ()) -> str:
+    """The same as plain text."""
+    headers, cells, _ = table_of(summary)
+    parts = [
+        f"{summary.name}  {time_text(summary)}",
+        counts_text(summary),
+        text_table(headers, cells) if cells else "",
+        *(text for text, _ in _notes(summary)),
+        *lines,
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
+    """What stands below the table, each with its style."""
+    is_late = summary.storage is not None and summary.storage.is_late
+    notes = [
+        (hidden_text(summary.hidden), ""),
+        (f"best {best_text(summary)}" if summary.best else "", ""),
+        *((line, _RED) for line in failure_lines(summary)),
+        *((line, _AMBER) for line in wait_lines(summary)),
+        (storage_text(summary), _AMBER if is_late else ""),
+        (f"stopping: {summary.ending}" if summary.ending and not summary.done else "", _AMBER),
+        (summary.phase if not summary.done else "", ""),
+        (f"{closing_text(summary)}. Results: {summary.path}" if summary.done else "", ""),
+    ]
+    return ((text, style) for text, style in notes if text)
 
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    return getattr(shell, "kernel", None) is not None

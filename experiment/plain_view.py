@@ -13,17 +13,30 @@ from holdfast.experiment.wording import (
     best_text,
     closing_lines,
     counts_text,
+    duration,
     failure_lines,
     failure_text,
     printed,
     skipped_text,
     storage_text,
     time_text,
+    values_text,
+    wait_lines,
 )
+
+# A run of days is told less often than one of minutes: after 50 minutes once in a minute.
+_PART_OF_ELAPSED = 0.02
+_MOST_S = 120.0
+# Where nothing changes a line still says that the run is there, and what it waits for.
+_QUIET_S = 300.0
 
 
 class PlainView:
-    """Lines for a log file: how it stands, at most every `every_s`, where something changed."""
+    """Lines for a log file: what happens at once, and how it stands from time to time.
+
+    Trials that start and end are told at most every `every_s`; where only iterations go on the
+    time between two lines grows to two minutes, and to five where nothing changes at all.
+    """
 
     def __init__(
         self,
@@ -36,8 +49,9 @@ class PlainView:
         self._every_s = every_s
         self._clock = clock
         self._told_at: float | None = None
-        self._told: object = None
-        self._told_failures: set[tuple[str, int, bool]] = set()
+        self._told: tuple[object, object] = (None, None)
+        self._told_phase = ""
+        self._told_failures: set[str] = set()
 
     def start(self) -> None:
         """The first update tells the name."""
@@ -46,23 +60,35 @@ class PlainView:
         if self._told_at is None:
             _write(self._stream, f"{summary.name}: results in {summary.path}")
         self._tell_failures(summary)
+        self._tell_phase(summary)
         now = self._clock()
-        news = (summary.counts, summary.best, [(r.trial_id, r.iteration) for r in summary.rows])
-        if news == self._told or (
-            self._told_at is not None and now - self._told_at < self._every_s
-        ):
-            return
-        self._told_at, self._told = now, news
-        best = f"; best {best_text(summary)}" if summary.best else ""
-        storage = f"; {storage_text(summary)}" if storage_text(summary) else ""
-        _write(self._stream, f"[{time_text(summary)}] {counts_text(summary)}{best}{storage}")
+        news, steps = _state(summary), [(row.trial_id, row.iteration) for row in summary.rows]
+        waited_s = None if self._told_at is None else now - self._told_at
+        if waited_s is None or waited_s >= self._pause_s(summary, news, steps):
+            self._told_at, self._told = now, (news, steps)
+            _write(self._stream, _line(summary))
+
+    def _pause_s(self, summary: Summary, news: object, steps: object) -> float:
+        """How long after the last line the next one is written."""
+        if news != self._told[0]:
+            return self._every_s
+        if steps != self._told[1]:
+            return max(self._every_s, min(_MOST_S, _PART_OF_ELAPSED * summary.elapsed_s))
+        return max(self._every_s, _QUIET_S)
 
     def _tell_failures(self, summary: Summary) -> None:
+        """Those that are final: of a trial that is tried again a message tells."""
         for failure in summary.failures:
-            key = (failure.trial_id, failure.retries, failure.final)
-            if key not in self._told_failures:
-                self._told_failures.add(key)
+            if failure.final and failure.trial_id not in self._told_failures:
+                self._told_failures.add(failure.trial_id)
                 _write(self._stream, f"{failure_text(failure)}, see {failure.error_file}")
+
+    def _tell_phase(self, summary: Summary) -> None:
+        """After the trials: before them it would be told of every run."""
+        if summary.done and summary.phase and summary.phase != self._told_phase:
+            self._told_phase = summary.phase
+            storage = f"; {storage_text(summary)}" if storage_text(summary) else ""
+            _write(self._stream, f"[{duration(summary.elapsed_s)}] {summary.phase}{storage}")
 
     def log(self, prefix: str, text: str) -> None:
         for line in printed(text):
@@ -83,6 +109,33 @@ class PlainView:
 
     def abandon(self) -> None:
         """Nothing was changed."""
+
+
+def _state(summary: Summary) -> object:
+    """What is worth a line soon after it has changed."""
+    late = summary.storage is not None and summary.storage.is_late
+    best = summary.best.trial_id if summary.best else None
+    return summary.counts, best, late, summary.ending, len(list(wait_lines(summary)))
+
+
+def _line(summary: Summary) -> str:
+    """`[1m 20s, about 2m 10s left] 40%, 2/6 done, ...; best ...`."""
+    share = f"{int(100 * summary.share)}%, " if summary.share else ""
+    parts = [
+        f"{share}{counts_text(summary)}",
+        f"best {best_text(summary)}" if summary.best else _metrics(summary),
+        *wait_lines(summary),
+        storage_text(summary),
+        f"stopping: {summary.ending}" if summary.ending else "",
+    ]
+    return f"[{time_text(summary)}] {'; '.join(filter(None, parts))}"
+
+
+def _metrics(summary: Summary) -> str:
+    """The last metrics of the only trial."""
+    if summary.total != 1 or not summary.rows:
+        return ""
+    return values_text(summary.rows[0].metrics)
 
 
 class SilentView:

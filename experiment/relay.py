@@ -40,6 +40,10 @@ class Relay:
         with self._lock:
             self._skipped[prefix] += count
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._lines and not self._skipped
+
     def take(self) -> Taken:
         """All that has come since the last time."""
         with self._lock:

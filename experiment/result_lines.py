@@ -1,29 +1,50 @@
-"""What `verbose` 2 and 3 add to whatever view there is: a line for what happens to each trial."""
+"""What `verbose` 2 and 3 add to whatever view there is: lines for what happens to each trial."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from holdfast.experiment.callback_thread import Tell
 from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.reporters import is_telling
+from holdfast.experiment.rows import CONFIG
 from holdfast.experiment.trial_view import TrialView
-from holdfast.experiment.wording import duration, short
+from holdfast.experiment.wording import duration, short, values_text
+from holdfast.trial.values import flatten
+
+_BRIEF, _DETAILED = 2, 3
+_EVERY_S = 1.0
+# What the first line of a result says already, or says nothing about it.
+_SAID = frozenset({"trial_id", "training_iteration", "time_total_s", "done", "should_checkpoint"})
 
 
 class ResultLines(Callback):
-    """For `verbose` 2 and 3: a line for each trial that starts or ends, from 3 on each result."""
+    """For `verbose` 2 and 3: a line for each trial that starts or ends, and for its results.
 
-    def __init__(self, verbose: int, tell: Tell) -> None:
+    2: the numbers of the newest result, at most once in `every_s` for each trial. 3: all of every
+    result, a line for each value.
+    """
+
+    def __init__(
+        self,
+        verbose: int,
+        tell: Tell,
+        *,
+        every_s: float = _EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._verbose = verbose
         self._tell = tell
+        self._every_s = every_s
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
 
     def on_trial_start(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        params = " ".join(f"{k}={short(v)}" for k, v in trial.evaluated_params.items())
-        self._tell(f"{trial} started {params}".rstrip(), "info")
+        self._tell(f"{trial} started {values_text(trial.evaluated_params)}".rstrip(), "info")
 
     def on_trial_result(
         self,
@@ -33,16 +54,50 @@ class ResultLines(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        if self._verbose >= 3:
-            self._tell(f"{trial} {_result_text(trial, result)}", "info")
+        if self._verbose >= _DETAILED:
+            self._tell("\n".join([_headline(trial, result), *_details(result)]), "info")
+        elif self._verbose >= _BRIEF and self._is_due(trial.trial_id):
+            self._tell(_brief(trial, result), "info")
 
     def on_trial_complete(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        self._tell(f"{trial} finished at {_result_text(trial, trial.last_result)}", "info")
+        self._told_at.pop(trial.trial_id, None)
+        self._tell(f"{trial} finished at {_of(trial.last_result, trial.iteration)}", "info")
+
+    def on_trial_error(
+        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
+    ) -> None:
+        """The views tell of it."""
+        self._told_at.pop(trial.trial_id, None)
+
+    def _is_due(self, trial_id: str) -> bool:
+        now = self._clock()
+        if now - self._told_at.get(trial_id, -self._every_s) < self._every_s:
+            return False
+        self._told_at[trial_id] = now
+        return True
 
 
-def _result_text(trial: TrialView, row: Mapping[str, Any]) -> str:
-    values = " ".join(f"{k}={short(v)}" for k, v in row.items() if is_telling(k, v))
+def _headline(trial: TrialView, row: Mapping[str, Any]) -> str:
     elapsed = duration(row.get("time_total_s", 0.0))
-    return f"iteration {trial.iteration} after {elapsed} {values}".rstrip()
+    return f"{trial} iteration {row.get('training_iteration', trial.iteration)} after {elapsed}"
+
+
+def _brief(trial: TrialView, row: Mapping[str, Any]) -> str:
+    numbers = {name: value for name, value in row.items() if is_telling(name, value)}
+    return f"{_headline(trial, row)} {values_text(numbers)}".rstrip()
+
+
+def _of(row: Mapping[str, Any], iteration: int) -> str:
+    numbers = {name: value for name, value in row.items() if is_telling(name, value)}
+    elapsed = duration(row.get("time_total_s", 0.0))
+    return f"iteration {iteration} after {elapsed} {values_text(numbers)}".rstrip()
+
+
+def _details(row: Mapping[str, Any]) -> Iterator[str]:
+    """All values of a row in the order of their names, the configuration aside."""
+    values = flatten({name: value for name, value in row.items() if name != CONFIG})
+    for name in sorted(values):
+        if name not in _SAID:
+            yield f"  {name}: {short(values[name], 100)}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.experiment.causes import log_of
+from holdfast.experiment.causes import user_frame as user_frame
 from holdfast.experiment.ended import Ended, rank, value_of
-from holdfast.experiment.layout import ERROR
+from holdfast.experiment.outlook import Outlook
+from holdfast.experiment.shares import lines_reserved, shares
 from holdfast.experiment.summary import (
     MAX_FAILURES,
     BestTrial,
@@ -22,16 +22,12 @@ from holdfast.experiment.summary import (
 )
 from holdfast.experiment.trial_view import varied
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.errors import Failure
 from holdfast.trial.readable import readable
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, flatten
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
-# In a checkout holdfast itself lies in none of the others.
-_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
+_KNOWN_PARAMS = 512
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s"})
 
 
@@ -61,6 +57,7 @@ class Summarizer:
         self._machine = machine
         self._max_rows = max_rows
         self._infer_limit = infer_limit
+        self._params = _Params()
         self._forget()
 
     def look(self, *, facts: RunFacts, now: float, storage: StorageAge | None = None) -> Summary:
@@ -74,10 +71,11 @@ class Summarizer:
         ended = self._ended
         shown = self._worth_a_line(alive)
         columns = _columns(shown, metric, self._infer_limit)
-        rows = tuple(_row(trial, columns) for trial in shown)
+        rows = tuple(_row(trial, columns, self._outlook, self._params) for trial in shown)
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
+        share, left_s = self._outlook.look(alive, ended, total, now)
         return Summary(
             name=facts.name,
             path=facts.path,
@@ -89,12 +87,13 @@ class Summarizer:
             params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
             metric=metric,
             mode=mode,
-            best=_best([*alive, *ended.leaders()], metric, mode),
+            best=_best([*alive, *ended.leaders()], metric, mode, self._params),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))], facts
             ),
             elapsed_s=elapsed_s,
-            left_s=_time_left(alive, ended, total, elapsed_s, machine.spec.time_budget_s),
+            left_s=_within_budget(left_s, elapsed_s, machine.spec.time_budget_s),
+            share=share,
             storage=storage,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,
@@ -106,6 +105,7 @@ class Summarizer:
         self._seen = 0
         self._alive: list[str] = []
         self._ended = Ended(spec.metric, spec.mode, self._max_rows)
+        self._outlook = Outlook(spec.stop)
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials that have not ended, in their order; the others are folded in."""
@@ -117,20 +117,25 @@ class Summarizer:
         alive = []
         for trial in newest:
             if trial.status.is_final:
-                self._ended.add(trial)
+                self._ended.add(trial, self._outlook.last_iteration(trial))
             else:
                 alive.append(trial)
         self._alive = [trial.trial_id for trial in alive]
         return alive
 
     def _worth_a_line(self, alive: Sequence[Trial]) -> list[Trial]:
-        """Those at work, then the best of those that have ended, then those that wait."""
+        """Those at work, then the best of those that have ended, then those that wait; lines are
+        kept for the best and for the newest failures."""
         at_work = [trial for trial in alive if trial.status.has_worker]
         paused = [trial for trial in alive if trial.status is Status.PAUSED]
         pending = [trial for trial in alive if trial.status is Status.PENDING]
-        ended = self._ended
-        best = [*ended.best(Status.TERMINATED), *ended.best(Status.ERROR)]
-        return [*at_work, *paused, *best, *pending][: self._max_rows]
+        best = self._ended.best(Status.TERMINATED)
+        lines_best, lines_failed = lines_reserved(self._max_rows)
+        return shares(
+            (at_work, paused, best, list(self._ended.newest_failed), pending),
+            (0, 0, lines_best, lines_failed, 0),
+            self._max_rows,
+        )
 
 
 def _elapsed(machine: Machine, now: float) -> float:
@@ -138,7 +143,9 @@ def _elapsed(machine: Machine, now: float) -> float:
     return machine.active_s + max(0.0, waited)
 
 
-def _best(trials: Iterable[Trial], metric: str | None, mode: str | None) -> BestTrial | None:
+def _best(
+    trials: Iterable[Trial], metric: str | None, mode: str | None, params: _Params
+) -> BestTrial | None:
     if metric is None or mode not in ("max", "min"):
         return None
     best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
@@ -150,7 +157,8 @@ def _best(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Best
         name=best.spec.name,
         metric=metric,
         value=value,
-        params=_params(best.spec),
+        params=params.of(best.spec),
+        iteration=best.iteration,
     )
 
 
@@ -174,30 +182,45 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
     return tuple(names)[: max(limit, 1 if metric else 0)]
 
 
-def _row(trial: Trial, columns: Sequence[str]) -> TrialRow:
+def _row(trial: Trial, columns: Sequence[str], outlook: Outlook, params: _Params) -> TrialRow:
     row = trial.row or {}
+    most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
     values = {name: lookup(row, name) for name in columns}
     return TrialRow(
         trial_id=trial.trial_id,
         name=trial.spec.name,
         status=trial.status,
-        params=_params(trial.spec),
+        params=params.of(trial.spec),
         iteration=trial.iteration,
         time_total_s=trial.time_total_s,
         metrics={name: value for name, value in values.items() if type(value) in (int, float)},
         retries=_retries(trial),
+        last=outlook.last_iteration(trial),
+        # The first bundle is the coordinator's.
+        workers=trial.bundles - 1 if most and trial.bundles else 0,
+        most_workers=most - 1 if most else 0,
     )
 
 
-def _params(spec: TrialSpec) -> dict[str, Any]:
-    return {
-        name: readable(value) if isinstance(value, (Ref, Opaque)) else value
-        for name, value in varied(spec).items()
-    }
+class _Params:
+    """The varied parameters of trials: to find them takes 30 us, and a spec never changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def of(self, spec: TrialSpec) -> dict[str, Any]:
+        if spec.trial_id not in self._known:
+            if len(self._known) >= _KNOWN_PARAMS:
+                self._known.clear()
+            self._known[spec.trial_id] = {
+                name: readable(value) if isinstance(value, (Ref, Opaque)) else value
+                for name, value in varied(spec).items()
+            }
+        return self._known[spec.trial_id]
 
 
 def _retries(trial: Trial) -> int:
-    return trial.failures - (trial.status is Status.ERROR)
+    return trial.setbacks - (trial.status is Status.ERROR)
 
 
 def _waits(trial: Trial) -> bool:
@@ -212,7 +235,7 @@ def _failures(failed: Sequence[Trial], facts: RunFacts) -> tuple[FailedTrial, ..
             name=trial.spec.name,
             headline=trial.error.headline,
             where=user_frame(trial.error),
-            error_file=f"{facts.local_path}/{trial.spec.dirname}/{ERROR}",
+            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log_of(trial.error)}",
             retries=_retries(trial),
             final=trial.status is Status.ERROR,
         )
@@ -221,31 +244,8 @@ def _failures(failed: Sequence[Trial], facts: RunFacts) -> tuple[FailedTrial, ..
     )
 
 
-def user_frame(failure: Failure) -> str:
-    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast."""
-    frames = list(_FRAME.finditer(failure.traceback))
-    own = [frame for frame in frames if not any(mark in frame["file"] for mark in _LIBRARY)]
-    if not frames:
-        return ""
-    frame = (own or frames)[-1]
-    return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
-
-
-def _time_left(
-    alive: Iterable[Trial],
-    ended: Ended,
-    total: int | None,
-    elapsed_s: float,
-    budget_s: float | None,
-) -> float | None:
-    """From how much of the work is done; one at work counts by the mean time of the finished."""
-    until_budget = None if budget_s is None else max(0.0, budget_s - elapsed_s)
-    finished = ended.counts.total()
-    if not ended.counts[Status.TERMINATED] or not total:
-        return until_budget
-    mean_s = ended.time_s / ended.counts[Status.TERMINATED] or math.inf
-    times = (trial.time_total_s for trial in alive if trial.status.has_worker)
-    begun = sum(min(0.9, time_s / mean_s) for time_s in times)
-    share = min(1.0, (finished + begun) / total)
-    left_s = elapsed_s * (1 - share) / share
-    return left_s if until_budget is None else min(left_s, until_budget)
+def _within_budget(left_s: float | None, elapsed_s: float, budget_s: float | None) -> float | None:
+    if budget_s is None:
+        return left_s
+    until_budget_s = max(0.0, budget_s - elapsed_s)
+    return until_budget_s if left_s is None else min(left_s, until_budget_s)

@@ -9,6 +9,8 @@ from typing import Any
 from holdfast.trial.trial import Status
 
 MAX_FAILURES = 20
+# What waits longer than this for storage is shown as late.
+LATE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,10 @@ class Summary:
     `rows` are the trials worth a line, `hidden` counts the others by status. `metrics` and
     `params` are the table's columns. `failures` are at most MAX_FAILURES of `failed` and those
     to be retried. Times are seconds; `left_s` is an estimate, None where there is no ground
-    for one. `ending` says why the run is being stopped, empty otherwise.
+    for one, and `share` which part of the work is done, from 0 to 1, None where the number of
+    trials is not known. `retried` counts attempts that are made again, in this incarnation.
+    `ending` says why the run is being stopped, `phase` what is waited for before the first trial
+    and after the last one; both are empty otherwise.
     """
 
     name: str
@@ -35,8 +40,12 @@ class Summary:
     failures: tuple[FailedTrial, ...] = ()
     elapsed_s: float = 0.0
     left_s: float | None = None
+    share: float | None = None
+    retried: int = 0
+    waits: tuple[RankWait, ...] = ()
     storage: StorageAge | None = None
     ending: str = ""
+    phase: str = ""
     done: bool = False
 
     @property
@@ -50,7 +59,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One trial of the table. `metrics` has a value for each of `Summary.metrics` it reported."""
+    """One trial of the table. `metrics` has a value for each of `Summary.metrics` it reported.
+
+    `last` is the iteration with which it is expected to end, None where nobody says. `workers` is
+    how many it has of `most_workers` where their number may change, both 0 where it may not.
+    """
 
     trial_id: str
     name: str
@@ -60,24 +73,29 @@ class TrialRow:
     time_total_s: float
     metrics: Mapping[str, float]
     retries: int = 0
+    last: int | None = None
+    workers: int = 0
+    most_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The trial whose last report has the best value so far."""
+    """The trial whose last report, that of `iteration`, has the best value so far."""
 
     trial_id: str
     name: str
     metric: str
     value: float
     params: Mapping[str, Any]
+    iteration: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
     """A trial that failed: for good, or (`final` is False) it waits to be tried again.
 
-    `where` is the frame of the user's code, as `train.py:42 in train`, empty where unknown.
+    `where` is the frame of the user's code, as `train.py:42 in train`, empty where unknown;
+    `error_file` the file that tells most of it.
     """
 
     trial_id: str
@@ -90,16 +108,38 @@ class FailedTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """A trial whose ranks have waited so many seconds with their report for these `ranks`."""
+
+    name: str
+    ranks: tuple[int, ...]
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAge:
     """What is not in remote storage yet: the age of its oldest part, how much, and what is wrong.
 
-    `trouble` is empty while storage answers.
+    `checkpoints` wait, with so many `files` of `pending_bytes` in all; records are sent each
+    `period_s`. `trouble` is empty while storage answers.
     """
 
     oldest_s: float = 0.0
+    checkpoints: int = 0
+    files: int = 0
     pending_bytes: int = 0
+    period_s: float = 300.0
     uploads: tuple[Upload, ...] = ()
     trouble: str = ""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether storage is slow or does not answer: something waits for more than it should."""
+        return (
+            bool(self.trouble)
+            or self.oldest_s > self.period_s + LATE_S
+            or (self.checkpoints > 0 and self.oldest_s > LATE_S)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

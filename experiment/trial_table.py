@@ -1,43 +1,76 @@
-"""The table of trials: which columns there are, what stands in them, and how many fit."""
+"""The table of trials: which of them and which columns there are, and what stands in them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.experiment.cells import width_of
 from holdfast.experiment.headers import short_headers
+from holdfast.experiment.shares import lines_reserved, shares
 from holdfast.experiment.summary import Summary, TrialRow
 from holdfast.experiment.wording import duration, short
+from holdfast.trial.trial import Status
 
+# Names and states stand to the left, numbers to the right.
+LEFT_COLUMNS = 2
 _WIDE_COLUMNS = 100
 _CELL_WIDTH = 16
 _FIRST = ("trial", "status", "iter", "time")
+_WORKERS = "workers"
+
+
+def chosen(rows: Sequence[TrialRow], room: int) -> list[TrialRow]:
+    """At most `room` of the rows, in their order; some lines are kept for the best of those that
+    have ended and for the newest failures."""
+    if len(rows) <= room:
+        return list(rows)
+    best = [row for row in rows if row.status is Status.TERMINATED]
+    failed = [row for row in rows if row.status is Status.ERROR]
+    pending = [row for row in rows if row.status is Status.PENDING]
+    others = [row for row in rows if not row.status.is_final and row.status is not Status.PENDING]
+    return shares((others, best, failed, pending), (0, *lines_reserved(room), 0), room)
 
 
 def table_of(
-    summary: Summary, *, width: int = 0, max_rows: int | None = None
+    summary: Summary,
+    *,
+    width: int = 0,
+    max_rows: int | None = None,
+    rows: Sequence[TrialRow] | None = None,
 ) -> tuple[list[str], list[list[str]], list[TrialRow]]:
-    """Headers, cells and trials of the table; with a `width`, only as many columns as fit."""
-    rows = list(summary.rows[:max_rows])
+    """Headers, cells and trials of the table; with a `width`, only as many columns as fit.
+
+    `rows` (the summary's own without them) are cut to `max_rows`.
+    """
+    shown = list(summary.rows if rows is None else rows)[:max_rows]
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
     # As in a DataFrame of results; shown where a metric has the same name.
     params = [f"config/{name}" for name in summary.params]
-    names = [*goal, *params, *others]
-    headers = [*_FIRST, *short_headers(names, _CELL_WIDTH, _FIRST)]
+    elastic = [_WORKERS] if any(row.most_workers for row in shown) else []
+    first = (*_FIRST, *elastic)
+    headers = [*first, *short_headers([*goal, *params, *others], _CELL_WIDTH, first)]
     cells = [
         [
             row.name if by_name else row.trial_id,
             row.status.value + (f" ↻{row.retries}" if row.retries else ""),
-            str(row.iteration or ""),
+            _iteration(row),
             duration(row.time_total_s) if row.iteration else "",
+            *(f"{row.workers}/{row.most_workers}" for _ in elastic),
             *(_cell(row.metrics.get(name)) for name in goal),
             *(_cell(row.params.get(name)) for name in summary.params),
             *(_cell(row.metrics.get(name)) for name in others),
         ]
-        for row in rows
+        for row in shown
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
-    return headers[:fitting], [line[:fitting] for line in cells], rows
+    return headers[:fitting], [line[:fitting] for line in cells], shown
+
+
+def _iteration(row: TrialRow) -> str:
+    if row.last is None or row.status.is_final:
+        return str(row.iteration or "")
+    return f"{row.iteration}/{row.last}"
 
 
 def _cell(value: object) -> str:
@@ -48,7 +81,7 @@ def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int)
     """How many of the columns fit, two spaces between them."""
     used = -2
     for at, column in enumerate(zip(headers, *cells, strict=True)):
-        used += 2 + max(map(len, column))
+        used += 2 + max(map(width_of, column))
         if used > width and at > 1:
             return at
     return len(headers)

@@ -11,9 +11,12 @@ from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.place import call_that_goes_on
 from holdfast.experiment.progress import ProgressView
 from holdfast.experiment.stop_signals import StopSignals, deliver
-from holdfast.experiment.summary import RunFacts
+from holdfast.experiment.summary import RunFacts, Summary
+from holdfast.experiment.wording import workers_lines
 
 REFRESH_S = 0.25
+# Looking at 1,000 trials takes a millisecond or two: so much of a core at most.
+_LOOKING_SHARE = 0.003
 # What the end of a run may take beyond all deadlines of its own.
 LEEWAY_S = 30.0
 _OVERDUE = "The run should have ended by now, and has not, which is a fault: all of it is killed"
@@ -38,6 +41,7 @@ def watch(
     with StopSignals(raises=inline is not None) as signals:
         run.start()
         view.start()
+        looks = Looks(run, view, facts)
         while True:
             try:
                 while not (inline.work(run) if inline else run.wait(REFRESH_S)):
@@ -48,20 +52,21 @@ def watch(
                         ends_by = math.inf
                         view.message(_OVERDUE, "warning")
                         run.abort()
-                    _refresh(run, view, facts)
+                    looks.refresh()
                 break
             except KeyboardInterrupt:
                 asked += 1
                 signals.take()
                 ends_by = _on_signal(run, view, signals.last, asked)
         run.join()
-        _refresh(run, view, facts)
+        looks.refresh(at_once=True)
         _finish(run, view, facts)
     if asked or signals.take():
         if run.unsaved:
             view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "warning")
         call = call_that_goes_on(facts.path, run.plan.machine.spec)
-        view.message(f"To go on: {call}", "info")
+        text = "To go on" if _is_unfinished(run, facts) else "The run had finished. Its results"
+        view.message(f"{text}: {call}", "info")
         deliver(signals.last or signal.SIGINT)
 
 
@@ -88,15 +93,44 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
     return time.monotonic() + graces_s + closing_s + LEEWAY_S
 
 
-def _refresh(run: Run, view: ProgressView, facts: RunFacts) -> None:
-    taken = run.lines.take()
-    for prefix, count in taken.skipped.items():
-        view.skipped(prefix, count)
-    for prefix, text in taken.lines:
-        view.log(prefix, text)
-    while run.messages:
-        view.message(*run.messages.popleft())
-    view.update(run.summary(facts))
+class Looks:
+    """Brings a view up to date, with a new look at the run as often as their costs allow."""
+
+    def __init__(self, run: Run, view: ProgressView, facts: RunFacts) -> None:
+        self._run, self._view, self._facts = run, view, facts
+        self._summary: Summary | None = None
+        self._next_at = 0.0
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        run, view = self._run, self._view
+        taken = run.lines.take()
+        for prefix, count in taken.skipped.items():
+            view.skipped(prefix, count)
+        for prefix, text in taken.lines:
+            view.log(prefix, text)
+        summary = self._look(at_once)
+        while run.messages:
+            view.message(*run.messages.popleft())
+        view.update(summary)
+
+    def _look(self, at_once: bool) -> Summary:
+        began, spent, before = time.monotonic(), time.thread_time(), self._summary
+        if before is not None and began < self._next_at and not at_once:
+            return before
+        now = self._summary = self._run.summary(self._facts)
+        for text in workers_lines(before, now) if before else ():
+            self._view.message(text, "info")
+        self._next_at = began + (time.thread_time() - spent) / _LOOKING_SHARE
+        return now
+
+
+def _is_unfinished(run: Run, facts: RunFacts) -> bool:
+    """Whether a restore would have anything left to do."""
+    machine = run.machine
+    trials = list(machine.trials.values())
+    has_all = machine.search_ended or len(trials) == facts.total
+    is_saved = not run.unsaved and run.fault is None
+    return not (has_all and is_saved and all(trial.status.is_final for trial in trials))
 
 
 def _finish(run: Run, view: ProgressView, facts: RunFacts) -> None:

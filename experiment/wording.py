@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.experiment.summary import FailedTrial, Summary
+from holdfast.experiment.causes import cause
+from holdfast.experiment.retries import Retry
+from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -19,6 +21,10 @@ _WORDS = {
 }
 _SHOWN_FAILURES = 3
 _SHOWN_UPLOADS = 2
+_SHOWN_WAITS = 2
+_SHOWN_RANKS = 5
+# A rank is waited for in every report: what is shown has lasted longer than so many seconds.
+_LONG_WAIT_S = 5.0
 
 
 def duration(seconds: float) -> str:
@@ -69,7 +75,7 @@ def skipped_text(count: int) -> str:
 
 
 def counts_text(summary: Summary) -> str:
-    """`9/24 done, 2 running, 13 pending, 1 failed`."""
+    """`9/24 done, 2 running, 13 pending, 1 failed, 4 retries`; of one trial how far it is."""
     total = f"{summary.finished}/{summary.total}" if summary.total else f"{summary.finished}"
     waiting = dict(summary.counts)
     if summary.total and not summary.done:
@@ -80,16 +86,43 @@ def counts_text(summary: Summary) -> str:
         for status, word in _WORDS.items()
         if status is not Status.TERMINATED and waiting.get(status)
     ]
-    return ", ".join([f"{total} done", *parts])
+    retries = [_times(summary.retried, "retry", "retries")] if summary.retried else []
+    if summary.total == 1 and summary.counts.get(Status.RUNNING):
+        return ", ".join(["running", *_how_far(summary), *retries])
+    return ", ".join([f"{total} done", *parts, *retries])
+
+
+def _how_far(summary: Summary) -> list[str]:
+    row = next((row for row in summary.rows if row.status is Status.RUNNING), None)
+    if row is None:
+        return []
+    of = f" of {row.last}" if row.last is not None else ""
+    return [f"iteration {row.iteration}{of}"]
+
+
+def workers_lines(before: Summary, now: Summary) -> Iterator[str]:
+    """Whose number of workers has changed from one look to the next."""
+    known = {row.trial_id: row.workers for row in before.rows if row.workers}
+    for row in now.rows:
+        old = known.get(row.trial_id, row.workers)
+        if row.workers and row.workers != old:
+            yield f"{row.name} has {row.workers} of {row.most_workers} workers now, before {old}"
 
 
 def best_text(summary: Summary) -> str:
-    """The best value with its trial and parameters, empty while there is none."""
+    """The best value with its trial, iteration and parameters, empty while there is none."""
     best = summary.best
     if best is None:
         return ""
-    params = " ".join(f"{name}={short(value)}" for name, value in best.params.items())
-    return f"{best.metric}={short(best.value)} {best.name} {params}".rstrip()
+    params = values_text(best.params)
+    at = f" at iteration {best.iteration}" if best.iteration else ""
+    text = f"{best.metric}={short(best.value)} {best.name}{at}"
+    return f"{text}: {params}" if params else text
+
+
+def values_text(values: Mapping[str, object]) -> str:
+    """`acc=0.9 loss=0.25`."""
+    return " ".join(f"{name}={short(value)}" for name, value in values.items())
 
 
 def time_text(summary: Summary) -> str:
@@ -108,6 +141,42 @@ def failure_text(failure: FailedTrial) -> str:
     return f"{failure.name} {verb}{where}: {short(failure.headline, 300)}"
 
 
+def retry_text(retry: Retry, number: int, folder: str) -> str:
+    """`t_00004 failed at train.py:42 in train: ValueError: bad. Tried again, attempt 2 of 3, from
+    checkpoint_000003 (iteration 4)`, and the log below; `number` of this cause, so far."""
+    where = f" at {retry.where}" if retry.where else ""
+    verb = f"Tried again in {duration(retry.wait_s)}" if retry.wait_s else "Tried again"
+    of = "" if retry.most is None else f" of {retry.most}"
+    attempt = f"attempt {retry.attempt}{of}" if retry.attempt else "which counts as no failure"
+    start = (
+        f"{retry.checkpoint} (iteration {retry.iteration})" if retry.checkpoint else "the start"
+    )
+    alike = f" The {number}th retry with this cause: not each of them is told" * (number > 3)
+    return (
+        f"{retry.name} failed{where}: {short(retry.headline, 300)}. "
+        f"{verb}, {attempt}, from {start}.{alike}\n  see {folder}/{retry.log}"
+    )
+
+
+def wait_lines(summary: Summary) -> Iterator[str]:
+    """For which ranks others have waited for long."""
+    waits = [wait for wait in summary.waits if wait.waited_s > _LONG_WAIT_S]
+    for wait in waits[:_SHOWN_WAITS]:
+        yield _wait_text(wait)
+    if len(waits) > _SHOWN_WAITS:
+        yield f"and {len(waits) - _SHOWN_WAITS} more trials wait for a rank"
+
+
+def _wait_text(wait: RankWait) -> str:
+    listed = ", ".join(map(str, wait.ranks[:_SHOWN_RANKS]))
+    more = len(wait.ranks) - _SHOWN_RANKS
+    ranks = f"{'rank' if len(wait.ranks) == 1 else 'ranks'} {listed}"
+    ranks += f" and {more} more" if more > 0 else ""
+    verb = "has" if len(wait.ranks) == 1 else "have"
+    waited = duration(wait.waited_s)
+    return f"{wait.name}: {ranks} {verb} not reported, the others have waited for {waited}"
+
+
 def failure_lines(summary: Summary) -> Iterator[str]:
     """The first causes, each with where it happened and where its log is."""
     groups = _grouped(summary.failures)
@@ -123,14 +192,14 @@ def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
     """Failures of one cause once, with how many there are, the first of each."""
     groups: dict[tuple[str, str], list[FailedTrial]] = {}
     for failure in failures:
-        groups.setdefault((failure.headline, failure.where), []).append(failure)
+        groups.setdefault(cause(failure.headline, failure.where), []).append(failure)
     return [(group[0], len(group)) for group in groups.values()]
 
 
 def storage_text(summary: Summary) -> str:
-    """What is on its way to storage, empty where all is there."""
+    """What is on its way to storage and how old the oldest of it is, empty where all is there."""
     storage = summary.storage
-    if storage is None or not (storage.uploads or storage.pending_bytes or storage.trouble):
+    if storage is None:
         return ""
     uploads = [
         f"{upload.name} {size(upload.done_bytes)}"
@@ -139,9 +208,22 @@ def storage_text(summary: Summary) -> str:
     ]
     more = len(storage.uploads) - len(uploads)
     uploads += [f"{more} more uploads"] if more else []
-    age = f"{size(storage.pending_bytes)} not in storage yet, oldest {duration(storage.oldest_s)}"
-    waits = storage.uploads or storage.pending_bytes or storage.oldest_s
-    return "; ".join(filter(None, [age if waits else "", *uploads, storage.trouble]))
+    return "; ".join(filter(None, [_age_text(storage), *uploads, storage.trouble]))
+
+
+def _age_text(storage: StorageAge) -> str:
+    if not storage.oldest_s:
+        return ""
+    age = f"the oldest for {duration(storage.oldest_s)}"
+    late = ", which is long: storage is slow or does not answer" * storage.is_late
+    if not storage.checkpoints:
+        ago = f"storage has everything up to {duration(storage.oldest_s)} ago"
+        return f"{ago}{late}" if not storage.trouble else ago
+    number = _times(storage.checkpoints, "checkpoint", "checkpoints")
+    files = _times(storage.files, "file", "files")
+    verb = "waits" if storage.checkpoints == 1 else "wait"
+    text = f"{number} ({files}, {size(storage.pending_bytes)}) {verb} for storage, {age}"
+    return text if storage.trouble else f"{text}{late}"
 
 
 def hidden_text(hidden: Mapping[Status, int]) -> str:
@@ -169,9 +251,14 @@ def closing_lines(summary: Summary) -> list[str]:
         hidden_text(summary.hidden),
         *failure_lines(summary),
         f"best {best_text(summary)}" if summary.best else "",
-        storage_text(summary),
+        storage_text(summary) if _has_unsaved(summary) else "",
         f"{closing_text(summary)}. Results: {summary.path}",
     ]
+
+
+def _has_unsaved(summary: Summary) -> bool:
+    storage = summary.storage
+    return storage is not None and bool(storage.checkpoints or storage.uploads or storage.trouble)
 
 
 def _times(number: int, one: str, many: str) -> str:

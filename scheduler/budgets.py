@@ -26,16 +26,18 @@ def budget_of(failure: Failure, config: FailureConfig) -> Budget | None:
     if failure.kind == "checkpoint":
         return None
     own = _BUDGETS.get(failure.kind, Budget.FAILURES)
-    return Budget.FAILURES if _limit(own, config) is None else own
+    return Budget.FAILURES if limit_of(own, config) is None else own
 
 
 def has_left(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
     """Whether the budget allows another attempt."""
-    limit = _limit(budget, config)
+    limit = limit_of(budget, config)
     return limit == -1 or limit is None or budget.spent(trial) < limit
 
 
-def _limit(budget: Budget, config: FailureConfig) -> int | None:
+def limit_of(budget: Budget, config: FailureConfig) -> int | None:
+    """How many failures of its kind are tried again: -1 for all; None where it has no budget of
+    its own."""
     limit: int | None = getattr(config, f"max_{budget}")
     return limit
 

@@ -6,6 +6,7 @@ import io
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.summary import (
     BestTrial,
     FailedTrial,
+    RankWait,
     StorageAge,
     Summary,
     TrialRow,
@@ -26,7 +28,7 @@ from holdfast.experiment.summary import (
 )
 from holdfast.experiment.trial_table import table_of
 from holdfast.experiment.trial_view import Surroundings, Views
-from holdfast.experiment.wording import closing_text, counts_text, storage_text
+from holdfast.experiment.wording import closing_text, counts_text, storage_text, wait_lines
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
@@ -70,15 +72,23 @@ SUMMARY = Summary(
         metric="acc",
         value=0.9,
         params={"lr": 0.01},
+        iteration=3,
     ),
     failures=(FAILURE,),
     elapsed_s=80.0,
     left_s=130.0,
+    share=0.4,
     storage=StorageAge(
         oldest_s=12.0,
+        checkpoints=3,
+        files=7,
         pending_bytes=12_300_000,
-        uploads=(Upload(name="checkpoint_000003", done_bytes=3_400_000, total_bytes=50_000_000),),
+        uploads=(Upload(name="4 of 9 artifacts", done_bytes=3_400_000, total_bytes=50_000_000),),
     ),
+)
+STORAGE = (
+    "3 checkpoints (7 files, 12.3 MB) wait for storage, the oldest for 12s; "
+    "4 of 9 artifacts 3.4 MB of 50.0 MB"
 )
 DONE = replace(
     SUMMARY, counts={Status.TERMINATED: 23, Status.ERROR: 1}, done=True, storage=StorageAge()
@@ -129,7 +139,7 @@ def terminal_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def live(terminal: Terminal) -> LiveView:
-    view = LiveView(terminal, clock=Clock())
+    view = LiveView(terminal, clock=Clock(), spent=lambda: 0.0)
     view.start()
     return view
 
@@ -171,18 +181,38 @@ def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> No
     assert name == "digits: results in s3://bucket/digits"
     assert len(states) == 3
     assert states[0] == (
-        "[1m 20s, about 2m 10s left] 2/6 done, 1 running, 3 pending, 1 failed; "
-        "best acc=0.9 train_aaaaa_00000 lr=0.01"
+        "[1m 20s, about 2m 10s left] 40%, 2/6 done, 1 running, 3 pending, 1 failed; "
+        "best acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01"
     )
 
 
-def test_where_nothing_waits_for_storage_only_its_trouble_is_told() -> None:
-    trouble = StorageAge(trouble="the disk is full")
-    assert storage_text(replace(SUMMARY, storage=trouble)) == "the disk is full"
-    waits = replace(trouble, oldest_s=4.0)
-    assert storage_text(replace(SUMMARY, storage=waits)) == (
-        "0 B not in storage yet, oldest 4.0s; the disk is full"
-    )
+@pytest.mark.parametrize(
+    ("storage", "text"),
+    [
+        (None, ""),
+        (StorageAge(), ""),
+        (StorageAge(trouble="the disk is full"), "the disk is full"),
+        (StorageAge(oldest_s=4.0), "storage has everything up to 4.0s ago"),
+        (
+            StorageAge(oldest_s=400.0),
+            "storage has everything up to 6m 40s ago, which is long: storage is slow or does "
+            "not answer",
+        ),
+        (
+            StorageAge(oldest_s=61.0, checkpoints=1, files=1, pending_bytes=999),
+            "1 checkpoint (1 file, 999 B) waits for storage, the oldest for 1m 01s, which is "
+            "long: storage is slow or does not answer",
+        ),
+        (
+            StorageAge(oldest_s=61.0, checkpoints=2, files=4, trouble="no answer"),
+            "2 checkpoints (4 files, 0 B) wait for storage, the oldest for 1m 01s; no answer",
+        ),
+    ],
+)
+def test_what_is_not_in_storage_yet_is_told_with_its_age(
+    storage: StorageAge | None, text: str
+) -> None:
+    assert storage_text(replace(SUMMARY, storage=storage)) == text
 
 
 def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
@@ -190,15 +220,75 @@ def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
     view = PlainView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
     clock.now += 0.25
+    # Of a trial that is tried again a message tells.
     again = replace(FAILURE, final=False, retries=1)
-    for failures in ((again,), (again,), (FAILURE,), (FAILURE,)):
+    for failures in ((again,), (FAILURE,), (FAILURE,)):
         view.update(replace(SUMMARY, failures=failures))
     assert plain_lines(stream)[2:] == [
-        "train_aaaaa_00004 will be tried again, it failed at train.py:42 in train: "
-        "ValueError: loss is nan, see /results/exp/dir_4/error.txt",
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan, "
         "see /results/exp/dir_4/error.txt",
     ]
+
+
+def told_at(stream: io.StringIO, summaries: Iterator[tuple[float, Summary]]) -> list[float]:
+    """The seconds at which a line was written, after the first."""
+    clock = Clock()
+    view, told = PlainView(stream, every_s=10, clock=clock), []
+    for now, summary in summaries:
+        clock.now, before = now, len(plain_lines(stream))
+        view.update(summary)
+        told += [now] * (len(plain_lines(stream)) > before)
+    return told[1:]
+
+
+def test_the_longer_a_run_lasts_the_rarer_are_the_lines_of_its_log() -> None:
+    bare = replace(SUMMARY, failures=(), storage=None)
+
+    def steps(elapsed_s: float) -> Iterator[tuple[float, Summary]]:
+        for at in range(0, 500, 5):
+            running = replace(row(1, Status.RUNNING), iteration=at)
+            yield at, replace(bare, rows=(running,), elapsed_s=elapsed_s + at)
+
+    assert told_at(io.StringIO(), steps(0.0))[:4] == [10, 20, 30, 40]
+    assert told_at(io.StringIO(), steps(3000.0))[:3] == [65, 130, 195]
+    assert told_at(io.StringIO(), steps(1e6))[:3] == [120, 240, 360]
+
+
+def test_where_nothing_moves_a_log_still_says_so_every_five_minutes() -> None:
+    bare = replace(SUMMARY, failures=(), storage=None)
+    still = ((at, replace(bare, elapsed_s=float(at))) for at in range(0, 1000, 5))
+    assert told_at(io.StringIO(), still) == [300, 600, 900]
+
+
+def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for() -> None:
+    stream = io.StringIO()
+    alone = Summary(
+        name="t",
+        path="p",
+        counts={Status.RUNNING: 1},
+        total=1,
+        rows=(replace(row(0, Status.RUNNING), last=30),),
+        waits=(RankWait(name="train_0", ranks=(1, 3), waited_s=35.0),),
+        elapsed_s=80.0,
+        left_s=600.0,
+        share=0.1,
+    )
+    PlainView(stream).update(alone)
+    assert plain_lines(stream)[1] == (
+        "[1m 20s, about 10m 00s left] 10%, running, iteration 3 of 30; acc=0.5 loss=0.25; "
+        "train_0: ranks 1, 3 have not reported, the others have waited for 35s"
+    )
+    short = replace(alone, waits=(RankWait(name="train_0", ranks=(1,), waited_s=4.0),))
+    assert list(wait_lines(short)) == []
+
+
+def test_what_a_run_waits_for_after_its_trials_is_told_once() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream)
+    view.update(replace(SUMMARY, failures=()))
+    for _ in range(3):
+        view.update(replace(SUMMARY, failures=(), done=True, phase="waiting for storage"))
+    assert plain_lines(stream)[2:] == [f"[1m 20s] waiting for storage; {STORAGE}"]
 
 
 def test_lines_of_workers_are_prefixed_each() -> None:
@@ -227,7 +317,7 @@ def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -
         "1 more: 1 failed",
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
         "  see /results/exp/dir_4/error.txt",
-        "best acc=0.9 train_aaaaa_00000 lr=0.01",
+        "best acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01",
         "24 trials in 1m 20s: 23 finished, 1 failed. Results: s3://bucket/digits",
     ]
 
@@ -242,11 +332,12 @@ def test_columns_whose_names_end_alike_can_be_told_apart() -> None:
 
 def test_many_failures_of_one_cause_are_told_once() -> None:
     others = tuple(replace(FAILURE, name=f"train_{n}", trial_id=f"{n}") for n in range(5))
-    causes = tuple(replace(FAILURE, headline=f"KeyError: {n}") for n in range(4))
+    others += (replace(FAILURE, trial_id="5", headline="ValueError: loss is nan"),)
+    causes = tuple(replace(FAILURE, headline=f"KeyError: '{n}'") for n in "abcd")
     stream = io.StringIO()
     SilentView(stream).finish(replace(DONE, failures=(FAILURE, *others, *causes)))
     lines = plain_lines(stream)
-    assert lines[0].endswith("ValueError: loss is nan (and 5 trials alike)")
+    assert lines[0].endswith("ValueError: loss is nan (and 6 trials alike)")
     assert len(lines) == 7
     assert lines[-1] == "  and 2 other causes"
 
@@ -287,16 +378,16 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
     view.update(SUMMARY)
     screen = terminal.screen
     assert screen[0] == "digits  1m 20s, about 2m 10s left"
-    assert re.fullmatch(r"[━╸╺]+ +2/6 done, 1 running, 3 pending, 1 failed", screen[1])
+    assert re.fullmatch(r"━{10}[━╸]+ +40% +2/6 done, 1 running, 3 pending, 1 failed", screen[1])
     assert screen[2].split()[:6] == ["trial", "status", "iter", "time", "acc", "lr"]
     assert screen[3].split()[:2] == ["aaaaa_00001", "RUNNING"]
     assert screen[4].split()[:2] == ["aaaaa_00000", "TERMINATED"]
     assert screen[5:10] == [
         "… 1 more: 1 failed",
-        "best  acc=0.9 train_aaaaa_00000 lr=0.01",
+        "best  acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01",
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
         "  see /results/exp/dir_4/error.txt",
-        "12.3 MB not in storage yet, oldest 12s; checkpoint_000003 3.4 MB of 50.0 MB",
+        "3 checkpoints (7 files, 12.3 MB) wait for storage, the oldest for 12s; 4 of 9 a…",
     ]
     view.abandon()
 
@@ -399,12 +490,26 @@ def test_what_waits_to_be_shown_is_not_lost_where_the_run_fails() -> None:
 
 def test_drawing_takes_a_bounded_share_of_the_time() -> None:
     terminal = Terminal()
-    times = iter([10.0, 10.1, 11.9, 12.2, 12.3])  # a drawing of 0.1 s, then none before 12.0 s
-    view = LiveView(terminal, share=0.05, clock=lambda: next(times))
+    clock, spent = Clock(), iter([0.0, 0.1, 0.1, 0.1, 0.2])
+    view = LiveView(terminal, share=0.05, clock=clock, spent=lambda: next(spent))
     view.start()
     sizes = []
-    for _ in range(3):
-        view.update(replace(SUMMARY, left_s=None))
+    for passed_s in (0.0, 1.9, 0.2):  # a drawing of 0.1 s, then none for 2 s
+        clock.now += passed_s
+        view.update(replace(SUMMARY, left_s=clock.now))
+        sizes.append(len(terminal.getvalue()))
+    assert sizes[0] == sizes[1] < sizes[2]
+    view.abandon()
+
+
+def test_what_has_not_changed_is_drawn_again_only_after_a_while() -> None:
+    terminal, clock = Terminal(), Clock()
+    view = LiveView(terminal, clock=clock, spent=lambda: 0.0)
+    view.start()
+    sizes = []
+    for passed_s in (0.0, 1.0, 4.5):
+        clock.now += passed_s
+        view.update(SUMMARY)
         sizes.append(len(terminal.getvalue()))
     assert sizes[0] == sizes[1] < sizes[2]
     view.abandon()
@@ -420,7 +525,7 @@ def test_in_the_end_the_table_stays_and_what_was_logged_is_not_lost() -> None:
     assert screen[0] == "(train pid=7) the last words"
     assert screen[1].split()[0] == "trial"
     assert screen[-2:] == [
-        "best acc=0.9 train_aaaaa_00000 lr=0.01",
+        "best acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01",
         "24 trials in 1m 20s: 23 finished, 1 failed. Results: s3://bucket/digits",
     ]
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
@@ -455,15 +560,15 @@ class Notebook:
     def __init__(self) -> None:
         self.shown: list[str] = []
 
-    def HTML(self, text: str) -> str:
-        return text
-
-    def display(self, picture: str, display_id: bool) -> Notebook:
-        self.shown.append(picture)
+    def display(self, picture: dict[str, str], raw: bool, display_id: bool) -> Notebook:
+        assert raw
+        self.shown.append(picture["text/html"])
+        self.text = picture["text/plain"]
         return self
 
-    def update(self, picture: str) -> None:
-        self.shown[-1] = picture
+    def update(self, picture: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.shown[-1], self.text = picture["text/html"], picture["text/plain"]
 
 
 def test_a_notebook_has_one_output_that_is_brought_up_to_date(
@@ -481,11 +586,40 @@ def test_a_notebook_has_one_output_that_is_brought_up_to_date(
     view.finish(replace(DONE, name="<done>"))
     assert len(notebook.shown) == 1
     assert "<b>&lt;done&gt;</b>" in notebook.shown[0]
-    assert '<progress value="2" max="6">' in early
+    assert '<progress value="0.400" max="1">' in early
     assert "<td>train_aaaaa_00001</td>" in early
     assert "Results: s3://bucket/digits" in notebook.shown[0]
-    view.log("train pid=7", "hello")
-    assert stream.getvalue() == "(train pid=7) hello\n"
+    assert "digits" not in stream.getvalue()
+
+
+def test_a_notebook_is_not_flooded_by_what_workers_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook, clock, stream = Notebook(), Clock(), io.StringIO()
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    view = NotebookView(stream, clock=clock)
+    view.skipped("train pid=7", 3)
+    for number in range(500):
+        view.log("train pid=7", f"<{number}>\n")
+    view.message("storage is slow", "warning")
+    view.update(SUMMARY)
+    assert stream.getvalue() == "warning: storage is slow\n"
+    assert "(train pid=7) &lt;499&gt;</pre>" in notebook.shown[0]
+    assert notebook.shown[0].count("(train pid=7)") == 12
+    # For what shows no HTML.
+    assert notebook.text.splitlines()[0] == "digits  1m 20s, about 2m 10s left"
+    assert notebook.text.splitlines()[-1] == "(train pid=7) <499>"
+
+
+def test_a_notebook_shows_failures_waits_and_what_it_is_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notebook = Notebook()
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    wait = RankWait(name="train_0", ranks=(1,), waited_s=35.0)
+    NotebookView(io.StringIO()).update(replace(SUMMARY, waits=(wait,), phase="opening s3://b"))
+    shown = notebook.shown[0]
+    assert "rank 1 has not reported, the others have waited for 35s</div>" in shown
+    assert ">opening s3://b</div>" in shown
+    assert "ValueError: loss is nan</div>" in shown
 
 
 def test_this_is_no_notebook() -> None:
@@ -637,14 +771,20 @@ def test_ctrl_c_while_drawing_is_not_swallowed() -> None:
 
 
 def result_lines(verbose: int) -> list[str]:
+    """What is told of a trial with three reports in half a second, and one a second later."""
     told: list[str] = []
+    clock = Clock()
     registry = Views(
         Surroundings(
             trainable_name="train",
             experiment_path="p",
             local_experiment_path="l",
             config_of=lambda spec: spec.config,
-            row_of=lambda trial: {**(trial.row or {}), "time_total_s": trial.time_total_s},
+            row_of=lambda trial: {
+                **(trial.row or {}),
+                "training_iteration": trial.iteration,
+                "time_total_s": trial.time_total_s,
+            },
             checkpoint_of=lambda spec, record: Checkpoint("/c"),
         )
     )
@@ -656,20 +796,39 @@ def result_lines(verbose: int) -> list[str]:
         config={"lr": 0.5},
         tag="0_lr=0.5",
     )
-    view = registry.show(
-        Trial(spec=spec, row={"acc": 0.25, "note": "x"}, iteration=2, time_total_s=80.0)
-    )
-    about: dict[str, Any] = {"iteration": 2, "trials": registry.trials, "trial": view}
-    lines = ResultLines(verbose, lambda text, level: told.append(f"{level} {text}"))
-    lines.on_trial_start(**about)
-    lines.on_trial_result(**about, result=view.last_result)
+    lines = ResultLines(verbose, lambda text, level: told.append(f"{level} {text}"), clock=clock)
+    for iteration, passed_s in ((1, 0.0), (2, 0.25), (3, 0.25), (4, 1.0)):
+        clock.now += passed_s
+        row = {"acc": 0.25 * iteration, "note": "x", "net": {"norm": 2}, "pid": 7, "config": {}}
+        view = registry.show(
+            Trial(spec=spec, row=row, iteration=iteration, time_total_s=80.0 + iteration)
+        )
+        about: dict[str, Any] = {"iteration": 9, "trials": registry.trials, "trial": view}
+        if iteration == 1:
+            lines.on_trial_start(**about)
+        lines.on_trial_result(**about, result=view.last_result)
     lines.on_trial_complete(**about)
     return told
 
 
-def test_verbose_2_tells_of_starts_and_ends_and_3_of_each_result_too() -> None:
-    start = "info train_aaaaa_00000 started lr=0.5"
-    result = "info train_aaaaa_00000 iteration 2 after 1m 20s acc=0.25"
-    end = "info train_aaaaa_00000 finished at iteration 2 after 1m 20s acc=0.25"
-    assert result_lines(2) == [start, end]
-    assert result_lines(3) == [start, result, end]
+START = "info train_aaaaa_00000 started lr=0.5"
+END = "info train_aaaaa_00000 finished at iteration 4 after 1m 24s acc=1"
+
+
+def test_verbose_2_tells_of_starts_and_ends_and_of_results_in_brief() -> None:
+    assert result_lines(2) == [
+        START,
+        "info train_aaaaa_00000 iteration 1 after 1m 21s acc=0.25",
+        "info train_aaaaa_00000 iteration 4 after 1m 24s acc=1",
+        END,
+    ]
+
+
+def test_verbose_3_tells_all_of_each_result() -> None:
+    start, *results, end = result_lines(3)
+    assert (start, end) == (START, END)
+    assert len(results) == 4
+    assert results[2].splitlines() == [
+        "info train_aaaaa_00000 iteration 3 after 1m 23s",
+        *("  acc: 0.75", "  net/norm: 2", "  note: x", "  pid: 7"),
+    ]

@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.experiment.summarizer import Summarizer, summarize, user_frame
 from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
-from holdfast.experiment.wording import duration, short, size
+from holdfast.experiment.wording import duration, short, size, workers_lines
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer import staging
 from holdfast.trial.errors import Failure
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Ref, format_tag
 
@@ -199,13 +200,74 @@ def test_nothing_is_estimated_before_a_trial_has_finished_or_without_a_total() -
     assert look(run, facts=unknown).left_s is None
 
 
-def test_the_time_left_follows_from_the_share_that_is_done() -> None:
+def test_the_time_left_counts_what_waits_and_what_is_at_work() -> None:
     run = machine()
     run.active_s = 30.0
-    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
-    add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
-    add(run, Status.RUNNING, {"acc": 1}, time_total_s=5.0)
-    assert look(run).left_s == pytest.approx(30.0 * 7.5 / 2.5)
+    for _ in range(2):
+        add(run, Status.TERMINATED, {"acc": 1}, time_total_s=10.0)
+    add(run, Status.RUNNING, {"acc": 1}, iteration=1, time_total_s=4.0)
+    run.trials["aaaaa_00002"] = replace(run.trials["aaaaa_00002"], reported_at=99.0)
+    summary = look(run)
+    # Of the running one 5 s are left, then come 7 of 10 s each, one after the other.
+    assert summary.left_s == pytest.approx(75.0)
+    assert summary.share == pytest.approx(2.5 / 10)
+
+
+def test_a_training_whose_epochs_are_known_has_an_estimate_from_its_first_report() -> None:
+    run = machine()
+    alone = RunFacts(name="exp", path="p", local_path="l", total=1)
+    config = {"train_loop_config": {"num_epochs": 10}}
+    trial = add(run, Status.RUNNING, {"epoch": 3}, config=config, iteration=4, time_total_s=8.0)
+    run.trials[trial.trial_id] = replace(trial, reported_at=100.0)
+    summary = look(run, facts=alone)
+    assert summary.left_s == pytest.approx(12.0)
+    assert summary.share == pytest.approx(0.4)
+    assert summary.rows[0].last == 10
+
+
+def test_a_setback_of_any_kind_is_counted_beside_the_status() -> None:
+    run = machine()
+    add(run, Status.RUNNING, lost_workers=2, failures=1)
+    add(run, Status.ERROR, lost_workers=1, error=BROKEN)
+    assert [row.retries for row in look(run).rows] == [3, 0]
+
+
+def test_the_log_of_a_process_that_was_killed_is_its_stderr() -> None:
+    run = machine()
+    for message in ("the worker process 7 was killed", "rank 2 on vm: the worker was killed"):
+        lost = Failure(kind="lost", type_name="WorkerLost", message=message)
+        add(run, Status.ERROR, error=lost, failures=1)
+    assert [failure.error_file for failure in look(run).failures] == [
+        "/results/exp/dir_0/stderr",
+        "/results/exp/dir_1/stderr.rank-2",
+    ]
+
+
+def test_lines_are_kept_for_the_best_trials_and_the_newest_failures() -> None:
+    run = machine()
+    for at in range(30):
+        add(run, Status.TERMINATED, {"acc": at})
+        add(run, Status.ERROR, {"acc": 0}, error=BROKEN, failures=1)
+    for _ in range(50):
+        add(run, Status.RUNNING)
+    rows = look(run, max_rows=12).rows
+    assert [row.status for row in rows].count(Status.RUNNING) == 5
+    assert [row.metrics.get("acc") for row in rows[5:9]] == [29, 28, 27, 26]
+    assert [row.trial_id for row in rows[9:]] == ["aaaaa_00059", "aaaaa_00057", "aaaaa_00055"]
+
+
+def test_how_many_workers_an_elastic_trial_has_is_shown() -> None:
+    run = machine()
+    resources = PlacementGroupFactory([{}, *[{"CPU": 1}] * 4], least_bundles=2)
+    trial = add(run, Status.RUNNING, bundles=4)
+    run.trials[trial.trial_id] = replace(trial, spec=replace(trial.spec, resources=resources))
+    before = look(run)
+    assert (before.rows[0].workers, before.rows[0].most_workers) == (3, 4)
+    run.trials[trial.trial_id] = replace(run.trials[trial.trial_id], bundles=5)
+    assert list(workers_lines(before, look(run))) == [
+        "t_aaaaa_00000 has 4 of 4 workers now, before 3"
+    ]
+    assert list(workers_lines(before, before)) == []
 
 
 def test_the_time_left_is_at_most_the_budget() -> None:
@@ -216,12 +278,11 @@ def test_the_time_left_is_at_most_the_budget() -> None:
     assert look(run).left_s == 10.0
 
 
-def test_trials_of_no_time_at_all_still_give_an_estimate() -> None:
+def test_trials_of_no_time_at_all_are_done_at_once() -> None:
     run = machine()
     run.active_s = 5.0
     add(run, Status.TERMINATED, {"acc": 1})
-    add(run, Status.RUNNING, {"acc": 1})
-    assert look(run).left_s == pytest.approx(45.0)
+    assert look(run).left_s == 0.0
 
 
 def test_why_a_run_is_being_stopped_is_told() -> None:

@@ -1,0 +1,135 @@
+"""A run of 1,000 trials as the thread of `fit()` sees it, in a terminal: tells its CPU seconds.
+
+`watched.py SECONDS ALIVE VIEW OUT`: ALIVE trials are at work at once, each reports five times a
+second, ends after a while, now and then fails, and prints. VIEW is `live`, or `none` for the same
+events without anybody who watches.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.live_view import LiveView
+from holdfast.experiment.relay import Relay
+from holdfast.experiment.summarizer import Summarizer
+from holdfast.experiment.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.watching import REFRESH_S, Looks
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.errors import Failure
+from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.values import format_tag
+
+TRIALS = 1000
+_REPORTS_PER_TURN = 1
+_LINES_PER_S = 2
+FACTS = RunFacts(name="digits", path="s3://bucket/digits", local_path="/results", total=TRIALS)
+_BAD = Failure(
+    kind="user",
+    type_name="ValueError",
+    message="loss is nan",
+    traceback='Traceback:\n  File "/home/me/train.py", line 42, in train\n    step()\n',
+)
+
+
+class Played:
+    """Stands for a Run: its trials move when `play` is called."""
+
+    def __init__(self, alive: int) -> None:
+        self.machine = Machine()
+        self.machine.spec = ExperimentSpec(
+            experiment_id="e", run="aaaaa", trainable="train", seed=0, metric="acc", mode="max"
+        )
+        self.lines = Relay(10_000)
+        self.messages: deque[tuple[str, str]] = deque()
+        self._alive = alive
+        self._running: deque[str] = deque()
+        self._random = random.Random(0)
+        self._summarizer = Summarizer(self.machine)
+
+    def summary(self, facts: RunFacts) -> Summary:
+        now = time.time()
+        storage = StorageAge(oldest_s=4.0, checkpoints=3, files=6, pending_bytes=3_000_000)
+        return self._summarizer.look(facts=facts, now=now, storage=storage)
+
+    def play(self) -> None:
+        """A quarter of a second passes."""
+        trials, now = self.machine.trials, time.time()
+        self.machine.active_s, self.machine.now = self.machine.active_s + REFRESH_S, now
+        while len(self._running) < self._alive and len(trials) < TRIALS:
+            self._begin(len(trials))
+        for trial_id in list(self._running):
+            self._report(trials[trial_id], now)
+        for _ in range(max(1, self._alive // 100)):
+            if self._running and len(trials) < TRIALS:
+                self._end(self._running.popleft())
+        if self._random.random() < _LINES_PER_S * REFRESH_S and self._running:
+            self.lines.put(f"train_{self._running[0]} pid=1234", "epoch done, loss 0.25")
+
+    def _begin(self, index: int) -> None:
+        config = {"lr": self._random.random(), "width": self._random.choice((32, 64, 128))}
+        spec = TrialSpec(
+            trial_id=f"aaaaa_{index:05}",
+            index=index,
+            name=f"train_aaaaa_{index:05}",
+            dirname=f"dir_{index}",
+            config=config,
+            tag=format_tag(index, config),
+        )
+        self.machine.trials[spec.trial_id] = Trial(spec=spec, status=Status.RUNNING)
+        self._running.append(spec.trial_id)
+
+    def _report(self, trial: Trial, now: float) -> None:
+        row: dict[str, Any] = {"acc": self._random.random(), "loss": self._random.random()}
+        self.machine.trials[trial.trial_id] = replace(
+            trial,
+            row=row,
+            iteration=trial.iteration + 1,
+            time_total_s=trial.time_total_s + REFRESH_S,
+            reported_at=now,
+        )
+
+    def _end(self, trial_id: str) -> None:
+        trial = self.machine.trials[trial_id]
+        fails = self._random.random() < 0.1
+        self.machine.trials[trial_id] = replace(
+            trial,
+            status=Status.ERROR if fails else Status.TERMINATED,
+            error=_BAD if fails else None,
+            failures=int(fails),
+        )
+
+
+def main(seconds: float, alive: int, view_name: str, out: Path) -> None:
+    run = Played(alive)
+    looks = None
+    if view_name == "live":
+        view = LiveView(sys.stderr)
+        view.start()
+        looks = Looks(run, view, FACTS)  # type: ignore[arg-type]
+    # The half of all trials has been, as in the middle of a run.
+    for _ in range(TRIALS // 2 if alive < TRIALS else 1):
+        run.play()
+    if looks is not None:
+        looks.refresh()
+    began, cpu_s = time.monotonic(), time.process_time()
+    while time.monotonic() - began < seconds:
+        time.sleep(REFRESH_S)
+        run.play()
+        if looks is not None:
+            looks.refresh()
+    told = {"cpu_s": time.process_time() - cpu_s, "ran_s": time.monotonic() - began}
+    if looks is not None:
+        view.abandon()
+    out.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

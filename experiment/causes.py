@@ -1,0 +1,43 @@
+"""Why an attempt failed, as it is told: where in the user's code, in which log more of it stands,
+and which failures have one cause.   PURE"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from holdfast.experiment.layout import ERROR, STDERR, rank_log
+from holdfast.trial.errors import OF_THE_PROCESS, Failure
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
+# In a checkout holdfast itself lies in none of the others.
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
+# What `rank_failures.cause_of` puts before the message of a rank.
+_RANK = re.compile(r"^rank (\d+)\b")
+_AFTER_IT = "\n\nAfter it, rank "
+
+
+def user_frame(failure: Failure) -> str:
+    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast."""
+    first = failure.traceback.partition(_AFTER_IT)[0]
+    frames = list(_FRAME.finditer(first))
+    own = [frame for frame in frames if not any(mark in frame["file"] for mark in _LIBRARY)]
+    if not frames:
+        return ""
+    frame = (own or frames)[-1]
+    return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
+
+
+def log_of(failure: Failure) -> str:
+    """The file in the trial's folder that says most: error.txt has the traceback; of a process
+    that was killed there is none, and its stderr has its last words."""
+    if failure.kind not in OF_THE_PROCESS:
+        return ERROR
+    rank = _RANK.match(failure.message)
+    return rank_log(STDERR, int(rank[1])) if rank and int(rank[1]) else STDERR
+
+
+def cause(headline: str, where: str) -> tuple[str, str]:
+    """Alike for failures of one cause: numbers, as of processes and steps, make no difference."""
+    return re.sub(r"\d+", "#", headline), where

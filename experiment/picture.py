@@ -1,0 +1,133 @@
+"""A run as lines for a terminal of some width and height, each made of texts with styles.   PURE
+
+Styles are words as rich knows them (`bold red`); what draws them is the live view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.experiment.cells import cut, filled, width_of
+from holdfast.experiment.summary import Summary, TrialRow
+from holdfast.experiment.trial_table import LEFT_COLUMNS, chosen, table_of
+from holdfast.experiment.wording import (
+    best_text,
+    counts_text,
+    failure_lines,
+    hidden_text,
+    storage_text,
+    time_text,
+    wait_lines,
+)
+from holdfast.trial.trial import Status
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+_STYLES = {
+    Status.RUNNING: "cyan",
+    Status.STARTING: "cyan dim",
+    Status.STOPPING: "cyan dim",
+    Status.PAUSED: "yellow",
+    Status.PENDING: "dim",
+    Status.TERMINATED: "green",
+    Status.ERROR: "red",
+}
+_SMALLEST_TABLE = 3
+_LONGEST_BAR = 40
+_SHORTEST_BAR = 10
+
+
+def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
+    """At most `height` lines, none wider than `width`: a header, the table, and what matters now.
+
+    The table takes half of the height at most, so that what scrolls by above can be read.
+    """
+    notes = list(_notes(summary))
+    room = max(_SMALLEST_TABLE, min(height // 2, height - len(notes) - 5))
+    shown = chosen(summary.rows, room)
+    hidden = dict(summary.hidden)
+    for row in summary.rows:
+        hidden[row.status] = hidden.get(row.status, 0) + 1
+    for row in shown:
+        hidden[row.status] -= 1
+    more = hidden_text({status: count for status, count in hidden.items() if count})
+    lines = [
+        *_header(summary, width),
+        *(table_lines(summary, shown, width) if shown else ()),
+        *([((f"… {more}", "dim"),)] if more else ()),
+        *notes,
+    ]
+    return [cut_line(line, width) for line in lines[: max(1, height - 1)]]
+
+
+def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[Line]:
+    """Headers and one line for each of the `rows`, with as many columns as fit into `width`."""
+    headers, cells, _ = table_of(summary, width=width, rows=rows)
+    widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
+    best = summary.best.trial_id if summary.best else None
+    lines: list[Line] = [((_joined(headers, widths), "bold dim"),)]
+    for row, line in zip(rows, cells, strict=True):
+        emphasis = "bold" if row.trial_id == best else ""
+        first = filled(line[0], widths[0])
+        state = filled(line[1], widths[1])
+        style = f"{emphasis} {_STYLES[row.status]}".strip()
+        rest = _joined(line[2:], widths[2:], left=0)
+        lines.append(((f"{first}  ", emphasis), (state, style), (f"  {rest}", emphasis)))
+    return lines
+
+
+def cut_line(line: Line, width: int) -> Line:
+    """The line in at most `width` columns."""
+    if sum(width_of(text) for text, _ in line) <= width:
+        return line
+    spans, left = [], width
+    for text, style in line:
+        part = cut(text, left)
+        spans.append((part, style))
+        left -= width_of(part)
+        if part != text:
+            break
+    return tuple(spans)
+
+
+def _header(summary: Summary, width: int) -> Iterator[Line]:
+    time = time_text(summary)
+    name = cut(summary.name, max(_SHORTEST_BAR, width - width_of(time) - 2))
+    yield ((name, "bold"), ("  ", ""), (time, "cyan"))
+    counts = counts_text(summary)
+    length = min(_LONGEST_BAR, width - width_of(counts) - 8)
+    if summary.share is None or (summary.total == 1 and not summary.share):
+        yield ((counts, ""),)
+    else:
+        percent = (f" {int(100 * summary.share):3d}%  ", "bold")
+        yield (*bar(summary.share, max(_SHORTEST_BAR, length)), percent, (counts, ""))
+
+
+def bar(share: float, width: int) -> Line:
+    """`━━━╸━━━`: the part that is done, in halves of a column, and the rest of it."""
+    halves = int(2 * width * min(1.0, max(0.0, share)))
+    done = "━" * (halves // 2) + "╸" * (halves % 2)
+    return ((done, "green"), ("━" * (width - len(done)), "bright_black"))
+
+
+def _notes(summary: Summary) -> Iterator[Line]:
+    """What stands below the table, each with its style."""
+    late = summary.storage is not None and summary.storage.is_late
+    notes = [
+        (f"best  {best_text(summary)}" if summary.best else "", "green"),
+        *((line, "red") for line in failure_lines(summary)),
+        *((line, "yellow") for line in wait_lines(summary)),
+        (storage_text(summary), "yellow" if late else "dim"),
+        (f"stopping: {summary.ending}" if summary.ending else "", "yellow"),
+        (summary.phase, "dim"),
+    ]
+    return (((text, style),) for text, style in notes if text)
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int], left: int = LEFT_COLUMNS) -> str:
+    """Cells side by side, two spaces between them, all but the first `left` to the right."""
+    return "  ".join(
+        filled(cell, width, right=at >= left)
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()

@@ -1,0 +1,104 @@
+"""Attempts that are made again: each is told with its cause, until one cause has been told often
+enough and is only counted.   PURE"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from holdfast.experiment.causes import cause, log_of, user_frame
+from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
+from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
+from holdfast.trial.errors import Failure, lost_worker
+from holdfast.trial.trial import Trial
+
+# Of one cause so many retries are told each, then the 10th, the 100th and so on.
+_TOLD_EACH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A trial that has failed and is tried again.
+
+    It is attempt number `attempt` of `most` (None: without limit) that the budget allows which
+    the failure was charged to; both are 0 where it was charged to none. `iteration` is that of
+    `checkpoint`, from which it goes on; "" for the beginning. It waits `wait_s` seconds before.
+    `log` is relative to the experiment's folder.
+    """
+
+    trial_id: str
+    name: str
+    headline: str
+    where: str
+    log: str
+    attempt: int
+    most: int | None
+    checkpoint: str
+    iteration: int
+    wait_s: float
+
+
+def retry_of(
+    event: Event | None, before: Trial | None, after: Trial | None, spec: ExperimentSpec
+) -> Retry | None:
+    """What a change of a trial means, if it means another attempt; None otherwise.
+
+    One event may fail an attempt and launch the next: then the trial has forgotten its error.
+    """
+    if not isinstance(event, (Raised, Exited, StopperAnswered)):
+        return None  # at once: this is asked of every report
+    if before is None or after is None or before is after or after.status.is_final:
+        return None
+    failure = _failure(event, before)
+    if failure is None or not before.status.has_worker:
+        return None
+    if after.attempt == before.attempt and after.error is before.error:
+        return None  # it was told to end, or ended with its run
+    if after.shrunk_until != before.shrunk_until:
+        return None  # goes on with a worker less, which the machine has told
+    budget = budget_of(failure, spec.failure)
+    limit = None if budget is None else limit_of(budget, spec.failure)
+    from_checkpoint = after.newest_checkpoint
+    is_waiting = after.attempt == before.attempt
+    return Retry(
+        trial_id=after.trial_id,
+        name=after.spec.name,
+        headline=failure.headline,
+        where=user_frame(failure),
+        log=f"{after.spec.dirname}/{log_of(failure)}",
+        attempt=0 if budget is None else budget.spent(after) + 1,
+        most=0 if budget is None else None if limit in (None, -1) else limit + 1,
+        checkpoint=from_checkpoint.dirname if from_checkpoint else "",
+        iteration=from_checkpoint.iteration if from_checkpoint else 0,
+        wait_s=wait_s(after, spec.failure, spec.seed) if is_waiting and budget else 0.0,
+    )
+
+
+def _failure(event: Raised | Exited | StopperAnswered, before: Trial) -> Failure | None:
+    if not isinstance(event, Exited):
+        return event.failure
+    place = before.place
+    return lost_worker(event.kind, event.cause, pid=place.pid, hostname=place.hostname)
+
+
+class Retries:
+    """Says which retries are told, and counts all of them by their cause."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self._counts.total()
+
+    def count(self, retry: Retry) -> tuple[int, bool]:
+        """How many of this cause there are with this one, and whether this one is told."""
+        key = cause(retry.headline, retry.where)
+        self._counts[key] += 1
+        number = self._counts[key]
+        return number, number <= _TOLD_EACH or (number >= 10 and _is_round(number))
+
+
+def _is_round(number: int) -> bool:
+    """Whether it is 10, 100, 1,000 and so on."""
+    return str(number).rstrip("0") == "1"
