@@ -51,7 +51,7 @@ def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
         hidden[row.status] = hidden.get(row.status, 0) + 1
     for row in shown:
         hidden[row.status] -= 1
-    more = hidden_text({status: count for status, count in hidden.items() if count})
+    more = hidden_text(hidden)
     lines = [
         *_header(summary, width),
         *(table_lines(summary, shown, width) if shown else ()),

@@ -164,7 +164,8 @@ def wait_lines(summary: Summary) -> Iterator[str]:
     for wait in waits[:_SHOWN_WAITS]:
         yield _wait_text(wait)
     if len(waits) > _SHOWN_WAITS:
-        yield f"and {len(waits) - _SHOWN_WAITS} more trials wait for a rank"
+        more = _times(len(waits) - _SHOWN_WAITS, "trial", "trials")
+        yield f"and in {more} more ranks wait for another"
 
 
 def _wait_text(wait: RankWait) -> str:
@@ -229,7 +230,9 @@ def _age_text(storage: StorageAge) -> str:
 def hidden_text(hidden: Mapping[Status, int]) -> str:
     """`14 more: 9 finished, 5 pending`, empty where all trials are shown."""
     number = sum(hidden.values())
-    parts = ", ".join(f"{count} {_WORDS[status]}" for status, count in hidden.items())
+    parts = ", ".join(
+        f"{hidden[status]} {word}" for status, word in _WORDS.items() if hidden.get(status)
+    )
     return f"{number} more: {parts}" if number else ""
 
 
@@ -241,7 +244,10 @@ def closing_text(summary: Summary) -> str:
         for status in ends_first
         if summary.counts.get(status)
     )
-    number = _times(sum(summary.counts.values()), "trial", "trials")
+    known = sum(summary.counts.values())
+    number = _times(known, "trial", "trials")
+    if summary.total and known < summary.total:
+        number = f"{known} of {_times(summary.total, 'trial', 'trials')}"
     return f"{number} in {duration(summary.elapsed_s)}" + (f": {parts}" if parts else "")
 
 

@@ -27,7 +27,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any
     """What one quick run printed, and its JSON."""
     folder = tmp_path_factory.mktemp("benchmarks")
     file = folder / "found.json"
-    done = run("--quick", "--runs", "2", "--only", "import", "startup", "reports",
+    done = run("--quick", "--runs", "2", "--only", "import", "startup", "reports", "view",
                "--json", file, "--directory", folder)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())
@@ -54,7 +54,7 @@ def test_the_table_has_a_line_for_every_row_of_the_json(
     output: tuple[str, dict[str, Any]],
 ) -> None:
     text, found = output
-    assert list(found["benchmarks"]) == ["import", "startup", "reports"]
+    assert list(found["benchmarks"]) == ["import", "startup", "reports", "view"]
     assert [line["work"] for line in table(text)] == [row["work"] for row in rows(found)]
 
 

@@ -12,6 +12,7 @@ from holdfast.experiment import gang as gangs
 from holdfast.experiment.actor import Patience
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
+from holdfast.experiment.summary import RankWait
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
@@ -214,6 +215,17 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
     assert (reported.iteration, reported.metrics, reported.checkpoint) == (1, {"loss": 1}, None)
     gang.reply(Verdict.CONTINUE)
     assert [rank.orders for rank in desk.ranks] == [[["reply", "continue"]]] * 2
+
+
+async def test_it_is_known_since_when_which_ranks_are_waited_for(
+    desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gangs.time, "time", lambda: 1000.0)
+    assert gang.awaited(1000.0) is None
+    desk.ranks[0].reports(1)
+    assert gang.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
+    desk.ranks[1].reports(1)
+    assert gang.awaited(1036.0) is None
 
 
 async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(

@@ -158,8 +158,9 @@ def test_without_a_total_only_what_is_there_is_counted() -> None:
 def test_the_last_line_counts_trials_time_and_failures() -> None:
     assert closing_text(DONE) == "24 trials in 1m 20s: 23 finished, 1 failed"
     one = replace(DONE, counts={Status.PENDING: 1})
-    assert closing_text(one) == "1 trial in 1m 20s: 1 pending"
-    assert closing_text(replace(DONE, counts={})) == "0 trials in 1m 20s"
+    assert closing_text(one) == "1 of 6 trials in 1m 20s: 1 pending"
+    assert closing_text(replace(one, total=1)) == "1 trial in 1m 20s: 1 pending"
+    assert closing_text(replace(DONE, counts={})) == "0 of 6 trials in 1m 20s"
 
 
 # -- a log file -------------------------------------------------------------------------------

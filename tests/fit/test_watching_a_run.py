@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import train as holdfast_train
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, TuneError
 
@@ -286,6 +287,53 @@ def test_the_cli_reporter_prints_its_table(fit: Any, capsys: Any) -> None:
     assert "TERMINATED" in shown
     assert "score" in shown
     assert "11" in shown
+
+
+def test_a_retry_that_starts_at_once_is_told_with_its_cause_and_its_checkpoint(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fit(
+        train,
+        {"fails": "once"},
+        verbose=1,
+        failure_config=tune.FailureConfig(max_failures=3),
+    )
+    shown = capfd.readouterr().err
+    (told,) = [line for line in shown.splitlines() if "Tried again" in line]
+    assert told.startswith("warning: train_")
+    assert " in train: RuntimeError: a stumble. Tried again, attempt 2 of 4, from " in told
+    assert told.endswith("checkpoint_000000 (iteration 1).")
+
+
+def test_of_many_retries_with_one_cause_three_are_told(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fit(
+        train,
+        {"fails": "always"},
+        verbose=1,
+        failure_config=tune.FailureConfig(max_failures=6),
+    )
+    shown = capfd.readouterr().err
+    assert shown.count("Tried again") == 3
+    assert " failed after 6 retries at test_watching_a_run.py:" in shown
+
+
+def test_verbose_3_shows_each_result_of_a_trainer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def loop() -> None:
+        for epoch in range(2):
+            holdfast_train.report({"epoch": epoch, "loss": 0.5})
+
+    holdfast_train.DataParallelTrainer(
+        loop,
+        scaling_config=holdfast_train.ScalingConfig(num_workers=1),
+        run_config=holdfast_train.RunConfig(storage_path=str(tmp_path), name="run", verbose=3),
+    ).fit()
+    shown = capfd.readouterr().err
+    assert shown.count("\n  loss: 0.5\n") == 2
+    assert shown.count(" iteration 2 after ") == 2  # the result, and the end of the trial
 
 
 def test_what_is_no_reporter_is_refused(fit: Any) -> None:

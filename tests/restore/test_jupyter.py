@@ -31,9 +31,21 @@ def train(config):
             time.sleep(3600)
 """
 
+PRINTING = """
+from holdfast import tune
+
+def train(config):
+    for line in range(500):
+        print("line", line)
+    tune.report({"epoch": 1})
+"""
+
 
 class Notebook:
-    """A kernel that a test speaks to, over sockets of the file system."""
+    """A kernel that a test speaks to, over sockets of the file system.
+
+    `outputs` counts what stands below its cells.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._manager = KernelManager(
@@ -43,6 +55,7 @@ class Notebook:
         self._client = self._manager.client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=PATIENCE_S)
+        self.outputs = 0
 
     def run(self, code: str, interrupt_after: str = "") -> str:
         """What a cell shows; it is interrupted when it has shown this text."""
@@ -53,7 +66,10 @@ class Notebook:
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
+            # One that is brought up to date is no further one.
+            self.outputs += message["msg_type"] in ("stream", "display_data")
             shown += f"{content.get('text', '')}{content.get('ename', '')}"
+            shown += content.get("data", {}).get("text/html", "")
             if interrupt_after and interrupt_after in shown:
                 interrupt_after = ""
                 self._manager.interrupt_kernel()
@@ -67,9 +83,11 @@ class Notebook:
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    before = set(psutil.pids())
+    us = psutil.Process()
+    before = us.children()
     opened = Notebook(tmp_path)
-    ours = [psutil.Process(pid) for pid in set(psutil.pids()) - before]
+    ours = [child for child in us.children() if child not in before]
+    assert ours
     yield opened
     opened.close()
     _, alive = psutil.wait_procs(ours, timeout=PATIENCE_S)
@@ -89,3 +107,14 @@ def test_an_interrupted_cell_can_be_gone_on_with_in_the_next(
     )
     shown = notebook.run(f"print({command.replace('...', 'train')}[0].metrics)")
     assert "'epoch': 3, 'start': 2" in shown
+
+
+def test_a_notebook_has_one_output_for_a_run_and_what_its_trials_print(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.run(PRINTING)
+    where = f"tune.RunConfig(storage_path={str(tmp_path)!r}, name='run')"
+    shown = notebook.run(f"results = tune.Tuner(train, run_config={where}).fit()")
+    assert notebook.outputs == 1
+    assert "1 trial in " in shown
+    assert ") line 499</pre>" in shown

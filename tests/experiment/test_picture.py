@@ -1,0 +1,206 @@
+"""A run as lines of a terminal, and what a script prints meanwhile."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from dataclasses import replace
+from typing import TextIO
+
+import pytest
+
+from holdfast.experiment.above import Above, Prints
+from holdfast.experiment.cells import cut, filled, width_of
+from holdfast.experiment.picture import Line, bar, picture
+from holdfast.experiment.shares import shares
+from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary, TrialRow
+from holdfast.trial.trial import Status
+
+
+def row(index: int, status: Status) -> TrialRow:
+    return TrialRow(
+        trial_id=f"aaaaa_{index:05}",
+        name=f"train_aaaaa_{index:05}",
+        status=status,
+        params={"lr": 0.01},
+        iteration=3,
+        time_total_s=80.0,
+        metrics={"acc": 0.5},
+        last=10,
+    )
+
+
+ONE = Summary(name="digits", path="p", counts={Status.RUNNING: 1}, total=1,
+              rows=(row(0, Status.RUNNING),), metrics=("acc",), params=("lr",))  # fmt: skip
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+
+def shown(summary: Summary, width: int = 100, height: int = 30) -> list[str]:
+    return texts(picture(summary, width=width, height=height))
+
+
+def test_of_one_training_without_a_known_end_no_bar_is_shown() -> None:
+    assert shown(replace(ONE, share=0.0))[:2] == ["digits  0.0s", "running, iteration 3 of 10"]
+    assert "━" in shown(replace(ONE, share=0.3))[1]
+    assert " 30%  running, iteration 3 of 10" in shown(replace(ONE, share=0.3))[1]
+
+
+def test_a_run_without_an_end_has_no_bar() -> None:
+    assert shown(replace(ONE, total=None))[1] == "0 done, 1 running"
+
+
+def test_retries_are_counted_beside_the_trials() -> None:
+    assert shown(replace(ONE, total=4, retried=1))[1].endswith("1 running, 3 pending, 1 retry")
+
+
+def test_what_is_waited_for_is_shown() -> None:
+    wait = RankWait(name="train_0", ranks=tuple(range(1, 9)), waited_s=90.0)
+    lines = shown(
+        replace(
+            ONE,
+            waits=(wait, replace(wait, name="b"), replace(wait, name="c")),
+            storage=StorageAge(oldest_s=4.0),
+            phase="waiting for storage, 60 s at most",
+        )
+    )
+    assert lines[-5] == (
+        "train_0: ranks 1, 2, 3, 4, 5 and 3 more have not reported, "
+        "the others have waited for 1m 30s"
+    )
+    assert lines[-3:] == [
+        "and in 1 trial more ranks wait for another",
+        "storage has everything up to 4.0s ago",
+        "waiting for storage, 60 s at most",
+    ]
+
+
+def test_storage_that_is_late_is_shown_in_another_colour() -> None:
+    styles = [
+        picture(
+            replace(ONE, storage=StorageAge(oldest_s=age, checkpoints=1)), width=99, height=30
+        )[-1][0][1]
+        for age in (10.0, 61.0)
+    ]
+    assert styles == ["dim", "yellow"]
+
+
+def test_where_not_all_fit_the_best_and_the_newest_failures_keep_lines() -> None:
+    rows = (
+        *(row(at, Status.RUNNING) for at in range(20)),
+        *(row(at, Status.TERMINATED) for at in range(20, 30)),
+        *(row(at, Status.ERROR) for at in range(30, 35)),
+    )
+    lines = shown(replace(ONE, total=1000, rows=rows, hidden={Status.TERMINATED: 600}), height=24)
+    states = [line.split()[1] for line in lines if line.startswith("train_")]
+    assert states == ["RUNNING"] * 5 + ["TERMINATED"] * 4 + ["ERROR"] * 3
+    assert lines[-1] == "… 623 more: 15 running, 606 finished, 2 failed"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 300])
+@pytest.mark.parametrize("height", [5, 12, 60])
+def test_no_picture_is_larger_than_its_terminal(width: int, height: int) -> None:
+    failed = FailedTrial(
+        trial_id="a",
+        name="train_漢字",
+        headline="ValueError: 漢字 " * 30,
+        where="train.py:42 in train",
+        error_file="/r" * 90,
+        retries=0,
+        final=True,
+    )
+    causes = tuple(replace(failed, headline=f"{sign}: no") for sign in "abcd")
+    wide = replace(
+        ONE,
+        name="名前 " * 40,
+        total=1000,
+        share=0.5,
+        rows=tuple(replace(row(at, Status.RUNNING), name="試行") for at in range(50)),
+        failures=(failed, *causes),
+        left_s=9.0,
+    )
+    lines = shown(wide, width, height)
+    assert len(lines) < height
+    assert max(map(width_of, lines)) <= width
+
+
+def test_widths_are_those_of_a_terminal() -> None:
+    assert width_of("漢字") == 4
+    assert width_of("e\u0301") == 1
+    assert cut("漢字漢字", 5) == "漢字…"
+    assert cut("abc", 3) == "abc"
+    assert cut("abc", 0) == ""
+    assert filled("漢", 4) == "漢  "
+    assert filled("1", 3, right=True) == "  1"
+
+
+def test_a_bar_fills_in_halves_of_a_column() -> None:
+    assert [texts([bar(share, 4)])[0] for share in (0.0, 0.125, 0.5, 1.0, 7.0)] == [
+        *("━━━━", "╸━━━", "━━━━", "━━━━", "━━━━")
+    ]
+    assert bar(0.5, 4)[0] == ("━━", "green")
+
+
+def test_lines_are_shared_in_the_order_of_groups_beside_those_that_are_reserved() -> None:
+    groups = ["aaaaa", "bbbbb", "c"]
+    assert "".join(shares(groups, (0, 0, 0), 6)) == "aaaaab"
+    assert "".join(shares(groups, (0, 2, 2), 6)) == "aaabbc"
+    assert "".join(shares(groups, (0, 2, 2), 2)) == "bb"
+    assert "".join(shares(groups, (0, 0, 0), 60)) == "aaaaabbbbbc"
+
+
+# -- what the script prints itself ------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_prints_of_the_script_and_its_loggers_are_caught_until_the_table_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal, errors, shown_lines = Terminal(), Terminal(), list[str]()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", errors)
+    handler = logging.StreamHandler(errors)
+    logger = logging.getLogger("a test of prints")
+    logger.addHandler(handler)
+    logger.propagate = False
+    prints = Prints(shown_lines.append)
+    prints.start()
+    print("one\ntw", end="")
+    print("o", flush=True)
+    logger.warning("three")
+    print("half a line", end="")
+    assert shown_lines == ["one", "two", "three"]
+    prints.stop()
+    assert shown_lines[3:] == ["half a line"]
+    assert handler.stream is errors
+    print("later", file=sys.stderr)
+    logger.removeHandler(handler)
+    assert (terminal.getvalue(), errors.getvalue()) == ("", "later\n")
+
+
+def test_what_goes_to_a_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    file: TextIO = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    prints = Prints(lambda line: None)
+    prints.start()
+    assert sys.stdout is file
+    prints.stop()
+
+
+def test_a_stream_that_somebody_else_has_put_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    prints = Prints(lambda line: None)
+    prints.start()
+    assert isinstance(sys.stdout, Above)
+    assert sys.stdout.isatty()
+    theirs = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", theirs)
+    prints.stop()
+    assert sys.stdout is theirs

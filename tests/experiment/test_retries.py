@@ -1,0 +1,128 @@
+"""Which attempts are made again, and how that is told without a flood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.experiment.retries import Retries, Retry, retry_of
+from holdfast.experiment.wording import retry_text
+from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/train.py", line 42, in train
+    raise ValueError("bad")
+ValueError: bad
+
+
+After it, rank 1: ConnectionError: gone
+Traceback (most recent call last):
+  File "/home/me/other.py", line 7, in send
+    raise ConnectionError("gone")
+"""
+BAD = Failure(kind="user", type_name="ValueError", message="bad", traceback=TRACEBACK)
+RAISED = Raised(trial_id="t_0", attempt=1, failure=BAD)
+CHECKPOINT = CheckpointRecord(index=3, iteration=4, attempt=1, files=1, size_bytes=1)
+SPEC = TrialSpec(trial_id="t_0", index=0, name="train_t_0", dirname="dir_0", config={})
+BEFORE = Trial(
+    spec=SPEC,
+    status=Status.RUNNING,
+    attempt=1,
+    checkpoints=(CHECKPOINT,),
+    place=Place(pid=77, hostname="vm"),
+)
+WAITS = replace(BEFORE, status=Status.PENDING, error=BAD, failures=1)
+
+
+def spec(**failure: Any) -> ExperimentSpec:
+    return ExperimentSpec(
+        experiment_id="e",
+        run="t",
+        trainable="train",
+        seed=0,
+        failure=FailureConfig(**{"max_failures": 2, **failure}),
+    )
+
+
+def retry(event: Event | None, before: Trial | None, after: Trial | None, **failure: Any) -> Any:
+    return retry_of(event, before, after, spec(**failure))
+
+
+def test_a_retry_tells_the_cause_the_attempt_and_the_checkpoint() -> None:
+    told = retry_text(retry(RAISED, BEFORE, WAITS), 1, "/results/exp")
+    assert told == (
+        "train_t_0 failed at train.py:42 in train: ValueError: bad. Tried again, attempt 2 of 3, "
+        "from checkpoint_000003 (iteration 4).\n  see /results/exp/dir_0/error.txt"
+    )
+
+
+def test_one_that_starts_again_at_once_is_told_although_its_error_is_forgotten() -> None:
+    exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
+    again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
+    told = retry_text(retry(exited, BEFORE, again, max_failures=-1), 1, "/r")
+    assert told == (
+        "train_t_0 failed: WorkerLost: the worker process 77 was killed by SIGKILL. Tried again, "
+        "attempt 2, from the start.\n  see /r/dir_0/stderr"
+    )
+
+
+def test_a_retry_that_waits_says_for_how_long() -> None:
+    seen = retry(RAISED, BEFORE, WAITS, retry_wait_s=60.0)
+    assert 30.0 <= seen.wait_s <= 60.0
+    assert "Tried again in " in retry_text(seen, 1, "/r")
+
+
+def test_a_budget_of_its_own_counts_its_own_attempts() -> None:
+    exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
+    lost = replace(WAITS, failures=2, lost_workers=1)
+    seen = retry(exited, replace(BEFORE, failures=2), lost, max_lost_workers=4)
+    assert (seen.attempt, seen.most) == (2, 5)
+
+
+def test_a_checkpoint_that_was_lost_counts_as_no_failure() -> None:
+    failure = Failure(kind="checkpoint", type_name="CheckpointLost", message="broken")
+    raised = Raised(trial_id="t_0", attempt=1, failure=failure)
+    seen = retry(raised, BEFORE, replace(WAITS, failures=0, error=failure))
+    assert "Tried again, which counts as no failure, from" in retry_text(seen, 1, "/r")
+
+
+def test_what_is_no_retry_is_not_told_as_one() -> None:
+    reported = Reported(
+        trial_id="t_0",
+        attempt=1,
+        iteration=1,
+        metrics={},
+        timestamp=0.0,
+        time_this_iter_s=0.0,
+        time_total_s=0.0,
+    )
+    assert retry(reported, BEFORE, replace(BEFORE, iteration=1)) is None
+    assert retry(None, BEFORE, WAITS) is None
+    assert retry(RAISED, BEFORE, BEFORE) is None
+    assert retry(RAISED, BEFORE, replace(WAITS, status=Status.ERROR)) is None
+    # It was told to end with its run.
+    assert retry(RAISED, BEFORE, replace(BEFORE, status=Status.PENDING)) is None
+    # Of a group that goes on with a worker less the machine tells.
+    shrunk = replace(WAITS, failures=0, shrunk_to=2, shrunk_until=9.0)
+    assert retry(RAISED, BEFORE, shrunk) is None
+
+
+def test_of_one_cause_three_are_told_then_the_tenth_and_the_hundredth() -> None:
+    retries = Retries()
+    one: Retry = retry(RAISED, BEFORE, WAITS)
+    told = []
+    for number in range(1, 121):
+        of_another_step = replace(one, headline=f"ValueError: bad at step {number}")
+        count, is_told = retries.count(of_another_step)
+        assert count == number
+        told += [number] * is_told
+    assert told == [1, 2, 3, 10, 100]
+    other = replace(one, where="train.py:50 in evaluate")
+    assert retries.count(other) == (1, True)
+    assert retries.total == 121
+    assert "The 10th retry with this cause: not each of them is told" in retry_text(one, 10, "/r")

@@ -1,0 +1,119 @@
+"""What the thread of `fit()` does while a run goes on: looks, messages, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.plain_view import PlainView
+from holdfast.experiment.relay import Relay
+from holdfast.experiment.summary import RunFacts, Summary, TrialRow
+from holdfast.experiment.watching import Looks, watch
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.trial import Status, Trial, TrialSpec
+
+FACTS = RunFacts(name="exp", path="/results/exp", local_path="/results/exp", total=1)
+
+
+class Ending:
+    """A run that is asked to end by `signum`, with its only trial in this `status`."""
+
+    def __init__(self, status: Status, signum: int = signal.SIGINT) -> None:
+        self.machine = Machine()
+        self.machine.spec = ExperimentSpec(experiment_id="e", run="r", trainable="t", seed=0)
+        spec = TrialSpec(trial_id="t_0", index=0, name="t_0", dirname="d", config={})
+        self.machine.trials["t_0"] = Trial(spec=spec, status=status)
+        settings = SimpleNamespace(
+            stop_grace_s=10.0, flush_deadline_s=60.0, callback_deadline_s=10.0
+        )
+        self.plan: Any = SimpleNamespace(machine=self.machine, settings=settings)
+        self.lines = Relay(10)
+        self.messages: deque[tuple[str, str]] = deque()
+        self.unsaved: list[str] = []
+        self.fault = None
+        self.signum = signum
+        self.waits = 0
+
+    def start(self) -> None: ...
+
+    def join(self) -> None: ...
+
+    def interrupt(self, *, preempted: bool) -> None: ...
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits += 1
+        if self.waits == 1:
+            os.kill(os.getpid(), self.signum)
+        return self.waits > 2
+
+    def summary(self, facts: RunFacts) -> Summary:
+        return Summary(name="exp", path=facts.path, counts={}, total=1)
+
+
+def ended(status: Status, **found: Any) -> str:
+    run: Any = Ending(status)
+    for name, value in found.items():
+        setattr(run, name, value)
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        watch(run, PlainView(stream), FACTS)
+    return stream.getvalue()
+
+
+def test_after_a_ctrl_c_it_is_told_how_to_go_on() -> None:
+    shown = ended(Status.PENDING)
+    assert "Interrupted: trials have 10 s to end" in shown
+    assert "To go on: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
+
+
+def test_a_run_that_finished_in_time_has_nothing_to_go_on_with() -> None:
+    shown = ended(Status.TERMINATED)
+    assert "To go on" not in shown
+    assert "The run had finished. Its results: tune.Tuner.restore('/results/exp'" in shown
+
+
+def test_one_whose_uploads_are_missing_is_to_be_gone_on_with() -> None:
+    shown = ended(Status.TERMINATED, unsaved=["checkpoint_000001"])
+    assert "Not in storage yet: checkpoint_000001" in shown
+    assert "To go on: " in shown
+
+
+def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> None:
+    run: Any = Ending(Status.RUNNING)
+    row = TrialRow(
+        trial_id="t_0",
+        name="t_0",
+        status=Status.RUNNING,
+        params={},
+        iteration=1,
+        time_total_s=1.0,
+        metrics={},
+        workers=3,
+        most_workers=4,
+    )
+    looks = 0
+
+    def summary(facts: RunFacts) -> Summary:
+        nonlocal looks
+        looks += 1
+        workers = replace(row, workers=2 + looks)
+        return Summary(name="exp", path="p", counts={}, total=1, rows=(workers,))
+
+    run.summary = summary
+    stream = io.StringIO()
+    watching = Looks(run, PlainView(stream), FACTS)
+    run.messages.append(("look out", "warning"))
+    watching.refresh()
+    watching.refresh(at_once=True)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "warning: look out"
+    assert "t_0 has 4 of 4 workers now, before 3" in lines
+    assert looks == 2
