@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -29,6 +30,7 @@ _PART_OF_ELAPSED = 0.02
 _MOST_S = 120.0
 # Where nothing changes a line still says that the run is there, and what it waits for.
 _QUIET_S = 300.0
+_LONG_PHASE_S = 3.0
 
 
 class PlainView:
@@ -50,7 +52,7 @@ class PlainView:
         self._clock = clock
         self._told_at: float | None = None
         self._told: tuple[object, object] = (None, None)
-        self._told_phase = ""
+        self._phase, self._phase_since = "", 0.0
         self._told_failures: set[str] = set()
 
     def start(self) -> None:
@@ -84,9 +86,12 @@ class PlainView:
                 _write(self._stream, f"{failure_text(failure)}, see {failure.error_file}")
 
     def _tell_phase(self, summary: Summary) -> None:
-        """After the trials: before them it would be told of every run."""
-        if summary.done and summary.phase and summary.phase != self._told_phase:
-            self._told_phase = summary.phase
+        """After the trials, and only what lasts: the others would be told of every run."""
+        now = self._clock()
+        if not summary.done or summary.phase != self._phase:
+            self._phase, self._phase_since = summary.phase if summary.done else "", now
+        elif self._phase and now - self._phase_since >= _LONG_PHASE_S:
+            self._phase_since = math.inf  # told
             storage = f"; {storage_text(summary)}" if storage_text(summary) else ""
             _write(self._stream, f"[{duration(summary.elapsed_s)}] {summary.phase}{storage}")
 

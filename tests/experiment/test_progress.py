@@ -283,12 +283,14 @@ def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for()
     assert list(wait_lines(short)) == []
 
 
-def test_what_a_run_waits_for_after_its_trials_is_told_once() -> None:
-    stream = io.StringIO()
-    view = PlainView(stream)
+def test_what_a_run_waits_for_after_its_trials_is_told_once_where_it_lasts() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = PlainView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
-    for _ in range(3):
-        view.update(replace(SUMMARY, failures=(), done=True, phase="waiting for storage"))
+    ended = replace(SUMMARY, failures=(), done=True)
+    for phase in ("ending", "writing", *["waiting for storage"] * 6):
+        clock.now += 1.5
+        view.update(replace(ended, phase=phase))
     assert plain_lines(stream)[2:] == [f"[1m 20s] waiting for storage; {STORAGE}"]
 
 
