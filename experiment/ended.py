@@ -7,6 +7,7 @@ from bisect import insort
 from collections import Counter, deque
 from operator import itemgetter
 
+from holdfast.experiment.causes import cause, user_frame
 from holdfast.experiment.estimate import Past
 from holdfast.experiment.summary import MAX_FAILURES
 from holdfast.trial.stopper import lookup
@@ -14,6 +15,8 @@ from holdfast.trial.trial import Status, Trial
 
 # Of so many trials it is kept how long they took, for the estimate.
 _LENGTHS = 200
+
+_OF_ONE_CAUSE = 5
 
 _Rank = tuple[float, float, int]
 
@@ -24,6 +27,7 @@ class Ended:
     def __init__(self, metric: str | None, mode: str | None, keep: int) -> None:
         self.counts: Counter[Status] = Counter()
         self.failed: list[Trial] = []
+        self.causes: Counter[tuple[str, str]] = Counter()
         self.newest_failed: deque[Trial] = deque(maxlen=max(1, keep))
         self.time_s = 0.0
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
@@ -44,11 +48,19 @@ class Ended:
             self._broken += expected not in (None, trial.iteration)
         else:
             self.newest_failed.appendleft(trial)
-            if len(self.failed) < MAX_FAILURES:
-                self.failed.append(trial)
+            self._add_failure(trial)
         ranked = self._ranked[trial.status]
         insort(ranked, (rank(trial, self._metric, self._mode), trial), key=itemgetter(0))
         del ranked[: -self._keep]
+
+    def _add_failure(self, trial: Trial) -> None:
+        """The first ones of each cause, so that a frequent one does not hide the others."""
+        if trial.error is None:
+            return
+        key = cause(trial.error.headline, user_frame(trial.error))
+        self.causes[key] += 1
+        if self.causes[key] <= _OF_ONE_CAUSE and len(self.failed) < MAX_FAILURES:
+            self.failed.append(trial)
 
     @property
     def past(self) -> Past:

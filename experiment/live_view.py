@@ -11,7 +11,13 @@ from holdfast.experiment.cells import width_of
 from holdfast.experiment.picture import Line, cut_line, picture, table_lines
 from holdfast.experiment.relay import Relay
 from holdfast.experiment.summary import Summary
-from holdfast.experiment.wording import closing_lines, printed, skipped_text
+from holdfast.experiment.wording import (
+    closing_lines,
+    failure_text,
+    first_failures,
+    printed,
+    skipped_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -49,6 +55,7 @@ class LiveView:
         self._drawing_s = 0.0
         self._relay = Relay(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
+        self._told_failures: set[str] = set()
         self._prints = Prints(lambda line: self.log("", line))
         self._shown = _Shown()
         self._console: Console | None = None
@@ -78,6 +85,7 @@ class LiveView:
         now, spent = self._clock(), self._spent()
         if now < self._next_at:
             return
+        self._tell_failures(summary)
         lines_s = 0.0
         if self._messages or not self._relay.is_empty:
             self._draw(summary, console)
@@ -88,6 +96,13 @@ class LiveView:
                 live.refresh()
             self._drawing_s = self._spent() - spent
         self._next_at = now + self._drawing_s / self._share + lines_s / self._lines_share
+
+    def _tell_failures(self, summary: Summary) -> None:
+        """The first of each cause is printed above the table, where its log can be copied."""
+        for failure in first_failures(summary):
+            if failure.trial_id not in self._told_failures:
+                self._told_failures.add(failure.trial_id)
+                self.message(f"{failure_text(failure)}\n  see {failure.error_file}", "error")
 
     def log(self, prefix: str, text: str) -> None:
         """Shown with the next update: each print above the table draws the whole table again."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.causes import log_of
+from holdfast.experiment.causes import cause, log_of
 from holdfast.experiment.causes import user_frame as user_frame
 from holdfast.experiment.ended import Ended, rank, value_of
 from holdfast.experiment.outlook import Outlook
@@ -89,7 +89,7 @@ class Summarizer:
             mode=mode,
             best=_best([*alive, *ended.leaders()], metric, mode, self._params),
             failures=_failures(
-                [*ended.failed, *(trial for trial in alive if _waits(trial))], facts
+                [*ended.failed, *(trial for trial in alive if _waits(trial))], facts, ended.causes
             ),
             elapsed_s=elapsed_s,
             left_s=_within_budget(left_s, elapsed_s, machine.spec.time_budget_s),
@@ -228,19 +228,22 @@ def _waits(trial: Trial) -> bool:
     return trial.status is Status.PENDING and trial.error is not None
 
 
-def _failures(failed: Sequence[Trial], facts: RunFacts) -> tuple[FailedTrial, ...]:
+def _failures(
+    failed: Sequence[Trial], facts: RunFacts, causes: Mapping[tuple[str, str], int]
+) -> tuple[FailedTrial, ...]:
+    told = [(t, t.error, user_frame(t.error)) for t in failed[:MAX_FAILURES] if t.error]
     return tuple(
         FailedTrial(
             trial_id=trial.trial_id,
             name=trial.spec.name,
-            headline=trial.error.headline,
-            where=user_frame(trial.error),
-            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log_of(trial.error)}",
+            headline=error.headline,
+            where=where,
+            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log_of(error)}",
             retries=_retries(trial),
             final=trial.status is Status.ERROR,
+            of_cause=causes.get(cause(error.headline, where), 0) if trial.status.is_final else 0,
         )
-        for trial in failed[:MAX_FAILURES]
-        if trial.error
+        for trial, error, where in told
     )
 
 

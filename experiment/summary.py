@@ -95,7 +95,8 @@ class FailedTrial:
     """A trial that failed: for good, or (`final` is False) it waits to be tried again.
 
     `where` is the frame of the user's code, as `train.py:42 in train`, empty where unknown;
-    `error_file` the file that tells most of it.
+    `error_file` the file that tells most of it. So many trials have failed for good with this
+    cause as `of_cause` says, 0 for one that waits.
     """
 
     trial_id: str
@@ -105,6 +106,7 @@ class FailedTrial:
     error_file: str
     retries: int
     final: bool
+    of_cause: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,15 +178,21 @@ def _wait_text(wait: RankWait) -> str:
     return f"{wait.name}: {ranks} {verb} not reported, the others have waited for {waited}"
 
 
-def failure_lines(summary: Summary) -> Iterator[str]:
-    """The first causes, each with where it happened and where its log is."""
+def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
+    """The first causes, each with where it happened and (`logs`) where its log is."""
     groups = _grouped(summary.failures)
     for failure, count in groups[:_SHOWN_FAILURES]:
         alike = f" (and {_times(count - 1, 'trial', 'trials')} alike)" if count > 1 else ""
         yield failure_text(failure) + alike
-        yield f"  see {failure.error_file}"
+        if logs:
+            yield f"  see {failure.error_file}"
     if len(groups) > _SHOWN_FAILURES:
         yield f"  and {_times(len(groups) - _SHOWN_FAILURES, 'other cause', 'other causes')}"
+
+
+def first_failures(summary: Summary) -> Iterator[FailedTrial]:
+    """Of each cause the first trial that has failed for good."""
+    return (failure for failure, _ in _grouped([f for f in summary.failures if f.final]))
 
 
 def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
@@ -194,7 +200,7 @@ def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
     groups: dict[tuple[str, str], list[FailedTrial]] = {}
     for failure in failures:
         groups.setdefault(cause(failure.headline, failure.where), []).append(failure)
-    return [(group[0], len(group)) for group in groups.values()]
+    return [(group[0], max(len(group), group[0].of_cause)) for group in groups.values()]
 
 
 def storage_text(summary: Summary) -> str:

@@ -220,7 +220,7 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gangs.time, "time", lambda: 1000.0)
+    monkeypatch.setattr("holdfast.experiment.gang.time.time", lambda: 1000.0)
     assert gang.awaited(1000.0) is None
     desk.ranks[0].reports(1)
     assert gang.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)

@@ -138,6 +138,9 @@ def terminal_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
+CALM = replace(SUMMARY, failures=())
+
+
 def live(terminal: Terminal) -> LiveView:
     view = LiveView(terminal, clock=Clock(), spent=lambda: 0.0)
     view.start()
@@ -379,17 +382,21 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
     terminal = Terminal()
     view = live(terminal)
     view.update(SUMMARY)
-    screen = terminal.screen
+    # What failed stands above, where it stays and can be copied.
+    assert terminal.screen[:2] == [
+        "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
+        "  see /results/exp/dir_4/error.txt",
+    ]
+    screen = terminal.screen[2:]
     assert screen[0] == "digits  1m 20s, about 2m 10s left"
     assert re.fullmatch(r"━{10}[━╸]+ +40% +2/6 done, 1 running, 3 pending, 1 failed", screen[1])
     assert screen[2].split()[:6] == ["trial", "status", "iter", "time", "acc", "lr"]
     assert screen[3].split()[:2] == ["aaaaa_00001", "RUNNING"]
     assert screen[4].split()[:2] == ["aaaaa_00000", "TERMINATED"]
-    assert screen[5:10] == [
+    assert screen[5:9] == [
         "… 1 more: 1 failed",
         "best  acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01",
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
-        "  see /results/exp/dir_4/error.txt",
         "3 checkpoints (7 files, 12.3 MB) wait for storage, the oldest for 12s; 4 of 9 a…",
     ]
     view.abandon()
@@ -398,10 +405,10 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
 def test_the_table_is_drawn_over_itself_below_lines_that_stay() -> None:
     terminal = Terminal()
     view = live(terminal)
-    view.update(SUMMARY)
+    view.update(CALM)
     for at in range(3):
         view.log("train pid=7", f"epoch {at}")
-        view.update(replace(SUMMARY, elapsed_s=100.0 + at, left_s=None))
+        view.update(replace(CALM, elapsed_s=100.0 + at, left_s=None))
     screen = terminal.screen
     assert screen[:4] == [
         *("(train pid=7) epoch 0", "(train pid=7) epoch 1", "(train pid=7) epoch 2"),
@@ -458,7 +465,7 @@ def test_the_live_table_fits_into_the_terminal(
     terminal = Terminal()
     view = live(terminal)
     many = replace(
-        SUMMARY,
+        CALM,
         name="a name that is rather long for any terminal, and on it goes " * 2,
         rows=tuple(row(at, Status.RUNNING) for at in range(60)),
         params=tuple(f"group/parameter_{at}" for at in range(30)),
@@ -512,7 +519,7 @@ def test_what_has_not_changed_is_drawn_again_only_after_a_while() -> None:
     sizes = []
     for passed_s in (0.0, 1.0, 4.5):
         clock.now += passed_s
-        view.update(SUMMARY)
+        view.update(CALM)
         sizes.append(len(terminal.getvalue()))
     assert sizes[0] == sizes[1] < sizes[2]
     view.abandon()
@@ -521,7 +528,7 @@ def test_what_has_not_changed_is_drawn_again_only_after_a_while() -> None:
 def test_in_the_end_the_table_stays_and_what_was_logged_is_not_lost() -> None:
     terminal = Terminal()
     view = live(terminal)
-    view.update(SUMMARY)
+    view.update(CALM)
     view.log("train pid=7", "the last words")
     view.finish(DONE)
     screen = [line for line in terminal.screen if line]
@@ -537,7 +544,7 @@ def test_in_the_end_the_table_stays_and_what_was_logged_is_not_lost() -> None:
 def test_an_abandoned_terminal_has_its_cursor_back() -> None:
     terminal = Terminal()
     view = live(terminal)
-    view.update(SUMMARY)
+    view.update(CALM)
     view.abandon()
     view.abandon()
     assert terminal.getvalue().count("\x1b[?25h") == 1
@@ -746,7 +753,7 @@ def test_when_the_table_cannot_be_drawn_lines_take_its_place(where: str) -> None
     terminal = Terminal()
     view = UnfailingView(BrokenTable(terminal, clock=Clock()), terminal)
     view.start()
-    view.update(SUMMARY)
+    view.update(CALM)
     view.finish(DONE)
     screen = [line for line in terminal.screen if line]
     assert screen[0].startswith("error: the progress display failed")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.experiment.summarizer import Summarizer, summarize, user_frame
 from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
-from holdfast.experiment.wording import duration, short, size, workers_lines
+from holdfast.experiment.wording import duration, failure_lines, short, size, workers_lines
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer import staging
@@ -178,9 +178,20 @@ def test_failures_are_bounded_and_counted_all() -> None:
     run = machine()
     for _ in range(MAX_FAILURES + 5):
         add(run, Status.ERROR, error=BROKEN, failures=1)
+    other = replace(BROKEN, message="another")
+    add(run, Status.ERROR, error=other, failures=1)
     summary = look(run)
-    assert len(summary.failures) == MAX_FAILURES
-    assert summary.failed == MAX_FAILURES + 5
+    # A frequent cause does not hide the others.
+    assert [failure.headline for failure in summary.failures] == [
+        *["ValueError: bad"] * 5,
+        "ValueError: another",
+    ]
+    assert [failure.of_cause for failure in summary.failures] == [25] * 5 + [1]
+    assert summary.failed == MAX_FAILURES + 6
+    assert "(and 24 trials alike)" in next(failure_lines(summary))
+    for number in range(MAX_FAILURES):
+        add(run, Status.ERROR, error=replace(BROKEN, message=chr(97 + number)), failures=1)
+    assert len(look(run).failures) == MAX_FAILURES
 
 
 def test_elapsed_time_is_that_in_which_the_experiment_was_alive() -> None:

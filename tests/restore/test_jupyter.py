@@ -69,7 +69,7 @@ class Notebook:
             # One that is brought up to date is no further one.
             self.outputs += message["msg_type"] in ("stream", "display_data")
             shown += f"{content.get('text', '')}{content.get('ename', '')}"
-            shown += content.get("data", {}).get("text/html", "")
+            shown += str(content.get("data", {}).get("text/html", ""))
             if interrupt_after and interrupt_after in shown:
                 interrupt_after = ""
                 self._manager.interrupt_kernel()
