@@ -27,7 +27,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any
     """What one quick run printed, and its JSON."""
     folder = tmp_path_factory.mktemp("benchmarks")
     file = folder / "found.json"
-    done = run("--quick", "--runs", "2", "--only", "import", "startup", "reports", "view",
+    done = run("--quick", "--runs", "2", "--only", "import", "startup", "reports",
                "--json", file, "--directory", folder)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())
@@ -54,7 +54,7 @@ def test_the_table_has_a_line_for_every_row_of_the_json(
     output: tuple[str, dict[str, Any]],
 ) -> None:
     text, found = output
-    assert list(found["benchmarks"]) == ["import", "startup", "reports", "view"]
+    assert list(found["benchmarks"]) == ["import", "startup", "reports"]
     assert [line["work"] for line in table(text)] == [row["work"] for row in rows(found)]
 
 
@@ -94,6 +94,15 @@ def test_without_a_python_that_has_ray_its_column_says_so(
     output: tuple[str, dict[str, Any]],
 ) -> None:
     assert {line["Ray"] for line in table(output[0])} == {"not measured"}
+
+
+def test_what_the_terminal_view_takes_is_measured_in_a_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    done = run("--quick", "--only", "view", "--json", file, "--directory", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = rows(json.loads(file.read_text()))
+    assert [row["must_reach"] for row in found] == ["≤ 1 %"] * 2
+    assert all(len(row["ours"]["samples"]) == 1 for row in found)
 
 
 def test_an_unknown_benchmark_is_refused_with_those_there_are() -> None:
