@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class Above(io.TextIOBase):
@@ -41,6 +41,10 @@ class Above(io.TextIOBase):
 
     def fileno(self) -> int:
         return self.stream.fileno()
+
+    def __getattr__(self, name: str) -> Any:
+        """What only the stream itself has, such as its `buffer`."""
+        return getattr(self.stream, name)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]

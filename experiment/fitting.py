@@ -82,7 +82,13 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     try:
         check_remote(place)
         claim(place)
-        view = choose_view(run_config.verbose, sys.stderr, os.environ, in_notebook())
+        view = choose_view(
+            run_config.verbose,
+            sys.stderr,
+            os.environ,
+            in_notebook(),
+            inline=machinery.debug or settings.debug,
+        )
         plan = _plan(request, settings, machinery, place, lock, name, view)
         return _run(request, plan, view, name)
     finally:

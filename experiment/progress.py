@@ -43,17 +43,23 @@ class ProgressView(Protocol):
 
 
 def choose_view(
-    verbose: int | None, stream: TextIO, environ: Mapping[str, str], notebook: bool
+    verbose: int | None,
+    stream: TextIO,
+    environ: Mapping[str, str],
+    notebook: bool,
+    *,
+    inline: bool = False,
 ) -> ProgressView:
     """The view that suits `stream`: none for `verbose=0`, live for a terminal, else lines.
 
-    Continuous integration and dumb terminals count as log files.
+    Continuous integration and dumb terminals count as log files, and so does a terminal in which
+    a debugger may speak to its user, because trials run in this process (`inline`).
     """
     if verbose == 0:
         view: ProgressView = SilentView(stream)
     elif notebook:
         view = NotebookView(stream)
-    elif _is_terminal(stream, environ):
+    elif not inline and _is_terminal(stream, environ):
         view = LiveView(stream)
     else:
         view = PlainView(stream)

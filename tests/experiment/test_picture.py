@@ -200,6 +200,7 @@ def test_a_stream_that_somebody_else_has_put_there_stays(monkeypatch: pytest.Mon
     prints.start()
     assert isinstance(sys.stdout, Above)
     assert sys.stdout.isatty()
+    assert sys.stdout.getvalue() == ""  # what only the stream has
     theirs = io.StringIO()
     monkeypatch.setattr(sys, "stdout", theirs)
     prints.stop()

@@ -662,6 +662,12 @@ def test_the_view_suits_the_stream(
     assert type(chosen.view) is kind
 
 
+def test_where_a_debugger_may_speak_to_its_user_lines_are_written() -> None:
+    chosen = choose_view(1, Terminal(), XTERM, notebook=False, inline=True)
+    assert isinstance(chosen, UnfailingView)
+    assert type(chosen.view) is PlainView
+
+
 def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:
     class Latin(Terminal):
         encoding = "latin-1"
