@@ -33,9 +33,7 @@ def frame(rows: int = 160, seed: int = 0) -> pd.DataFrame:
     """Few values, so that several ranks find the same bounds between them as one does."""
     features = np.random.default_rng(seed).integers(0, 8, size=(rows, 3)).astype(float)
     label = (features[:, 0] + features[:, 1] > features[:, 2] + 4).astype(float)
-    return pd.DataFrame(
-        {"a": features[:, 0], "b": features[:, 1], "c": features[:, 2], "y": label}
-    )
+    return pd.DataFrame(features, columns=["a", "b", "c"]).assign(y=label)
 
 
 def matrix(rows: pd.DataFrame) -> xgboost.DMatrix:
@@ -252,11 +250,11 @@ def validated(config: dict[str, Any]) -> None:
 
     report = TuneReportCallback("test-logloss", results_postprocessing_fn=of_all)
     xgboost.cv(PARAMS, matrix(frame()), 3, nfold=2, callbacks=[report])
+    whole = matrix(frame())
     with pytest.raises(InvalidConfig, match=r"xgboost\.cv trains a model for each fold"):
-        xgboost.cv(PARAMS, matrix(frame()), 1, nfold=2, callbacks=[TuneReportCheckpointCallback()])
+        xgboost.cv(PARAMS, whole, 1, nfold=2, callbacks=[TuneReportCheckpointCallback()])
+    watched = {"evals": [(whole, "train")], "verbose_eval": False}
     with pytest.raises(tune.TuneError, match="no 'loss' to report; what there is: 'train-log"):
-        whole = matrix(frame())
-        watched = {"evals": [(whole, "train")], "verbose_eval": False}
         xgboost.train(PARAMS, whole, 1, **watched, callbacks=[TuneReportCallback(["loss"])])
 
 
