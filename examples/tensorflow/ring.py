@@ -33,7 +33,8 @@ def train_func(config: dict[str, Any]) -> None:
     radius = tf.norm(points, axis=1, keepdims=True)
     label = tf.cast((radius > 0.4) & (radius < 0.8), tf.float32)
     pairs = tf.data.Dataset.from_tensor_slices((points, label)).shard(ranks, rank)
-    batches = prepare_dataset_shard(pairs.batch(64 // ranks))
+    # The size is that of a step of all workers: the strategy takes the part of one.
+    batches = prepare_dataset_shard(pairs.batch(64))
     batches = strategy.experimental_distribute_dataset(batches)
 
     with strategy.scope():

@@ -50,7 +50,7 @@ def loop(config: dict[str, Any]) -> None:
     inputs = tf.random.stateless_normal((64, 3), seed=(1, 2))
     pairs = tf.data.Dataset.from_tensor_slices((inputs, tf.reduce_sum(inputs, 1, keepdims=True)))
     batches = strategy.experimental_distribute_dataset(
-        prepare_dataset_shard(pairs.shard(ranks, rank).batch(16 // ranks))
+        prepare_dataset_shard(pairs.shard(ranks, rank).batch(16))
     )
 
     @tf.function
