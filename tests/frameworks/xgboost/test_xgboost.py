@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import xgboost
 
-from holdfast import train, tune
+from holdfast import data, train, tune
 from holdfast.testing.bench import Bench, results
 from holdfast.train.xgboost import (
     RayTrainReportCallback,
@@ -141,6 +141,12 @@ def test_what_was_trained_to_the_end_is_not_trained_again(tmp_path: Path) -> Non
         run={"name": "done"},
     ).fit()
     assert list(done.rows()) == []
+
+
+def test_a_dataset_of_holdfast_data_is_shared_out_among_the_ranks(tmp_path: Path) -> None:
+    datasets = {"train": data.from_pandas(frame())}
+    result = trainer(tmp_path, datasets=datasets, num_boost_round=3).fit()
+    assert rows(result) == pytest.approx(plain(3), rel=1e-4)
 
 
 def test_an_early_stop_saves_its_last_round_and_other_datasets_are_evaluated(
