@@ -15,7 +15,10 @@ LIMITS = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "BLIS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
 )
+# Of these, the ones that hold for who reads no other: a worker is given its own number there.
+_GIVEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _KEPT = "HOLDFAST_KEPT_"
 
 # From the kernel's include/linux/sched.h: the thread is in do_exit(), before it wakes its joiner.
@@ -44,7 +47,7 @@ def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
         kept = environ.get(_KEPT + name)
         if kept is not None:
             environ[name] = kept
-        elif name == "OMP_NUM_THREADS":
+        elif name in _GIVEN:
             environ[name] = str(threads)
         else:
             environ.pop(name, None)

@@ -20,7 +20,7 @@ def test_a_worker_gets_as_many_threads_as_it_has_cpus() -> None:
     environ: dict[str, str] = {}
     limit_imports(environ)
     assert release_limits(environ, 4.0) == 4
-    assert environ == {"OMP_NUM_THREADS": "4"}
+    assert environ == {"OMP_NUM_THREADS": "4", "TF_NUM_INTRAOP_THREADS": "4"}
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(0, 1), (0.5, 1), (1, 1), (2.9, 2)])

@@ -1,0 +1,22 @@
+"""`from holdfast.train.tensorflow import TensorflowTrainer`: `ray.train.tensorflow`'s names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+from holdfast.train.tensorflow.config import TENSORFLOW
+
+if TYPE_CHECKING:
+    from holdfast.train.tensorflow.config import TensorflowConfig as TensorflowConfig
+    from holdfast.train.tensorflow.config import prepare_dataset_shard as prepare_dataset_shard
+    from holdfast.train.tensorflow.trainer import TensorflowTrainer as TensorflowTrainer
+
+_HOMES = {
+    "TensorflowConfig": "holdfast.train.tensorflow.config",
+    "TensorflowTrainer": "holdfast.train.tensorflow.trainer",
+    "prepare_dataset_shard": "holdfast.train.tensorflow.config",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES, needs=TENSORFLOW)
+__all__ = list(_HOMES)

@@ -1,0 +1,130 @@
+"""Reports what a Keras model learns, with checkpoints that a training can go on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from holdfast.experiment.context import get_checkpoint, get_context, report
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.train.reporting import Metrics, check_metrics, chosen, report_saved
+from holdfast.trial.errors import InvalidConfig
+
+CHECKPOINT_NAME = "model.keras"
+_PROGRESS = "progress.json"
+
+# When Keras calls: in the order of its documentation.
+EVENTS = tuple(
+    f"{of}_{when}"
+    for of in (
+        "epoch", "train_batch", "test_batch", "predict_batch", "train", "test", "predict",
+    )
+    for when in ("begin", "end")
+)  # fmt: skip
+
+
+class ReportCheckpointCallback(tf.keras.callbacks.Callback):
+    """Reports Keras's logs, and the model as a checkpoint, which `model.save` writes.
+
+    `checkpoint_on` and `report_metrics_on` are events of Keras, or lists of them: `epoch_end`,
+    `train_batch_end`, `test_end` ... At an event in both there is one report. `metrics`: a name, a
+    list of names, a dict of Keras's names by what to report them as, or None for all.
+
+    `resume` goes on from the newest checkpoint of the trial:
+
+        report = ReportCheckpointCallback()
+        model.fit(data, epochs=10, initial_epoch=report.resume(model), callbacks=[report])
+
+    Raises InvalidConfig.
+    """
+
+    CHECKPOINT_NAME = CHECKPOINT_NAME
+
+    def __init__(
+        self,
+        checkpoint_on: str | Sequence[str] = "epoch_end",
+        report_metrics_on: str | Sequence[str] = "epoch_end",
+        metrics: Metrics = None,
+    ) -> None:
+        super().__init__()
+        check_metrics(metrics)
+        self._metrics = metrics
+        self._saves = _events("checkpoint_on", checkpoint_on)
+        self._epochs = 0
+        # First, so that an epoch that ends is counted before it is reported.
+        for event in ("epoch_begin", "epoch_end"):
+            self._follow(event, self._counted)
+        for event in self._saves | _events("report_metrics_on", report_metrics_on):
+            self._follow(event, self._reported)
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
+        """The compiled model in a checkpoint. Raises what Keras raises where there is none."""
+        with checkpoint.as_directory() as folder:
+            return tf.keras.models.load_model(os.path.join(folder, filename))
+
+    def resume(self, model: Any) -> int:
+        """Give the model, which is compiled, and its optimizer what the newest checkpoint of the
+        trial has of them. Returns the epoch to begin with, which is 0 without a checkpoint.
+
+        An epoch that was cut off begins anew. Raises what Keras raises for another model.
+        """
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return 0
+        with checkpoint.as_directory() as folder:
+            optimizer = getattr(model, "optimizer", None)
+            if optimizer is not None and not getattr(optimizer, "built", False):
+                optimizer.build(model.trainable_variables)
+            model.load_weights(os.path.join(folder, self.CHECKPOINT_NAME))
+            progress = json.loads(Path(folder, _PROGRESS).read_text())
+        return int(progress["epochs"])
+
+    def _follow(self, event: str, act: Callable[[str, Any, Any], None]) -> None:
+        """`act` after what is there for it: Keras calls only the hooks that somebody has made."""
+        name = f"on_{event}"
+        before = getattr(self, name)
+
+        def hook(*given: Any, logs: Mapping[str, Any] | None = None) -> None:
+            index = given[0] if given and isinstance(given[0], int) else None
+            found = logs if logs is not None else given[-1] if len(given) > 1 else None
+            before(*given) if logs is None else before(*given, logs=logs)
+            act(event, index, found)
+
+        setattr(self, name, hook)
+
+    def _counted(self, event: str, index: int | None, logs: Any) -> None:
+        self._epochs = (index or 0) + (event == "epoch_end")
+
+    def _reported(self, event: str, index: int | None, logs: Any) -> None:
+        row = chosen(logs or {}, self._metrics)
+        if event not in self._saves:
+            report(row)
+            return
+        if get_context().get_world_rank():
+            self._take_part()
+        report_saved(row, self.CHECKPOINT_NAME, self._save)
+
+    def _save(self, path: str) -> None:
+        self.model.save(path)
+        progress = json.dumps({"epochs": self._epochs})
+        Path(path).with_name(_PROGRESS).write_text(progress)
+
+    def _take_part(self) -> None:
+        """Variables that each rank has a part of are gathered from all of them to be saved."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save(os.path.join(folder, self.CHECKPOINT_NAME))
+
+
+def _events(name: str, given: Any) -> set[str]:
+    """Raises InvalidConfig for what Keras does not call."""
+    events = {given} if isinstance(given, str) else set(given)
+    for event in sorted(events - set(EVENTS)):
+        raise InvalidConfig(f"{name}={given!r}: {event!r} is not one of {', '.join(EVENTS)}")
+    return events

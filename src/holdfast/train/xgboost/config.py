@@ -1,0 +1,72 @@
+"""The collective of the ranks of one trial: XGBoost's own, over loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.lazy import Framework
+from holdfast.trial.errors import InvalidConfig
+
+XGBOOST = Framework(
+    title="XGBoost",
+    module="xgboost",
+    extra="xgboost",
+    minimum="2.1",  # the tracker takes no other's arguments before
+    distributions=("xgboost", "xgboost-cpu"),
+)
+
+
+@dataclass(frozen=True)
+class XGBoostConfig(BackendConfig):
+    """How the ranks train one model together. An operation of the group may take `timeout_s`.
+
+    Raises InvalidConfig, and ImportError where XGBoost is not installed, or too old.
+    """
+
+    xgboost_communicator: str = "rabit"
+    timeout_s: int = 1800
+    modules = ("xgboost", "xgboost.tracker")
+
+    def __post_init__(self) -> None:
+        if self.xgboost_communicator != "rabit":
+            raise InvalidConfig(
+                f"XGBoostConfig(xgboost_communicator={self.xgboost_communicator!r}): there is "
+                f"'rabit'"
+            )
+        XGBOOST.check()
+
+    @contextmanager
+    def joined(self, rank: Rank) -> Iterator[None]:
+        """Raises what XGBoost raises."""
+        if rank.world_size == 1:
+            yield
+            return
+        from xgboost.collective import CommunicatorContext
+
+        tracker, told = self._meet(rank)
+        # XGBoost counts its ranks in the order of these names, which is that of ours.
+        told |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
+        group = CommunicatorContext(**told)
+        group.__enter__()
+        yield
+        # After an error the others may not be there any more, and this process ends anyway.
+        group.__exit__()
+        if tracker is not None:
+            tracker.wait_for(self.timeout_s)
+
+    def _meet(self, rank: Rank) -> tuple[Any, dict[str, Any]]:
+        """The tracker, which is rank 0's and ends with it, and what it says to all of them."""
+        if rank.rank:
+            return None, json.loads(rank.meet(""))
+        from xgboost.tracker import RabitTracker
+
+        tracker = RabitTracker(rank.world_size, host_ip="127.0.0.1", sortby="task")
+        tracker.start()
+        told = dict(tracker.worker_args())
+        rank.meet(json.dumps(told))
+        return tracker, told

@@ -1,0 +1,124 @@
+"""`XGBoostTrainer`, as users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from holdfast.experiment.context import get_checkpoint
+from holdfast.experiment.data_config import DataConfig
+from holdfast.experiment.train_loop import BackendConfig
+from holdfast.experiment.trainer import DataParallelTrainer
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.train.boosting import Boosting, Loopless, without_frequency
+from holdfast.train.xgboost.config import XGBOOST, XGBoostConfig
+from holdfast.trial.config import RunConfig
+from holdfast.trial.scaling import ScalingConfig
+
+# Of `xgboost.train`, besides what the trainer says itself.
+_TAKES = ("obj", "maximize", "early_stopping_rounds", "verbose_eval", "custom_metric")
+
+
+class XGBoostTrainer(DataParallelTrainer):
+    """A DataParallelTrainer whose ranks train one model together (`xgboost_config`).
+
+    Without `train_loop_per_worker` it calls `xgboost.train` itself: `params`, `num_boost_round`
+    (10) and what else is given by name, over the rows of `datasets["train"]`, whose label is
+    `label_column`; the other datasets are evaluated. Each round is reported; `checkpoint_config`
+    of the RunConfig says with `checkpoint_frequency` and `checkpoint_at_end` when the model is
+    saved, and the training goes on with that model after a failure. Only whole rounds count:
+    nothing is trained twice that a checkpoint has. To search, `param_space` has the parameters
+    as `train_loop_config`.
+
+    Raises InvalidConfig, and ImportError where XGBoost is not installed, or too old.
+    """
+
+    _backend_type: ClassVar[type[BackendConfig]] = XGBoostConfig
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        xgboost_config: XGBoostConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        label_column: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        num_boost_round: int | None = None,
+        keep_all_metrics: bool = False,
+        refuse_clashes: bool = False,
+        **train_arguments: Any,
+    ) -> None:
+        XGBOOST.check()
+        loopless = Loopless(
+            trainer=type(self).__name__,
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+            train_arguments=train_arguments,
+            takes=_TAKES,
+        )
+        if train_loop_per_worker is None:
+            run_config = run_config or RunConfig()
+            kept = run_config.checkpoint_config
+            train_loop_per_worker = loopless.boosting(_Rounds, datasets, kept)
+            train_loop_config = {**(params or {}), **(train_loop_config or {})}
+            run_config = without_frequency(run_config)
+        else:
+            loopless.refuse()
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=xgboost_config,
+            scaling_config=scaling_config,
+            dataset_config=dataset_config,
+            run_config=run_config,
+            datasets=datasets,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+            keep_all_metrics=keep_all_metrics,
+            refuse_clashes=refuse_clashes,
+        )
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint) -> Any:
+        """The Booster in a checkpoint of a training without a loop of its own."""
+        from holdfast.train.xgboost.callback import TrainReportCallback
+
+        return TrainReportCallback.get_model(checkpoint)
+
+
+class _Rounds(Boosting):
+    """The rounds that are still to come."""
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        import xgboost
+
+        from holdfast.train.xgboost.callback import TrainReportCallback
+
+        begun = get_checkpoint()
+        model = None if begun is None else TrainReportCallback.get_model(begun)
+        done = 0 if model is None else model.num_boosted_rounds()
+        if done >= self.num_boost_round:
+            return
+        matrices = {
+            name: xgboost.DMatrix(table.features, table.label)
+            for name, table in self.tables().items()
+        }
+        report = TrainReportCallback(
+            frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end
+        )
+        xgboost.train(
+            config,
+            matrices[self.dataset_names[0]],
+            num_boost_round=self.num_boost_round - done,
+            evals=[(matrix, name) for name, matrix in matrices.items()],
+            xgb_model=model,
+            callbacks=[report],
+            **{"verbose_eval": False, **self.train_arguments},
+        )

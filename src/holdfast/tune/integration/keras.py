@@ -1,0 +1,24 @@
+"""Callbacks that report what a Keras model learns to its trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.train.reporting import Metrics
+from holdfast.train.tensorflow.keras import ReportCheckpointCallback
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
+
+
+class TuneReportCheckpointCallback(ReportCheckpointCallback):
+    """Reports metrics and the model `on` these events of Keras; see ReportCheckpointCallback."""
+
+    def __init__(self, metrics: Metrics = None, on: str | Sequence[str] = "epoch_end") -> None:
+        super().__init__(checkpoint_on=on, report_metrics_on=on, metrics=metrics)
+
+
+class TuneReportCallback(ReportCheckpointCallback):
+    """The same without checkpoints."""
+
+    def __init__(self, metrics: Metrics = None, on: str | Sequence[str] = "epoch_end") -> None:
+        super().__init__(checkpoint_on=(), report_metrics_on=on, metrics=metrics)

@@ -1,0 +1,30 @@
+"""Callbacks that report the rounds of a LightGBM training to its trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.train.lightgbm import TrainReportCallback
+from holdfast.train.reporting import Metrics
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
+
+
+class TuneReportCheckpointCallback(TrainReportCallback):
+    """`holdfast.train.lightgbm.TrainReportCallback`, by the name that scripts for tune have."""
+
+
+class TuneReportCallback(TrainReportCallback):
+    """The same without checkpoints."""
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        results_postprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(
+            metrics=metrics,
+            checkpoint_at_end=False,
+            results_postprocessing_fn=results_postprocessing_fn,
+        )
