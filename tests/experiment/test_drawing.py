@@ -81,7 +81,7 @@ def test_domains_are_read_back_from_the_records_without_the_users_code() -> None
     spec = ExperimentSpec(
         experiment_id="e", run="r", trainable="t", seed=0, space=tuple(describe(SPACE))
     )
-    configs = [
+    configs: list[dict[str, Any]] = [
         {"lr": 0.01, "drop": 0.3, "layers": 8, "odd": "x", "noise": -1.5, "grid": None},
         {"lr": 0.02, "drop": 0.1, "layers": 1, "odd": 1, "noise": 2.0, "grid": True},
     ]

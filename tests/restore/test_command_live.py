@@ -27,6 +27,7 @@ def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0
 
 def everything(capsys: pytest.CaptureFixture[str], path: str | Path) -> dict[str, Any]:
     """What each command says of a run that is held before its third epoch, or was killed there."""
+    listed: dict[str, Any]
     (listed,) = parsed(capsys, "ls", path)["experiments"]
     shown = parsed(capsys, "show", path)
     assert shown["state"] == listed["state"]
