@@ -27,8 +27,7 @@ def _row(bench: Bench, which: str, told: str) -> Row:
         {
             name: partial(_speed, bench, which, library, bench.scratch())
             for name, library in ((OURS, "holdfast"), (REFERENCE, "torch"))
-        },
-        warm=True,
+        }
     )
     return Row(
         work=f"iter_torch_batches of {_BATCH_ROWS} rows, {told}",

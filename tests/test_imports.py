@@ -10,6 +10,7 @@ import pytest
 
 PUBLIC = [
     "holdfast",
+    "holdfast.data",
     "holdfast.tune",
     "holdfast.train",
     "holdfast.tune.search",

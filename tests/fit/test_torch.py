@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Tenso
 
 import holdfast
 from holdfast import train, tune
+from holdfast.experiment.devices import gpus_of
 from holdfast.train.torch import (
     DealingSampler,
     TorchCheckpoint,
@@ -37,7 +38,6 @@ from holdfast.train.torch import (
     prepare_model,
     prepare_optimizer,
 )
-from holdfast.experiment.devices import gpus_of
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process
