@@ -24,6 +24,7 @@ from benchmarks import (
     s3,
     stalled,
     startup,
+    trackers,
     trials,
     uploads,
 )
@@ -44,6 +45,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "objects": objects.measure,
     "ranks": ranks.measure,
     "restore": restoring.measure,
+    "trackers": trackers.measure,
 }
 
 FAILED = "failed"
