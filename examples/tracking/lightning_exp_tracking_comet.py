@@ -1,0 +1,42 @@
+"""Log a Lightning training of two workers to Comet, with Lightning's own CometLogger.
+
+python examples/tracking/lightning_exp_tracking_comet.py --storage /tmp/results
+comet upload /tmp/results/lightning-comet/TorchTrainer_*/comet/*.zip
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import launch
+from lightning.pytorch.loggers import CometLogger
+from lightning_exp_tracking_model_dl import LogAgain, train_with
+from runs import comet_key
+
+from holdfast import train
+
+
+def train_func(config: dict[str, Any]) -> None:
+    context = train.get_context()
+    logger = None
+    if context.get_world_rank() == 0:
+        logger = CometLogger(
+            online=False,  # online, with COMET_API_KEY in env_vars
+            experiment_key=comet_key(context.get_trial_id()),
+            mode="get_or_create",
+            project="demo-project",
+            name="demo-run",
+            offline_directory="comet",  # in the trial's directory
+        )
+    train_with(logger, config["num_epochs"], [LogAgain(logger)])
+    if logger is not None:
+        logger.experiment.end()
+
+
+def main() -> None:
+    given = launch.parser(__doc__, name="lightning-comet").parse_args()
+    launch.fit(train_func, given)
+
+
+if __name__ == "__main__":
+    main()

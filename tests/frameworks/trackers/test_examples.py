@@ -1,0 +1,191 @@
+"""The examples of tracking, run as a user runs them: what arrives in the tracker is read back.
+
+Each is disturbed: the controller is killed in epoch 3, and in epoch 4 of what goes on the rank
+that logs, both between the logging of an epoch and its report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import tracked
+from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.mlflow_server import MlflowServer
+from holdfast.testing.script import UserScript
+from holdfast.testing.tracked import Logged
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.server,
+    # MLflow's own use of SQLAlchemy 2.1.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"),
+]
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLES = REPOSITORY / "examples" / "tracking"
+DRIVER = REPOSITORY / "tests" / "examples" / "driver.py"
+# Frameworks take half a minute to import on a busy machine.
+PATIENCE_S = 180.0
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with workbench(tmp_path, DRIVER) as made:
+        yield made
+
+
+# -- each example, disturbed ----------------------------------------------------------------------
+
+EPOCHS = [0, 1, 2, 3]
+# By the first attempt 0, 1, 2, by the second 2, 3, by the third 3.
+EPOCHS_AS_LOGGED = [0, 1, 2, 2, 3, 3]
+# Two batches an epoch.
+BATCHES = [0, 1, 2, 3, 4, 5, 6, 7]
+BATCHES_AS_LOGGED = [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7]
+
+
+def trial_folder(bench: Bench) -> Path:
+    (folder,) = bench.root.glob("TorchTrainer_*/")
+    return folder
+
+
+def trial_id(bench: Bench) -> str:
+    return "_".join(trial_folder(bench).name.split("_")[1:3])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    bench: Bench
+    server: str
+
+
+Read = Callable[[Setting], list[Logged]]
+
+
+def from_wandb(setting: Setting) -> list[Logged]:
+    """The newest run has all; each attempt has left one, of the same id."""
+    logged = tracked.wandb_offline(setting.bench.storage)
+    assert len(logged) == 3
+    assert {run for run, _ in logged} == {trial_id(setting.bench)}
+    return logged[-1][1]
+
+
+def from_comet(setting: Setting) -> list[Logged]:
+    """Only an attempt that comes to its end leaves an archive: the last one's has all."""
+    ((key, logged),) = tracked.comet_offline(setting.bench.storage)
+    assert key == hashlib.sha1(trial_id(setting.bench).encode()).hexdigest()
+    return logged
+
+
+def from_tensorboard(setting: Setting) -> list[Logged]:
+    return tracked.tensorboard(trial_folder(setting.bench) / "tensorboard")
+
+
+def from_lightning_tensorboard(setting: Setting) -> list[Logged]:
+    return tracked.tensorboard(trial_folder(setting.bench) / "demo-run")
+
+
+def database(setting: Setting) -> str:
+    return f"sqlite:///{setting.bench.storage}/mlflow.db"
+
+
+def from_mlflow(experiment: str, uri: Callable[[Setting], str]) -> Read:
+    """One run, which has ended, of the trial's."""
+
+    def read(setting: Setting) -> list[Logged]:
+        (run,) = tracked.mlflow_runs(uri(setting), experiment)
+        assert run.data.tags["trial_id"] == trial_id(setting.bench)
+        assert run.info.status == "FINISHED"
+        return tracked.mlflow_logged(uri(setting), experiment, "loss")
+
+    return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """`steps` are those of the metric `loss`."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    read: Read
+    steps: list[int]
+
+
+CASES = {
+    "W&B": Example(name="torch_exp_tracking_wandb", read=from_wandb, steps=EPOCHS),
+    "W&B, by the trial's id": Example(name="fault_tolerant", read=from_wandb, steps=EPOCHS),
+    "MLflow in a database": Example(
+        name="torch_exp_tracking_mlflow",
+        read=from_mlflow("torch-mlflow", database),
+        steps=EPOCHS_AS_LOGGED,
+    ),
+    "MLflow in files": Example(
+        name="steps_mlflow",
+        arguments=("local",),
+        read=from_mlflow("my-experiment", lambda setting: f"file:{setting.bench.storage}/mlruns"),
+        steps=EPOCHS_AS_LOGGED,
+    ),
+    "MLflow on a server": Example(
+        name="steps_mlflow",
+        arguments=("server", "--uri", "{server}"),
+        read=from_mlflow("my-experiment", lambda setting: setting.server),
+        steps=EPOCHS_AS_LOGGED,
+    ),
+    "Comet": Example(name="steps_comet", read=from_comet, steps=EPOCHS),
+    "TensorBoard": Example(name="steps_tensorboard", read=from_tensorboard, steps=EPOCHS),
+    "WandbLogger": Example(name="lightning_exp_tracking_wandb", read=from_wandb, steps=BATCHES),
+    "MLFlowLogger": Example(
+        name="lightning_exp_tracking_mlflow",
+        arguments=("--tracking-uri", "{server}"),
+        read=from_mlflow("demo-project", lambda setting: setting.server),
+        steps=BATCHES_AS_LOGGED,
+    ),
+    "mlflow.pytorch.autolog": Example(
+        name="lightning_exp_tracking_mlflow",
+        arguments=("--autolog",),
+        read=from_mlflow("demo-project", database),
+        steps=BATCHES_AS_LOGGED,
+    ),
+    "CometLogger": Example(name="lightning_exp_tracking_comet", read=from_comet, steps=BATCHES),
+    "TensorBoardLogger": Example(
+        name="lightning_exp_tracking_tensorboard",
+        read=from_lightning_tensorboard,
+        steps=BATCHES_AS_LOGGED,
+    ),
+}
+
+
+def disturbed(bench: Bench, example: str, *arguments: str) -> UserScript:
+    bench.environ["HOLDFAST_TEST_DIES"] = "2 4 0"
+    bench.environ["HOLDFAST_TENSORBOARD"] = "0"
+    given = (str(EXAMPLES / f"{example}.py"), *arguments)
+    given += ("--storage", str(bench.storage), "--name", "run")
+    gate = bench.gate("report-3")
+    script = bench.run(DRIVER, *given)
+    script.wait_for("at 3 1", PATIENCE_S)
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    after = bench.run(DRIVER, *given).succeeds(PATIENCE_S)
+    assert "Going on with" in after.stdout
+    assert [after.wait_for("at") for _ in range(3)] == ["at 3 2", "at 4 2", "at 4 3"]
+    assert after.left() == []
+    return after
+
+
+@pytest.mark.parametrize("tracker", CASES)
+def test_no_step_is_lost_and_the_run_stays_one(
+    bench: Bench, mlflow_server: MlflowServer, tracker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # to read with; the example sets it
+    case = CASES[tracker]
+    arguments = [text.format(server=mlflow_server.uri) for text in case.arguments]
+    disturbed(bench, case.name, *arguments)
+    logged = case.read(Setting(bench=bench, server=mlflow_server.uri))
+    assert sorted(tracked.steps(logged, "loss")) == sorted(case.steps)
+    assert bench.problems() == []
