@@ -22,8 +22,8 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
 # The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
 FAULT = 70
-# MLflow registers when it is imported that the active run is to end: a run that user code starts and
-# leaves open would seem to run for ever.
+# MLflow registers when it is imported that the active run is to end: one that user code starts
+# and leaves open would seem to run for ever.
 _OF_LIBRARIES = (("mlflow", "end_run"),)
 _BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 
@@ -88,8 +88,8 @@ def _forget_exit_functions() -> None:
     """
     atexit._clear()
     for module, name in _OF_LIBRARIES:
-        function = getattr(sys.modules.get(module), name, None)  # the user may have a module so named
-        if callable(function):
+        function = getattr(sys.modules.get(module), name, None)
+        if callable(function):  # else it is a module of the user's that is called so
             atexit.register(function)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]

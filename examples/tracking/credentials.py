@@ -16,11 +16,10 @@ import holdfast
 
 def train_func(config: dict[str, Any]) -> None:
     training = task.Training()
-    # As your tracker would find it, in each worker.
-    is_known = bool(os.environ.get("SOME_API_KEY"))
+    key = os.environ["SOME_API_KEY"]  # as your tracker finds it, in each worker
     for epoch in range(training.first_epoch, config["num_epochs"]):
         loss = training.optimize(epoch)
-        training.report({"epoch": epoch, "loss": loss, "is_key_known": is_known})
+        training.report({"epoch": epoch, "loss": loss, "key_length": len(key)})
 
 
 def main() -> None:
