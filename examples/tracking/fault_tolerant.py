@@ -5,6 +5,7 @@ python examples/tracking/fault_tolerant.py
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import launch
@@ -39,16 +40,22 @@ def train_func(config: dict[str, Any]) -> None:
 def main() -> None:
     given = launch.parser(__doc__, name="fault-tolerant").parse_args()
     holdfast.init(runtime_env={"env_vars": {"WANDB_MODE": "offline"}})
-    trainer = TorchTrainer(
-        train_func,
-        train_loop_config={"num_epochs": given.epochs},
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(
-            storage_path=given.storage,
-            name=given.name,
-            failure_config=FailureConfig(max_failures=3),
-        ),
-    )
+    path = os.path.join(given.storage, given.name)
+    if TorchTrainer.can_restore(path):
+        # Whatever ended the script: the same trial, the same id.
+        print(f"Going on with {given.name} ...")
+        trainer = TorchTrainer.restore(path, train_func)
+    else:
+        trainer = TorchTrainer(
+            train_func,
+            train_loop_config={"num_epochs": given.epochs},
+            scaling_config=ScalingConfig(num_workers=2),
+            run_config=RunConfig(
+                storage_path=given.storage,
+                name=given.name,
+                failure_config=FailureConfig(max_failures=3),
+            ),
+        )
     trainer.fit()
 
 

@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import CometLogger
 from lightning_exp_tracking_model_dl import LogAgain, train_with
 from runs import comet_key
 
+import holdfast
 from holdfast import train
 
 
@@ -21,7 +22,6 @@ def train_func(config: dict[str, Any]) -> None:
     logger = None
     if context.get_world_rank() == 0:
         logger = CometLogger(
-            online=False,  # online, with COMET_API_KEY in env_vars
             experiment_key=comet_key(context.get_trial_id()),
             mode="get_or_create",
             project="demo-project",
@@ -35,6 +35,9 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     given = launch.parser(__doc__, name="lightning-comet").parse_args()
+    # Offline. CometLogger(online=False) of Lightning 2.6 would log nothing: it disables what it
+    # starts. Online: {"COMET_API_KEY": ...} instead.
+    holdfast.init(runtime_env={"env_vars": {"COMET_START_ONLINE": "false"}})
     launch.fit(train_func, given)
 
 

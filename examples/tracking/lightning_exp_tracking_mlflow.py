@@ -15,7 +15,7 @@ import launch
 import mlflow
 from lightning.pytorch.loggers import MLFlowLogger
 from lightning_exp_tracking_model_dl import train_with
-from runs import find_mlflow_run, start_or_resume_mlflow_run, tags_of
+from runs import find_mlflow_run, log_missing, start_or_resume_mlflow_run, tags_of
 
 from holdfast import train
 
@@ -41,8 +41,10 @@ def autologged(config: dict[str, Any]) -> None:
         mlflow.set_tracking_uri(config["tracking_uri"])
         mlflow.pytorch.autolog(log_models=False, checkpoint=False)
         start_or_resume_mlflow_run(context.get_trial_id(), "demo-project")
-    train_with(None, config["num_epochs"])
+    history = train_with(None, config["num_epochs"])
     if context.get_world_rank() == 0:
+        # It sends in batches, of which the last is lost with a process that is killed.
+        log_missing(history)
         mlflow.end_run()
 
 

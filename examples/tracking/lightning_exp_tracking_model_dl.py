@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -40,18 +41,29 @@ def make_dataloader() -> DataLoader[Any]:
 
 
 class Report(pl.Callback):
-    """Reports each epoch, with a checkpoint from rank 0."""
+    """Reports each epoch, with a checkpoint from rank 0, with `history` in it: all reports."""
+
+    def __init__(self) -> None:
+        self.history: list[dict[str, Any]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = list(state_dict["history"])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
             logger.save()  # before the report: what was reported is not run again
-        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        metrics = {"epoch": trainer.current_epoch, **logged}
+        self.history.append(metrics)
         with tempfile.TemporaryDirectory() as folder:
             trainer.save_checkpoint(os.path.join(folder, FILE))  # in every rank: it is a barrier
             checkpoint = None
             if trainer.is_global_zero:
                 checkpoint = Checkpoint.from_directory(folder)
-            train.report({"epoch": trainer.current_epoch, **metrics}, checkpoint=checkpoint)
+            train.report(metrics, checkpoint=checkpoint)
 
 
 class LogAgain(pl.Callback):
@@ -85,8 +97,12 @@ class LogAgain(pl.Callback):
 
 def train_with(
     logger: Logger | None, num_epochs: int, callbacks: Sequence[pl.Callback] = ()
-) -> None:
-    """Train in this worker and the others; from the newest checkpoint, if there is one."""
+) -> list[dict[str, Any]]:
+    """Train in this worker and the others; from the newest checkpoint, if there is one.
+
+    Returns what was reported of all epochs, also by attempts before this one.
+    """
+    report = Report()
     trainer = pl.Trainer(
         max_epochs=num_epochs,
         accelerator="cpu",
@@ -94,15 +110,14 @@ def train_with(
         devices=train.get_context().get_world_size(),
         plugins=[TorchElasticEnvironment()],  # the processes are there already
         logger=logger or False,
-        callbacks=[*callbacks, Report()],
+        callbacks=[*callbacks, report],
         log_every_n_steps=1,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
     checkpoint = train.get_checkpoint()
-    if not checkpoint:
-        trainer.fit(DummyModel(), make_dataloader())
-        return
-    with checkpoint.as_directory() as folder:
-        trainer.fit(DummyModel(), make_dataloader(), ckpt_path=os.path.join(folder, FILE))
+    with checkpoint.as_directory() if checkpoint else nullcontext() as folder:
+        path = os.path.join(folder, FILE) if folder else None
+        trainer.fit(DummyModel(), make_dataloader(), ckpt_path=path)
+    return report.history

@@ -7,6 +7,7 @@ which the run is found. Comet wants a key of 32 to 50 letters and digits: a dige
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 
 import mlflow
 
@@ -34,6 +35,18 @@ def start_or_resume_mlflow_run(trial_id: str, experiment_name: str) -> mlflow.Ac
     if found:
         return mlflow.start_run(run_id=found)
     return mlflow.start_run(run_name=trial_id, tags=tags_of(trial_id))
+
+
+def log_missing(history: Sequence[Mapping[str, float]]) -> None:
+    """Log the epochs of the active run that MLflow does not have."""
+    mlflow.flush_async_logging()
+    run = mlflow.active_run()
+    assert run is not None
+    known = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
+    steps = {metric.step for metric in known}
+    for metrics in history:
+        if metrics["epoch"] not in steps:
+            mlflow.log_metrics(dict(metrics), step=int(metrics["epoch"]))
 
 
 def comet_key(trial_id: str) -> str:

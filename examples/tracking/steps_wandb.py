@@ -5,7 +5,7 @@
     python examples/tracking/steps_wandb.py login --storage /tmp/results --key $WANDB_API_KEY
 
 The key is in the environment of each worker and in no file of the experiment. `login` calls
-`wandb.login(key=...)` in the worker, which W&B keeps in ~/.netrc.
+`wandb.login(key=...)` in the worker, which W&B asks its server about and keeps in ~/.netrc.
 """
 
 from __future__ import annotations

@@ -77,10 +77,13 @@ def from_wandb(setting: Setting) -> list[Logged]:
 
 
 def from_comet(setting: Setting) -> list[Logged]:
-    """Only an attempt that comes to its end leaves an archive: the last one's has all."""
-    ((key, logged),) = tracked.comet_offline(setting.bench.storage)
-    assert key == hashlib.sha1(trial_id(setting.bench).encode()).hexdigest()
-    return logged
+    """An attempt that is killed leaves an empty archive: the last one's has all."""
+    archives = tracked.comet_offline(trial_folder(setting.bench) / "comet")
+    assert len(archives) == 3
+    assert {key for key, _ in archives} == {
+        hashlib.sha1(trial_id(setting.bench).encode()).hexdigest()
+    }
+    return archives[-1][1]
 
 
 def from_tensorboard(setting: Setting) -> list[Logged]:
@@ -105,6 +108,11 @@ def from_mlflow(experiment: str, uri: Callable[[Setting], str]) -> Read:
         return tracked.mlflow_logged(uri(setting), experiment, "loss")
 
     return read
+
+
+def once(read: Read) -> Read:
+    """Each step once: how many were sent before a death is a matter of time."""
+    return lambda setting: list({found.step: found for found in read(setting)}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +157,8 @@ CASES = {
     "mlflow.pytorch.autolog": Example(
         name="lightning_exp_tracking_mlflow",
         arguments=("--autolog",),
-        read=from_mlflow("demo-project", database),
-        steps=BATCHES_AS_LOGGED,
+        read=once(from_mlflow("demo-project", database)),
+        steps=EPOCHS,
     ),
     "CometLogger": Example(name="lightning_exp_tracking_comet", read=from_comet, steps=BATCHES),
     "TensorBoardLogger": Example(
@@ -197,7 +205,8 @@ def test_no_step_is_lost_and_the_run_stays_one(
     disturbed(bench, case.name, *(text.format(server=server) for text in case.arguments))
     logged = case.read(Setting(bench=bench, server=server))
     assert sorted(tracked.steps(logged, "loss")) == sorted(case.steps)
-    assert bench.problems() == []
+    # The URI of a database, in the user's own config, is of one place.
+    assert [text for text in bench.problems() if "tuner.pkl names" not in text] == []
 
 
 # -- the other examples ---------------------------------------------------------------------------

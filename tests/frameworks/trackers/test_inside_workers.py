@@ -20,6 +20,7 @@ import wandb
 import holdfast
 from holdfast import train
 from holdfast.testing import tracked
+from holdfast.testing.bench import workbench
 
 pytestmark = [
     pytest.mark.process,
@@ -82,6 +83,40 @@ def test_wandb_runs_in_a_forked_worker_and_its_service_dies_with_the_rank(fit: F
     assert [tracked.steps(logged, "attempt") for _, logged in runs][-1] == [2]
 
 
+SETUP = """
+import sys
+import wandb
+from holdfast import train
+
+wandb.setup()
+
+def loop(config):
+    if train.get_context().get_world_rank() == 0:
+        with wandb.init(id="setup", mode="offline") as run:
+            run.log({"loss": 1.0}, step=0)
+    train.report({"loss": 1.0})
+
+if __name__ == "__main__":
+    train.DataParallelTrainer(
+        loop,
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(storage_path=sys.argv[1], name="run"),
+    ).fit()
+"""
+
+
+def test_a_service_that_the_users_module_starts_when_imported_ends_with_the_experiment(
+    tmp_path: Path,
+) -> None:
+    """Which is in the script, and in the parent of the ranks."""
+    with workbench(tmp_path, tmp_path / "script.py") as bench:
+        script = bench.run(bench.write(SETUP), str(bench.storage)).succeeds(120)
+        assert script.left() == []
+        ((run, logged),) = tracked.wandb_offline(bench.root)
+    assert run == "setup"
+    assert tracked.steps(logged, "loss") == [0]
+
+
 # -- the end --------------------------------------------------------------------------------------
 
 
@@ -99,6 +134,25 @@ def test_a_tracker_that_takes_its_time_to_finish_is_given_it(
 
     fit(loop)
     assert (tmp_path / "uploaded").exists()
+
+
+def test_a_run_that_is_ended_in_finally_is_whole_where_the_training_is_told_to_stop(
+    fit: Fit, tmp_path: Path
+) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        run = wandb.init(mode="offline", dir=config["folder"]) if is_first() else None
+        try:
+            for epoch in range(10):
+                if run is not None:
+                    run.log({"loss": 1.0}, step=epoch)
+                train.report({"loss": 1.0})
+        finally:
+            if run is not None:
+                run.finish()
+
+    fit(loop, stop={"training_iteration": 3})
+    ((_, logged),) = tracked.wandb_offline(tmp_path / "wandb")
+    assert tracked.steps(logged, "loss") == [0, 1, 2]
 
 
 def test_what_a_tracker_does_when_its_process_exits_is_given_the_grace(
