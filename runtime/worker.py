@@ -22,6 +22,9 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
 # The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
 FAULT = 70
+# MLflow registers when it is imported that the active run is to end: one that user code starts
+# and leaves open would seem to run for ever.
+_OF_LIBRARIES = (("mlflow", "end_run"),)
 _BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 
 
@@ -77,12 +80,17 @@ def be_worker(entry: Entry, fd: int, inheritance: Inheritance = ()) -> NoReturn:
 
 
 def _forget_exit_functions() -> None:
-    """What was registered before the fork is the warm parent's to do, at its own end.
+    """What was registered before the fork is the warm parent's to do, at its own end: but for what
+    a library registers when it is imported, for what user code begins with it.
 
     `weakref.finalize`, which temporary directories use, registers itself only once: it is made to
     do so again when user code first needs it.
     """
     atexit._clear()
+    for module, name in _OF_LIBRARIES:
+        function = getattr(sys.modules.get(module), name, None)
+        if callable(function):  # else it is a module of the user's that is called so
+            atexit.register(function)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 

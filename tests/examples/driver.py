@@ -27,8 +27,8 @@ def watched(loop: Loop) -> Loop:
     """The same loop, in a worker whose reports are watched."""
 
     def run(config: dict[str, Any]) -> None:
-        # Warnings are errors here; torch 2.13 has some about calls of its own.
-        warnings.filterwarnings("ignore", module=r"torch\.distributed")
+        # Warnings are errors here; these have some about calls of their own.
+        warnings.filterwarnings("ignore", module=r"torch\.distributed|lightning|mlflow|comet_ml")
         plainly = train.report
 
         def report(metrics: dict[str, Any], **more: Any) -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     path = Path(sys.argv.pop(1))
     sys.path.insert(0, str(path.parent))
     example = import_module(path.stem)
-    for name in ("train_fn", "train_func"):
+    for name in ("train_fn", "train_func", "autologged"):
         if hasattr(example, name):
             setattr(example, name, watched(getattr(example, name)))
     example.main()

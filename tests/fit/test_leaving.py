@@ -113,6 +113,38 @@ def test_a_file_that_a_module_opened_keeps_what_each_trial_wrote_once(
         assert (trial / "stdout").read_text() == "said by the trial\n"
 
 
+MLFLOW = """
+def end_run():
+    print("the run has ended", end="")
+"""
+
+LOGS = """
+import sys
+import mlflow
+from holdfast import tune
+
+def train(config):
+    mlflow  # imported before the worker was forked
+    tune.report({"a": 1})
+
+if __name__ == "__main__":
+    tune.Tuner(
+        train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="exp", verbose=0)
+    ).fit()
+"""
+
+
+def test_an_mlflow_run_that_is_left_open_ends_with_its_worker(
+    run_script: Any, tmp_path: Path
+) -> None:
+    """MLflow registers this when it is imported, before the fork."""
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "mlflow.py").write_text(MLFLOW)
+    run_script(LOGS, str(tmp_path / "results")).check_returncode()
+    (trial,) = (tmp_path / "results" / "exp").glob("train_*")
+    assert (trial / "stdout").read_text() == "the run has ended"
+
+
 # -- what it started ----------------------------------------------------------------------------
 
 

@@ -107,13 +107,18 @@ def mlflow_logged(tracking_uri: str, experiment_name: str, name: str) -> list[Lo
 
 
 def comet_offline(folder: Path) -> list[Run]:
-    """The offline archives under `folder`, each by its experiment's key, oldest first."""
+    """The offline archives under `folder`, each by its experiment's key, oldest first.
+
+    One of a process that was killed is empty.
+    """
     archives = sorted(folder.glob("**/*.zip"), key=lambda path: path.stat().st_mtime_ns)
     return [_comet_archive(archive) for archive in archives]
 
 
 def _comet_archive(archive: Path) -> Run:
     with ZipFile(archive) as content:
+        if not content.namelist():
+            return archive.name.partition("-")[0], []
         key = json.loads(content.read("experiment.json"))["offline_id"]
         messages = [json.loads(line) for line in content.read("messages.json").splitlines()]
     metrics = [message["payload"].get("metric") for message in messages]

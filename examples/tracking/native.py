@@ -1,0 +1,36 @@
+"""What each tracker is used like in a training function: by rank 0 alone.
+
+    python examples/tracking/native.py --storage /tmp/results
+
+The tracker of this example is a file of one's own, so that it needs no library.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import launch
+import task
+
+from holdfast import train
+
+
+def train_func(config: dict[str, Any]) -> None:
+    training = task.Training()
+    for epoch in range(training.first_epoch, config["num_epochs"]):
+        loss = training.optimize(epoch)
+        metrics = {"epoch": epoch, "loss": loss}
+        if train.get_context().get_world_rank() == 0:
+            # The logging, only in the worker of rank 0.
+            with open("logged.jsonl", "a") as log:
+                log.write(json.dumps(metrics) + "\n")
+        training.report(metrics)
+
+
+def main() -> None:
+    launch.fit(train_func, launch.parser(__doc__, name="native").parse_args())
+
+
+if __name__ == "__main__":
+    main()
