@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from holdfast.experiment.objects import ObjectRef, get
 from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import current
 from holdfast.trial.domains import Categorical
@@ -70,9 +71,10 @@ class DataConfig:
     def configure(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
         """By rank, what `get_dataset_shard` gives there.
 
-        A dataset is anything that can be iterated over, or a function that makes one: a sequence,
-        a torch Dataset, a DataFrame, of which a part is one, too. What has a length and an index
-        is split without being read. One of holdfast.data gives each rank a DataIterator.
+        A dataset is anything that can be iterated over, a function that makes one, or what
+        `holdfast.put` gave for one: a sequence, a torch Dataset, a DataFrame, of which a part is
+        one, too. What has a length and an index is split without being read. One of holdfast.data
+        gives each rank a DataIterator.
 
         Raises InvalidConfig as `check` does, and for what cannot be split.
         """
@@ -95,8 +97,8 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
     """This rank's part of a dataset that the trainer was given; None where it was given none.
 
     The name may be left out where there is one dataset. Of one of holdfast.data it is a
-    DataIterator; of any other every `world_size`-th item belongs to a
-    rank, beginning with the item that its rank counts, so that parts differ by one item at most.
+    DataIterator; of any other every `world_size`-th item belongs to a rank, beginning with the
+    item that its rank counts, so that parts differ by one item at most.
 
     Raises NotInTrial outside of a trainer's loop, TuneError for a name that is not there.
     """
@@ -170,6 +172,9 @@ class Remade:
 
 
 def _made(dataset: Any | Callable[[], Any]) -> Any:
+    """Raises ObjectLost for a reference to what is not there any more."""
+    if isinstance(dataset, ObjectRef):
+        return get(dataset)
     is_maker = callable(dataset) and not hasattr(dataset, "__getitem__")
     if not is_maker or isinstance(dataset, Iterable):
         return dataset

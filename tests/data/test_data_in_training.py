@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import holdfast
 from holdfast import data, train, tune
 from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
 from holdfast.trial.errors import InvalidConfig
@@ -230,3 +232,14 @@ def test_a_dataset_of_which_not_every_rank_has_a_row_is_refused_before_anything_
 def test_a_pickle_of_a_small_table_carries_it() -> None:
     ds = data.range(10).split(2)[1]
     assert pickle.loads(pickle.dumps(ds)).take() == [{"id": number} for number in range(5, 10)]
+    assert len(pickle.dumps(data.range(100_000).split(1000)[7])) < 4000
+
+
+def test_a_large_table_may_be_shared_by_reference() -> None:
+    ref = holdfast.put(data.range(1_000_000))
+    assert len(pickle.dumps(ref)) < 1000
+    before = pa.total_allocated_bytes()
+    parts = train.DataConfig().configure({"train": ref}, 2)
+    assert pa.total_allocated_bytes() == before
+    assert parts[1]["train"].count() == 500_000
+    assert next(iter(parts[1]["train"].iter_rows())) == {"id": 500_000}

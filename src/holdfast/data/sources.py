@@ -67,6 +67,21 @@ class TableSource:
     def check(self) -> None:
         """What is in memory can be read."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A few rows of a table travel without the rest; a pickle of Arrow's has all of it."""
+        table = self._table
+        few = 2 * table.nbytes < table.get_total_buffer_size()
+        return TableSource, (_copied(table) if few else table,)
+
+
+def _copied(table: Any) -> Any:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
 
 def window_of_files(sizes: Sequence[int]) -> int:
     """One row group is in memory anyway."""
