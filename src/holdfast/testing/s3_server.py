@@ -6,13 +6,14 @@ import os
 import queue
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -89,8 +90,13 @@ def make_bucket(server: S3Server, bucket: str) -> None:
 
 
 @contextmanager
-def served(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """Run the server on a port of its own choice, which its log tells; stop it at the end."""
+def served(
+    command: Sequence[str], environ: Mapping[str, str], *, ready_s: float = READY_S
+) -> Iterator[tuple[int, int]]:
+    """Run a server; its port, which its log tells, and its process id. Ended with its children.
+
+    Raises RuntimeError with the end of its log if it does not start.
+    """
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -98,19 +104,20 @@ def served(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple
         stdin=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+        start_new_session=True,
     )
     log = _Log(process)
     try:
-        port = log.wait_for_port()
-        socket.create_connection(("127.0.0.1", port), timeout=READY_S).close()
+        port = log.wait_for_port(ready_s)
+        socket.create_connection(("127.0.0.1", port), timeout=ready_s).close()
         yield port, process.pid
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):  # a server may be a process that its command started
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         log.close()
 
 
@@ -124,9 +131,9 @@ class _Log:
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
-    def wait_for_port(self) -> int:
+    def wait_for_port(self, within_s: float) -> int:
         try:
-            port = self._port.get(timeout=READY_S)
+            port = self._port.get(timeout=within_s)
         except queue.Empty:
             port = None
         if port is None:

@@ -1,0 +1,49 @@
+"""A real MLflow tracking server on loopback, with SQLite, started and stopped by whoever asks."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.testing.s3_server import served
+
+_READY_S = 180.0
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlflowServer:
+    """A server that runs: its URL, the process id of its command, and where it keeps artifacts."""
+
+    uri: str
+    pid: int
+    artifacts: Path
+
+
+@contextmanager
+def serve_mlflow(folder: Path) -> Iterator[MlflowServer]:
+    """One whose database and artifacts lie in `folder`. Raises RuntimeError if it does not
+    start within three minutes, of which a busy machine needs one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    artifacts = folder / "artifacts"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+    command += ["--port", str(_free_port()), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
+    command += ["--artifacts-destination", str(artifacts)]
+    with served(command, _QUIET, ready_s=_READY_S) as (port, pid):
+        yield MlflowServer(uri=f"http://127.0.0.1:{port}", pid=pid, artifacts=artifacts)
+
+
+def _free_port() -> int:
+    """MLflow takes no 0 for a port of its own choice."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    return port
