@@ -81,7 +81,7 @@ class CallbackThread:
         long_queue: int = LONG_QUEUE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._callbacks = tuple(zip(_names(callbacks), callbacks, strict=True))
+        self._callbacks = tuple(zip(names_of(callbacks), callbacks, strict=True))
         self._views = views
         self._row = row
         self._tell = tell
@@ -327,7 +327,7 @@ def _stack(frame: FrameType | None) -> str:
     return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
 
-def _names(callbacks: Sequence[Callback]) -> list[str]:
+def names_of(callbacks: Sequence[Callback]) -> list[str]:
     """The class of each, numbered where two are of one class."""
     kinds = [type(callback).__name__ for callback in callbacks]
     return [

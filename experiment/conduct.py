@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.controller import Controller, Parts
+from holdfast.experiment.couriers import Couriers
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.objects import check_there, passing
 from holdfast.experiment.pickling import dumps
@@ -24,7 +25,7 @@ from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.relay import Relay
 from holdfast.experiment.retries import Retries, Retry
 from holdfast.experiment.rows import newest_row
-from holdfast.experiment.services import open_archive, open_callbacks, open_ledger
+from holdfast.experiment.services import open_archive, open_callbacks, open_couriers, open_ledger
 from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
@@ -159,6 +160,7 @@ class Run:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
+        couriers = open_couriers(plan, controller, self.tell)
         try:
             if plan.remote is not None:
                 self._phase = f"opening {plan.location.public}"
@@ -176,7 +178,7 @@ class Run:
             self.outcome = controller.outcome
         finally:
             loading.cancel()
-            await self._end(launcher, ledger, controller, callbacks)
+            await self._end(launcher, ledger, controller, callbacks, couriers)
         # One that came while everything ended counts as well: another incarnation may own it now.
         if controller.fault is not None:
             raise controller.fault
@@ -244,12 +246,16 @@ class Run:
         ledger: Ledger,
         controller: Controller,
         callbacks: CallbackThread,
+        couriers: Couriers,
     ) -> None:
         """End every process, then flush; each step has a deadline."""
         settings = self.plan.settings
         # After a fault everything is on this disk, and a restore goes on with what waits.
         flush_s = settings.flush_deadline_s
-        flush_s = flush_s if controller.fault is None else min(flush_s, _FLUSH_AFTER_FAULT_S)
+        tracker_s = settings.tracker_deadline_s
+        if controller.fault is not None:
+            flush_s = min(flush_s, _FLUSH_AFTER_FAULT_S)
+            tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
         self._phase = "ending the worker processes"
         controller.close()
         await launcher.close()
@@ -257,6 +263,7 @@ class Run:
         self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
+        tracked = asyncio.ensure_future(couriers.close(ledger.position, tracker_s))
         archive = controller.archive
         if archive is not None and controller.is_usurped:
             await archive.abandon()
@@ -270,14 +277,17 @@ class Run:
             await ledger.sync()
         told = await ledger.finish(flush_s)
         if archive is not None:
+            left_s = flush_by - loop.time()
+            await tracked  # what was not delivered is listed in files that are persisted too
             if self.plan.remote is not None:
                 archive.publish()
-            self.unsaved = await archive.close(max(1.0, flush_by - loop.time()))
+            self.unsaved = await archive.close(max(1.0, left_s))
         ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
         for text in (told, unheard):
             if text:
                 self.tell(text)
+        await tracked
         await closing
 
 

@@ -353,6 +353,10 @@ class Controller:
         """Nobody keeps checkpoints any more, so that reports would wait for ever."""
         self._fail(TuneError(text))
 
+    def unfit(self, text: str) -> None:
+        """A tracker cannot be set up, which nothing later would change."""
+        self._fail(TuneError(text))
+
     def close(self) -> None:
         for timer in self._timers:
             timer.cancel()

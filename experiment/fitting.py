@@ -14,6 +14,7 @@ from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
+from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
@@ -45,10 +46,12 @@ from holdfast.experiment.result_lines import ResultLines
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.summary import RunFacts
 from holdfast.experiment.surroundings import check_given_again
+from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
+from holdfast.experiment.written import as_asked, is_written_anyway
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -69,6 +72,10 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     """Run the request to its end. Raises what `Tuner.fit` documents."""
     request.check()
     run_config = request.run
+    given = _given(request)
+    environment = request.environment(machinery)
+    check_callbacks(given, {**os.environ, **environment.env_vars})
+    settings = as_asked(settings, given)
     name = run_config.name or _unique_name(request.trainable)
     place = find_place(
         run_config.storage_path, run_config.storage_filesystem, name, settings, os.environ
@@ -182,6 +189,16 @@ def _plan(
     )
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
+    errand = Errand(
+        root=str(place.layout.root),
+        experiment_id=spec.experiment_id,
+        trainable=spec.trainable,
+        experiment_path=place.location.path,
+        begins=begins,
+        samples=request.tune.num_samples,
+        total_samples=proposer.total,
+        policy=pickled,
+    )
     plan = Plan(
         settings=settings,
         machinery=machinery,
@@ -198,6 +215,7 @@ def _plan(
         sync=request.run.sync_config,
         stopper=request.stopper,
         callbacks=_callbacks(request, view),
+        couriers=briefings_of(_given(request), errand),
         callback_setup={
             "stop": request.run.stop,
             "num_samples": request.tune.num_samples,
@@ -293,11 +311,22 @@ def _policy(request: Request) -> TrialScheduler:
     return policy
 
 
-def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
+def _given(request: Request) -> tuple[Callback, ...]:
+    """Raises InvalidConfig for what is no callback."""
     given = tuple(request.run.callbacks or ())
     for callback in given:
         if not isinstance(callback, Callback):
             raise InvalidConfig(f"callbacks must be tune.Callback objects, not {callback!r:.100}")
+    return given
+
+
+def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
+    """Those that are called here."""
+    given = tuple(
+        one
+        for one in _given(request)
+        if not isinstance(one, Tracker) and not is_written_anyway(one)
+    )
     verbose = request.run.verbose or 0
     return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
 

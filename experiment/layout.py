@@ -13,6 +13,8 @@ from holdfast.trial.trial import TrialSpec
 TUNER = "tuner.pkl"
 TRAINER = "trainer.pkl"
 CALLBACKS = "callbacks.msgpack"
+CURSOR_PREFIX = "tracker-"
+UNDELIVERED_PREFIX = "undelivered-"
 MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
 HEAD = "head.json"
@@ -52,7 +54,7 @@ def of_rank_0(name: str) -> str:
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
     return name in (TUNER, TRAINER, CALLBACKS) or name.startswith(
-        (SNAPSHOT_PREFIX, VARIANTS_PREFIX)
+        (SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX)
     )
 
 
@@ -83,6 +85,14 @@ class Layout:
     @property
     def callbacks(self) -> Path:
         return self.root / CALLBACKS
+
+    def tracker_cursor(self, file: str) -> Path:
+        """How far a tracker has come."""
+        return self.root / f"{CURSOR_PREFIX}{file}.json"
+
+    def undelivered(self, file: str) -> Path:
+        """What a tracker was not told when the experiment ended; not there if nothing."""
+        return self.root / f"{UNDELIVERED_PREFIX}{file}.json"
 
     @property
     def lock(self) -> Path:

@@ -39,6 +39,7 @@ class Ledger:
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._scribe_done = asyncio.Event()
+        self._followers: list[Callable[[Position], None]] = []
 
     @property
     def position(self) -> Position:
@@ -55,6 +56,10 @@ class Ledger:
         """Call `act` once everything appended so far outlives a power cut."""
         self._after_sync.append((self._journal.position, act))
         self._arm()
+
+    def follow(self, tell: Callable[[Position], None]) -> None:
+        """Tell others than the scribe, too, how far the journal goes, now and then."""
+        self._followers.append(tell)
 
     def rotate(self) -> int:
         """Seal the segment and return its number; it is durable at the next sync."""
@@ -108,6 +113,8 @@ class Ledger:
         self._nudge_timer = None
         position = self._journal.position
         self._scribe.send(["upto", position.segment, position.offset])
+        for tell in self._followers:
+            tell(position)
 
     def brief_again(self) -> None:
         """Tell a scribe that took the place of one that died how far the journal goes."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.controller import StopFunction
+from holdfast.experiment.courier_process import Briefing
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.objects import ObjectRef, standing_in
@@ -50,6 +51,7 @@ class Plan:
     sync: SyncConfig
     stopper: StopFunction | None = None
     callbacks: Sequence[Any] = ()
+    couriers: Sequence[Briefing] = ()
     callback_setup: Mapping[str, Any] | None = None
     policy: bytes | None = None
     launcher: Launcher | None = None

@@ -12,6 +12,7 @@ from holdfast.experiment import layout as names
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread, Tell
 from holdfast.experiment.controller import Controller
+from holdfast.experiment.couriers import Couriers
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.persisting import orders_for
 from holdfast.experiment.pickling import NotPicklable, dumps
@@ -25,6 +26,7 @@ from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper_process import main as keep
 from holdfast.syncer.orders import Orders
 
+COURIER = "holdfast.experiment.courier_process:main"
 SCRIBE = "holdfast.experiment.scribe_process:main"
 KEEPER = "holdfast.syncer.keeper_process:main"
 
@@ -142,6 +144,19 @@ def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
     )
     thread.start(plan.machine.trials.values(), _kept_states(plan, tell))
     return thread
+
+
+def open_couriers(plan: Plan, controller: Controller, tell: Tell) -> Couriers:
+    """One for each tracker; a tracker that cannot be set up ends the run."""
+
+    def refused(text: str) -> None:
+        controller.unfit(text)
+
+    couriers = Couriers(
+        plan.couriers, lambda on_message: _start(plan, COURIER, on_message), tell, refused
+    )
+    controller.ledger.follow(couriers.follow)
+    return couriers
 
 
 def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:

@@ -29,6 +29,7 @@ class Settings:
     snapshot_period_s: float = 10.0
     stop_grace_s: float = 10.0
     callback_deadline_s: float = 30.0
+    tracker_deadline_s: float = 30.0
     flush_deadline_s: float = 60.0
     barrier_timeout_s: float = 1800.0
 
@@ -49,6 +50,7 @@ class Settings:
             snapshot_period_s=_seconds(environ, "HOLDFAST_SNAPSHOT_PERIOD_S", 10.0),
             stop_grace_s=_seconds(environ, "HOLDFAST_STOP_GRACE_S", 10.0),
             callback_deadline_s=_seconds(environ, "HOLDFAST_CALLBACK_DEADLINE_S", 30.0),
+            tracker_deadline_s=_seconds(environ, "HOLDFAST_TRACKER_DEADLINE_S", 30.0),
             flush_deadline_s=_seconds(environ, "HOLDFAST_FLUSH_DEADLINE_S", 60.0),
             barrier_timeout_s=_seconds(environ, "HOLDFAST_BARRIER_TIMEOUT_S", 1800.0),
         )

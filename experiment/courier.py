@@ -1,0 +1,332 @@
+"""The courier: reads the journal for one tracker, has it told, and keeps what it acknowledged.
+
+What waits for a tracker waits in the journal: a courier holds a window of it, whatever the tracker
+does, and after any death the next one goes on behind what the tracker had acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from holdfast.experiment.delivery import (
+    Books,
+    Moment,
+    Numbering,
+    Patience,
+    Standing,
+    decode_books,
+    encode_books,
+    told,
+    undelivered,
+)
+from holdfast.experiment.fold import Fold, subject_of
+from holdfast.experiment.layout import Layout
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.durable import TEMPORARY
+from holdfast.syncer.journal import Position, segment_name
+
+# A thousand rows of ten metrics; what a tracker takes in one request is less.
+_WINDOW_BYTES: Final = 1 << 18
+_BATCH: Final = 200
+# Rows gather so long: a tracker has one request for many, and training its CPU.
+_LINGER_S: Final = 0.25
+_KEPT_EACH_S: Final = 0.5
+_SILENT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a batch: how many moments were taken (in order, and flushed), which trials the
+    tracker `held` back, and what went wrong with the next one."""
+
+    taken: int
+    held: frozenset[str] = frozenset()
+    error: str = ""
+    is_refusal: bool = False
+
+
+class Hands(Protocol):
+    """What calls the tracker, elsewhere: `tell` and `finish` return at once, and the answer comes
+    as `["outcome", Outcome]` or `["finished", Outcome]`."""
+
+    def tell(self, batch: Sequence[Moment]) -> None: ...
+
+    def finish(self) -> None:
+        """Nothing follows: call `on_experiment_end`."""
+
+
+class Stopwatch(Protocol):
+    """Seconds, ever rising, and a number from 0 to 1."""
+
+    def now(self) -> float: ...
+
+    def chance(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a courier reads and writes. `begins` is the first segment of the experiment."""
+
+    journal: Path
+    cursor: Path
+    missing: Path
+    experiment_id: str
+    begins: int
+    name: str
+
+
+class Courier:
+    """Decides when the hands are to do what. It is asked in turns: `hear` what has happened, then
+    `act`, then wait for `wait_s` at most."""
+
+    def __init__(
+        self,
+        route: Route,
+        machine: Machine,
+        hands: Hands,
+        stopwatch: Stopwatch,
+        say: Callable[[list[Any]], None],
+        *,
+        patience: Patience | None = None,
+    ) -> None:
+        """`say` sends to the controller: `["trouble", text]`, and once `["done", text]`, where
+        text tells what was not delivered."""
+        self._route = route
+        self._hands = hands
+        self._watch = stopwatch
+        self._say = say
+        self._standing = Standing(patience=patience or Patience())
+        self._fold = Fold(machine, Position(route.begins))
+        self._upto = self._seen = Position(route.begins)
+        self._numbering = Numbering()
+        self._pending: deque[Moment] = deque()
+        self._books = self._load()
+        self._busy_since: float | None = None
+        self._not_before = 0.0
+        self._kept_at = stopwatch.now()
+        self._is_kept = True
+        self._is_troubled = self._is_finished = False
+        self._told_kinds: set[str] = set()
+        self._close_by: float | None = None
+        self.is_done = False
+
+    # -- what has happened ----------------------------------------------------------------------
+
+    def hear(self, message: Sequence[Any]) -> None:
+        """`["upto", segment, offset]` and `["close", seconds]` of the controller, and outcomes."""
+        match message:
+            case ["upto", int(segment), int(offset)]:
+                self._upto = max(self._upto, Position(segment, offset))
+            case ["close", float() | int() as deadline_s]:
+                self._close_by = self._watch.now() + deadline_s
+                self._standing = self._standing.hurried()
+                self._not_before = 0.0
+            case ["outcome", Outcome() as outcome]:
+                self._busy_since = None
+                self._settle(outcome)
+            case ["finished", Outcome() as outcome]:
+                self._busy_since = None
+                self._close_books(outcome)
+            case unknown:
+                raise ValueError(f"a courier was sent {unknown!r:.200}")
+
+    def act(self) -> None:
+        """Do what is due now."""
+        now = self._watch.now()
+        if self._close_by is not None and now >= self._close_by:
+            self._give_up()
+            return
+        self._watch_silence(now)
+        if self._busy_since is None and now >= self._due_at:
+            self._go_on(now)
+        if not self._is_kept and now >= self._kept_at + _KEPT_EACH_S:
+            self._keep()
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long there is nothing to do but to listen; None: for ever."""
+        now = self._watch.now()
+        due = [] if self._close_by is None else [self._close_by]
+        if self._busy_since is not None and not self._is_troubled:
+            due.append(self._busy_since + _SILENT_S)
+        if self._busy_since is None and (self._pending or self._has_more):
+            due.append(self._due_at)
+        if not self._is_kept:
+            due.append(self._kept_at + _KEPT_EACH_S)
+        return max(0.0, min(due) - now) if due else None
+
+    @property
+    def _due_at(self) -> float:
+        return max(self._standing.not_before, self._not_before)
+
+    # -- towards the tracker --------------------------------------------------------------------
+
+    def _go_on(self, now: float) -> None:
+        while not self._pending and self._has_more:
+            self._read()
+        if self._pending:
+            # One at a time after a failure, so that it is known what will not be taken.
+            size = 1 if self._standing.failures or self._standing.is_refusing else _BATCH
+            batch = [self._pending[at] for at in range(min(size, len(self._pending)))]
+            self._busy_since = now
+            self._hands.tell(batch)
+        elif self._close_by is not None and not self._is_finished:
+            self._is_finished = True
+            self._busy_since = now
+            self._hands.finish()
+
+    def _settle(self, outcome: Outcome) -> None:
+        now = self._watch.now()
+        for _ in range(outcome.taken):
+            self._books.gave(self._pending.popleft())
+        if outcome.error:
+            self._note_failure(outcome, now)
+        elif outcome.taken:
+            self._standing = self._standing.after_success()
+            self._is_troubled = False
+        self._books.acknowledge(outcome.held)
+        self._is_kept = False
+        if self._close_by is None and not self._pending:
+            self._not_before = now + _LINGER_S
+
+    def _note_failure(self, outcome: Outcome, now: float) -> None:
+        self._is_troubled = True
+        kind = outcome.error.partition(":")[0]
+        if kind not in self._told_kinds:
+            self._told_kinds.add(kind)
+            self._say(["trouble", f"{outcome.error}; the run goes on, and it is tried again"])
+        if outcome.taken:
+            self._standing = self._standing.after_success()
+        if outcome.is_refusal and self._pending and self._standing.is_last_try:
+            self._books.refuse(self._pending.popleft(), outcome.error)
+            self._standing = self._standing.after_refusal()
+        else:
+            self._standing = self._standing.after_failure(now, self._watch.chance())
+
+    def _watch_silence(self, now: float) -> None:
+        since = self._busy_since
+        if since is not None and now >= since + _SILENT_S and not self._is_troubled:
+            self._is_troubled = True
+            self._say(
+                ["trouble", f"it has not answered for {_SILENT_S:g} s; the run goes on, and what "
+                 "it has not taken waits in the journal"]
+            )  # fmt: skip
+
+    # -- the journal ------------------------------------------------------------------------------
+
+    @property
+    def _has_more(self) -> bool:
+        return self._seen < self._upto
+
+    def _read(self) -> None:
+        """Take in a window of the journal, or one record where that is longer."""
+        before, size = self._fold.position, _WINDOW_BYTES
+        while self._has_more and self._fold.position == before:
+            stop = self._window(size)
+            self._take_in(stop)
+            # A segment may have no record: its end is not the place of the last one.
+            self._seen = stop if stop == self._upto else self._fold.position
+            size *= 2
+
+    def _window(self, size: int) -> Position:
+        """Where so many more bytes end, at most where the controller has told of."""
+        at, upto = self._fold.position, self._upto
+        while at.segment < upto.segment:
+            whole = (self._route.journal / segment_name(at.segment)).stat().st_size
+            if whole - at.offset > size:
+                return Position(at.segment, at.offset + size)
+            size -= max(0, whole - at.offset)
+            at = Position(at.segment + 1)
+        return Position(at.segment, min(upto.offset, at.offset + size))
+
+    def _take_in(self, stop: Position) -> None:
+        machine = self._fold.machine
+        for event, _, before in self._fold.run(self._route.journal, stop):
+            subject = subject_of(event)
+            after = machine.trials.get(subject) if subject else None
+            self._queue(self._numbering.moments(event, before, after))
+            for trial_id, was in machine.moved.items():
+                now_is = machine.trials[trial_id]
+                # Another one that this event has ended has no event of its own.
+                if trial_id != subject and now_is.status.is_final and not was.status.is_final:
+                    self._queue(self._numbering.moments(None, was, now_is))
+
+    def _queue(self, moments: Sequence[Moment]) -> None:
+        for moment in moments:
+            if self._books.read(moment):
+                self._pending.append(moment)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _close_books(self, outcome: Outcome) -> None:
+        self._books.acknowledge(outcome.held)
+        if outcome.error:
+            self._say(["trouble", outcome.error])
+        self._end()
+
+    def _give_up(self) -> None:
+        """Count what is left, without telling it to anybody."""
+        while self._has_more:
+            self._read()
+            self._pending.clear()
+        self._end()
+
+    def _end(self) -> None:
+        names = {t.trial_id: t.spec.name for t in self._fold.machine.trials.values()}
+        missing = list(undelivered(self._books, names))
+        self._keep()
+        path = self._route.missing
+        if missing:
+            text = json.dumps({"tracker": self._route.name, "undelivered": missing}, indent=1)
+            with suppress(OSError):  # it is told as well
+                _replace(path, text)
+        else:
+            path.unlink(missing_ok=True)
+        self.is_done = True
+        self._say(["done", told(missing)])
+
+    def _load(self) -> Books:
+        try:
+            data = json.loads(self._route.cursor.read_text())
+            return decode_books(data, self._route.experiment_id)
+        except FileNotFoundError:
+            return Books()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self._say(
+                ["trouble", f"{self._route.cursor.name} cannot be read ({error}): everything is "
+                 "told once more"]
+            )  # fmt: skip
+            return Books()
+
+    def _keep(self) -> None:
+        """Write down what was acknowledged. Not forced to the disk: whoever loses it tells the
+        tracker something twice."""
+        data = encode_books(self._route.experiment_id, self._books)
+        with suppress(OSError):  # a full disk: the same
+            _replace(self._route.cursor, json.dumps(data))
+        self._is_kept, self._kept_at = True, self._watch.now()
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def routed(layout: Layout, *, name: str, file: str, experiment_id: str, begins: int) -> Route:
+    """The route of the courier whose files are called `file`."""
+    return Route(
+        journal=layout.journal,
+        cursor=layout.tracker_cursor(file),
+        missing=layout.undelivered(file),
+        experiment_id=experiment_id,
+        begins=begins,
+        name=name,
+    )

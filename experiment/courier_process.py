@@ -1,0 +1,162 @@
+"""A courier as a process: the tracker in its main thread, and beside it what decides."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import random
+import sys
+import threading
+import time
+import traceback
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.courier import Courier, Route, routed
+from holdfast.experiment.delivery import Patience
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.rows import newest_row, shown_config
+from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.tracker_hands import TrackerHands
+from holdfast.experiment.trial_view import Surroundings
+from holdfast.runtime.transport import Channel
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.checkpoint import Checkpoint
+
+_NICE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Briefing:
+    """What a courier is started with, over its socket: `tracker` is pickled, and `secrets` are
+    its attributes that no pickle holds."""
+
+    root: str
+    name: str
+    file: str
+    experiment_id: str
+    trainable: str
+    experiment_path: str
+    begins: int
+    samples: int | None
+    total_samples: int | None
+    policy: bytes | None
+    tracker: bytes
+    secrets: bytes
+
+
+class _Watch:
+    now = staticmethod(time.monotonic)
+    chance = staticmethod(random.random)
+
+
+def main(channel: Channel) -> None:
+    """Main function of a courier's process."""
+    os.nice(_NICE)
+    # The user's own settings make errors of warnings that a tracker's library has of itself.
+    warnings.simplefilter("ignore")
+    opening = channel.receive()
+    if opening is None:
+        return
+    briefing = Briefing(**opening[1])
+    inbox: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
+    try:
+        tracker = _tracker(briefing)
+        hands = TrackerHands(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
+    except Exception as error:  # the controller is told, and it the user
+        channel.send(["unfit", f"{type(error).__name__}: {error}"])
+        _leave(0)
+    decides = threading.Thread(
+        target=_serve, args=(channel, briefing, hands, inbox, tracker.patience), daemon=True
+    )
+    decides.start()
+    hands.work()
+    decides.join()
+
+
+def _tracker(briefing: Briefing) -> Tracker:
+    import cloudpickle
+
+    tracker: Tracker = cloudpickle.loads(briefing.tracker)
+    for name, value in cloudpickle.loads(briefing.secrets).items():
+        setattr(tracker, name, value)
+    tracker.setup(num_samples=briefing.samples, total_num_samples=briefing.total_samples)
+    return tracker
+
+
+def _surroundings(briefing: Briefing) -> Surroundings:
+    layout = Layout(Path(briefing.root))
+    return Surroundings(
+        trainable_name=briefing.trainable,
+        experiment_path=briefing.experiment_path,
+        local_experiment_path=briefing.root,
+        config_of=lambda spec: shown_config(spec.config),
+        row_of=newest_row,
+        checkpoint_of=lambda spec, record: Checkpoint(str(layout.checkpoint(spec, record))),
+    )
+
+
+def _route(briefing: Briefing) -> Route:
+    layout = Layout(Path(briefing.root))
+    return routed(
+        layout,
+        name=briefing.name,
+        file=briefing.file,
+        experiment_id=briefing.experiment_id,
+        begins=briefing.begins,
+    )
+
+
+def _listen(channel: Channel, inbox: queue.SimpleQueue[list[Any] | None]) -> None:
+    while (message := channel.receive()) is not None:
+        inbox.put(message)
+    inbox.put(None)
+
+
+def _serve(
+    channel: Channel,
+    briefing: Briefing,
+    hands: TrackerHands,
+    inbox: queue.SimpleQueue[list[Any] | None],
+    patience: Patience,
+) -> None:
+    """Ends the process: whatever the tracker is in the middle of, and whatever its library would
+    still do at exit, is done or was given up."""
+    try:
+        policy = None if briefing.policy is None else pickle.loads(briefing.policy)
+        courier = Courier(
+            _route(briefing), Machine(policy), hands, _Watch(), channel.send, patience=patience
+        )
+        while True:
+            courier.act()
+            if courier.is_done:
+                break
+            with suppress(queue.Empty):
+                message = inbox.get(timeout=courier.wait_s)
+                if message is None:  # the controller is gone: what it left waits for a restore
+                    break
+                courier.hear(message)
+        _leave(0)
+    except ConnectionError:  # the controller is gone: nobody is left to tell
+        _leave(0)
+    except BaseException:  # a fault of holdfast: told by the exit code, and the next one goes on
+        traceback.print_exc()
+        _leave(1)
+
+
+def _leave(status: int) -> None:
+    """End this process and what the tracker's library started."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)

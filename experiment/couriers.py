@@ -1,0 +1,173 @@
+"""The controller's side of the couriers: each tracker has one, and the loop waits for none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.experiment.callback_thread import names_of
+from holdfast.experiment.callbacks import Callback
+from holdfast.experiment.courier_process import Briefing
+from holdfast.experiment.pickling import dumps
+from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.written import TBXLoggerCallback
+from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.service import Beside
+from holdfast.runtime.wire import Message
+from holdfast.syncer.journal import Position
+
+# What a courier that was told to end may take to count what it leaves.
+_COUNTING_S = 5.0
+
+Start = Callable[[Callable[[Message], None]], Beside]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What all couriers of an experiment are told: see `Briefing`."""
+
+    root: str
+    experiment_id: str
+    trainable: str
+    experiment_path: str
+    begins: int
+    samples: int | None = None
+    total_samples: int | None = None
+    policy: bytes | None = None
+
+    def briefing(self, name: str, tracker: Tracker) -> Briefing:
+        """Raises NotPicklable, naming the attribute that cannot travel."""
+        facts = {field: getattr(self, field) for field in self.__slots__}
+        return Briefing(
+            **facts,
+            name=name,
+            file=name.replace("[", "-").replace("]", ""),
+            tracker=dumps(tracker, f"the callback {name}"),
+            secrets=dumps(tracker.secrets(), f"the keys of the callback {name}"),
+        )
+
+
+class Couriers:
+    """One courier for each tracker. All on the loop's thread."""
+
+    def __init__(
+        self,
+        briefings: Sequence[Briefing],
+        start: Start,
+        tell: Callable[[str, str], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        """`refuse` ends the run: a tracker that cannot be set up will never do."""
+        self._couriers = [_Courier(briefing, start, tell, refuse) for briefing in briefings]
+
+    def follow(self, position: Position) -> None:
+        """The journal goes so far by now."""
+        for courier in self._couriers:
+            courier.follow(position)
+
+    async def close(self, position: Position, deadline_s: float) -> None:
+        """Have the rest delivered, or give up after `deadline_s` and tell what was not."""
+        self.follow(position)
+        await asyncio.gather(*(courier.close(deadline_s) for courier in self._couriers))
+
+
+class _Courier:
+    def __init__(
+        self,
+        briefing: Briefing,
+        start: Start,
+        tell: Callable[[str, str], None],
+        refuse: Callable[[str], None],
+    ) -> None:
+        self._name, self._file = briefing.name, briefing.file
+        self._tell, self._refuse = tell, refuse
+        self._is_refused = False
+        self._position: Position | None = None
+        self._close_by: float | None = None
+        self._done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._service = LastingService(
+            f"courier of {self._name}",
+            lambda: start(self._hear),
+            first=[["open", asdict(briefing)]],
+            again=self._brief_again,
+            tell=lambda text: tell(text, "warning"),
+            given_up=lambda text: tell(f"{text}: {self._later}", "warning"),
+        )
+
+    def follow(self, position: Position) -> None:
+        self._position = position
+        self._service.send(["upto", position.segment, position.offset])
+
+    async def close(self, deadline_s: float) -> None:
+        self._close_by = asyncio.get_running_loop().time() + deadline_s
+        self._service.send(["close", deadline_s])
+        ends: list[asyncio.Future[Any]] = [self._done, self._service.ended]
+        await asyncio.wait(
+            ends, timeout=deadline_s + _COUNTING_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        if self._is_refused:
+            await self._service.close()
+            return
+        if not self._done.done():
+            self._tell(
+                f"{self._name} was not told everything, and nobody could count what is missing: "
+                f"{self._later}",
+                "warning",
+            )
+            self._service.kill()
+        elif missing := self._done.result():
+            self._tell(
+                f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
+                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{self._file}.json lists it; "
+                f"{self._later}",
+                "warning",
+            )
+        await self._service.close()
+
+    @property
+    def _later(self) -> str:
+        return "nothing is lost, and a restore of the experiment delivers it"
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case ["trouble", str(text)]:
+                self._tell(f"{self._name}: {text}", "warning")
+            case ["unfit", str(text)]:
+                self._is_refused = True
+                self._refuse(f"callback {self._name}.setup: {text}")
+            case ["done", str(text)]:
+                if not self._done.done():
+                    self._done.set_result(text)
+            case _:
+                raise ValueError(f"not a message of a courier: {message!r:.100}")
+
+    def _brief_again(self) -> None:
+        if self._position is not None:
+            self.follow(self._position)
+        if self._close_by is not None:
+            left_s = self._close_by - asyncio.get_running_loop().time()
+            self._service.send(["close", max(0.0, left_s)])
+
+
+def briefings_of(callbacks: Sequence[Callback], errand: Errand) -> list[Briefing]:
+    """Of the trackers among them. Raises NotPicklable."""
+    trackers = [one for one in callbacks if isinstance(one, Tracker)]
+    return [
+        errand.briefing(name, tracker)
+        for name, tracker in zip(names_of(trackers), trackers, strict=True)
+    ]
+
+
+def check_callbacks(callbacks: Sequence[Callback], environ: Mapping[str, str]) -> None:
+    """Refuse, before anything begins, what can never work.
+
+    Raises ImportError for a library that is not installed, InvalidConfig for a key that is
+    nowhere, NotPicklable for a callback that cannot travel to its courier.
+    """
+    for one in callbacks:
+        if isinstance(one, (Tracker, TBXLoggerCallback)):
+            one.check(environ)
+        if isinstance(one, Tracker):
+            dumps(one, f"the callback {type(one).__name__}")

@@ -1,0 +1,109 @@
+"""What calls a tracker, in the main thread of its courier, and tells what came of it."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.experiment.courier import Outcome
+from holdfast.experiment.delivery import START, Moment
+from holdfast.experiment.rows import newest_row
+from holdfast.experiment.tracker import Told, TrackedTrial, Tracker
+from holdfast.experiment.trial_view import Surroundings
+
+ATTEMPT = "attempt"
+
+
+class TrackerHands:
+    """Calls the hooks of one tracker, batch by batch, in whatever thread runs `work`."""
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        surroundings: Surroundings,
+        experiment_id: str,
+        answer: Callable[[list[Any]], None],
+    ) -> None:
+        self._tracker = tracker
+        self._surroundings = surroundings
+        self._experiment_id = experiment_id
+        self._answer = answer
+        self._orders: queue.SimpleQueue[Sequence[Moment] | None] = queue.SimpleQueue()
+        self._views: dict[str, TrackedTrial] = {}
+        self._open: set[str] = set()
+
+    def tell(self, batch: Sequence[Moment]) -> None:
+        self._orders.put(batch)
+
+    def finish(self) -> None:
+        self._orders.put(None)
+
+    def work(self) -> None:
+        """Until all is told, or the process ends."""
+        while (batch := self._orders.get()) is not None:
+            self._answer(["outcome", self._deliver(batch)])
+        self._answer(["finished", self._end()])
+
+    def _deliver(self, batch: Sequence[Moment]) -> Outcome:
+        taken, failure = 0, None
+        try:
+            for moment in batch:
+                self._call(moment)
+                taken += 1
+        except (Exception, SystemExit) as error:  # the courier is told, and it the user
+            failure = error
+        try:
+            if taken:
+                self._tracker.flush()
+            held = self._tracker.holds()
+        except (Exception, SystemExit) as error:  # likewise
+            return self._failed(error, 0, frozenset(moment.trial.trial_id for moment in batch))
+        if failure is not None:
+            return self._failed(failure, taken, held)
+        return Outcome(taken=taken, held=held)
+
+    def _failed(self, error: BaseException, taken: int, held: frozenset[str]) -> Outcome:
+        headline = " ".join(f"{type(error).__name__}: {error}".split())
+        refused = isinstance(error, Exception) and self._tracker.is_refusal(error)
+        return Outcome(taken=taken, held=held, error=headline[:1000], is_refusal=refused)
+
+    def _call(self, moment: Moment) -> None:
+        trial = moment.trial
+        view = self._view(moment)
+        if trial.trial_id not in self._open:
+            # A courier that goes on after another one, or a start that was refused.
+            self._hook(START, moment, view)
+            self._open.add(trial.trial_id)
+            if moment.hook == START:
+                return
+        self._hook(moment.hook, moment, view)
+
+    def _hook(self, hook: str, moment: Moment, view: TrackedTrial) -> None:
+        given: dict[str, Any] = {}
+        if hook == "on_trial_result":
+            row = newest_row(moment.trial)
+            row.setdefault(ATTEMPT, moment.trial.attempt)
+            given["result"] = row
+        iteration = moment.trial.iteration
+        getattr(self._tracker, hook)(
+            iteration=iteration, trials=list(self._views.values()), trial=view, **given
+        )
+
+    def _view(self, moment: Moment) -> TrackedTrial:
+        trial = moment.trial
+        view = self._views.get(trial.trial_id)
+        if view is None:
+            view = TrackedTrial(trial, self._surroundings, self._experiment_id)
+            self._views[trial.trial_id] = view
+        view.show(trial)
+        view.told = Told(attempt=trial.attempt, row=moment.row)
+        return view
+
+    def _end(self) -> Outcome:
+        try:
+            self._tracker.on_experiment_end(trials=list(self._views.values()))
+            self._tracker.flush()
+            return Outcome(taken=0, held=self._tracker.holds())
+        except (Exception, SystemExit) as error:  # the courier is told, and it the user
+            return self._failed(error, 0, self._tracker.holds())

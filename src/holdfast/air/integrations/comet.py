@@ -1,0 +1,187 @@
+"""Comet: `CometLoggerCallback` from outside of the trials."""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.air.integrations.rows import (
+    as_number,
+    facts_of,
+    flatten_dict,
+    metrics_of,
+    need,
+)
+from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
+from holdfast.experiment.tracker import Tracker
+from holdfast.trial.errors import InvalidConfig
+
+# Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
+_OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
+# What a courier is and does says nothing of a training.
+_QUIET: Final[Mapping[str, Any]] = {
+    "log_code": False,
+    "log_graph": False,
+    "log_git_metadata": False,
+    "log_git_patch": False,
+    "log_env_details": False,
+    "auto_output_logging": False,
+    "auto_param_logging": False,
+    "auto_metric_logging": False,
+    "auto_log_co2": False,
+    "parse_args": False,
+    "display_summary_level": 0,
+}
+
+
+class CometLoggerCallback(Tracker):
+    """Sends every row of every trial to Comet, or to archives on disk, from a process of its own.
+
+    A trial is one Comet experiment over all attempts and restores, whose key comes of the trial's
+    id and the experiment's. The step is `training_iteration`; where a trial repeats iterations
+    after a failure, both values are sent, and `attempt` beside them. Text is sent as "other", what
+    is neither number nor text is left out.
+
+    `online=False` writes archives for `comet upload`: into `offline_directory`, else the trial's
+    folder, one for each time that the experiment was taken up. `save_checkpoints` sends those that
+    are still there. `experiment_kwargs` are those of Comet's Experiment (`api_key`, `workspace`,
+    `project_name`, ...); `api_key` is kept in no file: a restore takes COMET_API_KEY, or what
+    `comet login` has left.
+    """
+
+    def __init__(
+        self,
+        online: bool = True,
+        tags: Sequence[str] | None = None,
+        save_checkpoints: bool = False,
+        **experiment_kwargs: Any,
+    ) -> None:
+        self.online = online
+        self.tags = list(tags or ())
+        self.save_checkpoints = save_checkpoints
+        self.api_key = experiment_kwargs.pop("api_key", None)
+        self.experiment_kwargs = experiment_kwargs
+        self._experiments: dict[str, Any] = {}
+        self._sent: dict[str, int] = {}
+
+    def secrets(self) -> dict[str, Any]:
+        return {"api_key": self.api_key}
+
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Raises ImportError without Comet, InvalidConfig where it is online and has no key."""
+        need("comet_ml", "comet", "CometLoggerCallback")
+        if self.online and not self.api_key and not _has_key(environ):
+            raise InvalidConfig(
+                "CometLoggerCallback has no key: run `comet login`, or set COMET_API_KEY. "
+                "(api_key= is kept in no file, so a restore needs one of these.) To write to disk "
+                "only: online=False"
+            )
+
+    def setup(self, *args: Any, **info: Any) -> None:
+        """In the courier."""
+        os.environ.setdefault("COMET_LOGGING_CONSOLE", "ERROR")
+
+    def log_trial_start(self, trial: Any) -> None:
+        self._experiment_of(trial)
+
+    def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
+        experiment = self._experiment_of(trial)
+        if trial.told.row <= self._sent.get(trial.trial_id, 0):
+            return  # Comet's own queue has it, and has not been emptied in time
+        self._sent[trial.trial_id] = trial.told.row
+        numbers: dict[str, float] = {}
+        for name, value in metrics_of(result).items():
+            number = as_number(value)
+            if number is not None:
+                numbers[name] = number
+            elif isinstance(value, str):
+                experiment.log_other(name, value)
+        experiment.log_metrics(numbers, step=iteration)
+        experiment.log_others({**facts_of(result), "attempt": trial.told.attempt})
+
+    def log_trial_save(self, trial: Any) -> None:
+        checkpoint = trial.checkpoint
+        # It may be superseded and removed by now: a tracker is told later than things happen.
+        if not self.save_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
+            return
+        name = os.path.basename(checkpoint.path)
+        self._experiment_of(trial).log_model(name, checkpoint.path)
+
+    def log_trial_end(self, trial: Any, failed: bool = False) -> None:
+        experiment = self._experiment_of(trial)
+        experiment.log_other("status", "failed" if failed else "finished")
+        self._close(trial.trial_id)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """Trials that can be resumed."""
+        for trial_id, experiment in list(self._experiments.items()):
+            experiment.log_other("status", "interrupted")
+            self._close(trial_id)
+
+    def _close(self, trial_id: str) -> None:
+        self._experiments[trial_id].end()
+        del self._experiments[trial_id]
+        self._sent.pop(trial_id, None)
+
+    def flush(self) -> None:
+        """Raises TimeoutError where Comet has not taken everything yet."""
+        for experiment in self._experiments.values() if self.online else ():
+            if not experiment.flush():
+                raise TimeoutError("Comet has not taken everything yet")
+
+    def holds(self) -> frozenset[str]:
+        """An archive is there when its experiment has ended."""
+        return frozenset() if self.online else frozenset(self._experiments)
+
+    def _experiment_of(self, trial: Any) -> Any:
+        experiment = self._experiments.get(trial.trial_id)
+        if experiment is None:
+            experiment = self._experiments[trial.trial_id] = self._begin(trial)
+        return experiment
+
+    def _begin(self, trial: Any) -> Any:
+        import comet_ml
+        from comet_ml.config import set_global_experiment
+
+        # Another trial's would be taken for this one's, or ended.
+        set_global_experiment(None)
+        given = {**self.experiment_kwargs, "api_key": self.api_key}
+        to_start = {name: given.pop(name) for name in _OF_START if given.get(name) is not None}
+        given.pop("api_key", None)
+        trial.init_local_path()
+        config = {**_QUIET, "offline_directory": trial.local_path, **given}
+        experiment = comet_ml.start(
+            **to_start,
+            experiment_key=experiment_key(trial.run_id),
+            mode="get_or_create",
+            online=self.online,
+            experiment_config=comet_ml.ExperimentConfig(**config),
+        )
+        experiment.set_name(str(trial))
+        experiment.add_tags(self.tags)
+        experiment.log_parameters(flatten_dict(trial.config))
+        experiment.log_others({"trial_id": trial.trial_id, "experiment": trial.group})
+        return experiment
+
+
+def experiment_key(run_id: str) -> str:
+    """Comet wants 32 to 50 letters and digits."""
+    return hashlib.sha256(run_id.encode()).hexdigest()[:40]
+
+
+def _has_key(environ: Mapping[str, str]) -> bool:
+    if environ.get("COMET_API_KEY"):
+        return True
+    home = Path(environ.get("HOME", "~")).expanduser()
+    named = environ.get("COMET_CONFIG")
+    places = [Path(named)] if named else [home / ".comet.config", Path(".comet.config")]
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(places)
+    except configparser.Error:
+        return False
+    return bool(parser.get("comet", "api_key", fallback=""))

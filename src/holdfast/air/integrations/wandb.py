@@ -1,0 +1,236 @@
+"""Weights & Biases: `WandbLoggerCallback` from outside of the trials, `setup_wandb` inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.air.integrations.rows import facts_of, metrics_of, need, read_key
+from holdfast.air.integrations.wandb_login import has_key, is_offline
+from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
+from holdfast.experiment.context import get_context
+from holdfast.experiment.session import running
+from holdfast.experiment.tracker import Tracker
+from holdfast.trial.errors import InvalidConfig
+
+PROJECT = "WANDB_PROJECT_NAME"
+GROUP = "WANDB_GROUP_NAME"
+_X_AXIS = "training_iteration"
+
+
+class WandbLoggerCallback(Tracker):
+    """Sends every row of every trial to W&B, from a process of its own.
+
+    A trial is one run over all attempts and restores. W&B's step counts the rows that the trial
+    reported, repeated ones too, because W&B drops what goes back; charts are drawn over
+    `training_iteration`, and `attempt` tells repeated rows apart.
+
+    `project` (else WANDB_PROJECT_NAME, WANDB_PROJECT), `group` (else WANDB_GROUP_NAME, the
+    experiment's name). `api_key` or `api_key_file`, else what `wandb login` or WANDB_API_KEY say;
+    a restore takes `api_key` from there, since it is kept in no file. `excludes` are metrics to
+    leave out. `log_config`: the config in each row, too. `upload_checkpoints` (older:
+    `save_checkpoints`) sends those that are still there as artifacts. `kwargs` are for
+    `wandb.init`, `mode="offline"` among them. `upload_timeout`, `video_kwargs` and `image_kwargs`
+    are kept for scripts that have them: how long the end may take says
+    HOLDFAST_TRACKER_DEADLINE_S, and rows hold no media.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        group: str | None = None,
+        api_key_file: str | None = None,
+        api_key: str | None = None,
+        excludes: Sequence[str] | None = None,
+        log_config: bool = False,
+        upload_checkpoints: bool = False,
+        save_checkpoints: bool = False,
+        upload_timeout: int = 1800,
+        video_kwargs: dict[str, Any] | None = None,
+        image_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.project = project
+        self.group = group
+        self.api_key_file = api_key_file
+        self.api_key = api_key
+        self.excludes = list(excludes or ())
+        self.log_config = log_config
+        self.upload_checkpoints = upload_checkpoints or save_checkpoints
+        self.upload_timeout = upload_timeout
+        self.kwargs = kwargs
+        self._runs: dict[str, Any] = {}
+
+    def secrets(self) -> dict[str, Any]:
+        return {"api_key": self.api_key}
+
+    def check(self, environ: Mapping[str, str]) -> None:
+        """Raises ImportError without W&B, InvalidConfig where it is online and has no key."""
+        need("wandb", "wandb", "WandbLoggerCallback")
+        if self.api_key_file:
+            read_key(self.api_key_file)
+        known = bool(self.api_key or self.api_key_file) or has_key(environ)
+        if not known and not is_offline(environ, self.kwargs.get("mode")):
+            raise InvalidConfig(
+                "WandbLoggerCallback has no key: run `wandb login`, set WANDB_API_KEY, or give "
+                "api_key_file=. (api_key= is kept in no file, so a restore needs one of these.) "
+                'To write to disk only: mode="offline", or WANDB_MODE=offline'
+            )
+
+    def setup(self, *args: Any, **info: Any) -> None:
+        """In the courier."""
+        key = self.api_key or (read_key(self.api_key_file) if self.api_key_file else None)
+        if key:
+            os.environ["WANDB_API_KEY"] = key
+
+    def log_trial_start(self, trial: Any) -> None:
+        self._run_of(trial)
+
+    def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
+        run = self._run_of(trial)
+        facts = {**facts_of(result), "attempt": trial.told.attempt}
+        if self._told_facts.get(trial.trial_id) != facts:
+            run.config.update(facts, allow_val_change=True)
+            self._told_facts[trial.trial_id] = facts
+        row = metrics_of(result)
+        if self.log_config:
+            row["config"] = result.get("config", {})
+        kept = {key: value for key, value in row.items() if key not in self.excludes}
+        run.log(kept, step=trial.told.row)
+
+    def log_trial_save(self, trial: Any) -> None:
+        checkpoint = trial.checkpoint
+        # It may be superseded and removed by now: a tracker is told later than things happen.
+        if not self.upload_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
+            return
+        import wandb
+
+        artifact = wandb.Artifact(f"checkpoint_{trial.run_id}", type="model")
+        artifact.add_dir(checkpoint.path)
+        self._run_of(trial).log_artifact(artifact)
+
+    def log_trial_end(self, trial: Any, failed: bool = False) -> None:
+        self._run_of(trial).finish(exit_code=int(failed))
+        self._close(trial.trial_id)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """Trials that can be resumed: their runs are left as W&B leaves what was interrupted."""
+        for trial_id, run in list(self._runs.items()):
+            run.finish(exit_code=1)
+            self._close(trial_id)
+
+    def holds(self) -> frozenset[str]:
+        """W&B sends behind: what of a run has arrived is known when it is finished."""
+        return frozenset(self._runs)
+
+    @property
+    def _told_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = self.__dict__.setdefault("_facts", {})
+        return facts
+
+    def _close(self, trial_id: str) -> None:
+        self._runs.pop(trial_id, None)
+        self._told_facts.pop(trial_id, None)
+
+    def _run_of(self, trial: Any) -> Any:
+        run = self._runs.get(trial.trial_id)
+        if run is None:
+            run = self._runs[trial.trial_id] = self._begin(trial)
+        return run
+
+    def _begin(self, trial: Any) -> Any:
+        import wandb
+
+        trial.init_local_path()
+        given = {
+            "project": self.project or os.environ.get(PROJECT) or os.environ.get("WANDB_PROJECT"),
+            "group": self.group or os.environ.get(GROUP) or trial.group,
+            "name": str(trial),
+            "dir": trial.local_path,
+            "resume": "allow",
+            # Trials run side by side, each of them in a run of this process.
+            "reinit": "create_new",
+            "settings": {"console": "off", "silent": True, "x_disable_stats": True},
+            **self.kwargs,
+            "id": trial.run_id,
+        }
+        run = wandb.init(**given)
+        run.config.update(trial.config, allow_val_change=True)
+        run.define_metric(_X_AXIS)
+        run.define_metric("*", step_metric=_X_AXIS)
+        return run
+
+
+class NoRun:
+    """Stands for a run in the ranks that track nothing: takes whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+    def __enter__(self) -> NoRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def setup_wandb(
+    config: dict[str, Any] | None = None,
+    api_key: str | None = None,
+    api_key_file: str | None = None,
+    rank_zero_only: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Begin, or go on with, the trial's run in this worker: the result of `wandb.init`.
+
+    The run's id is the trial's, so that another attempt goes on with it. `kwargs` are for
+    `wandb.init`. In ranks other than the first, unless not `rank_zero_only`, a stand-in that
+    takes every call and does nothing; outside of a trial just `wandb.init`.
+
+    Raises ImportError without W&B, InvalidConfig where it is online and has no key.
+    """
+    need("wandb", "wandb", "setup_wandb")
+    session = running()
+    context = get_context() if session is not None else None
+    if context is not None and rank_zero_only and context.get_world_rank() > 0:
+        return NoRun()
+    key = api_key or (read_key(api_key_file) if api_key_file else None)
+    if key:
+        os.environ["WANDB_API_KEY"] = key
+    if not has_key(os.environ) and not is_offline(os.environ, kwargs.get("mode")):
+        raise InvalidConfig(
+            "setup_wandb has no key: set WANDB_API_KEY (holdfast.init(runtime_env={'env_vars': "
+            "...})), run `wandb login` on every machine, or give mode='offline'"
+        )
+    import wandb
+
+    given: dict[str, Any] = {
+        "project": os.environ.get(PROJECT) or os.environ.get("WANDB_PROJECT"),
+        "resume": "allow",
+        **({} if context is None else _of_trial(context)),
+        **kwargs,
+    }
+    run = wandb.init(**given)
+    run.config.update(dict(config or {}), allow_val_change=True)
+    return run
+
+
+def _of_trial(context: Any) -> dict[str, Any]:
+    rank = context.get_world_rank()
+    return {
+        # Two ranks cannot write one run.
+        "id": context.get_trial_id() + (f"-{rank}" if rank else ""),
+        "name": context.get_trial_name() + (f"-rank-{rank}" if rank else ""),
+        "group": os.environ.get(GROUP) or context.get_experiment_name(),
+        "dir": context.get_trial_dir(),
+        "reinit": "finish_previous",
+    }

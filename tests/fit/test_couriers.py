@@ -1,0 +1,222 @@
+"""Trackers beside a run: killed, stalled, raising, and what is told of it."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast import tune
+from holdfast.experiment.callbacks import LoggerCallback
+from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.fake_tracker import FakeTracker, told_to
+from holdfast.testing.script import UserScript
+from holdfast.trial.errors import TuneError
+
+pytestmark = pytest.mark.process
+SCRIPT = Path(__file__).parent / "tracked_script.py"
+FAKE = ["holdfast.testing.fake_tracker", "FakeTracker"]
+
+
+@pytest.fixture
+def tracked(tmp_path: Path) -> Iterator[Bench]:
+    with workbench(tmp_path, SCRIPT) as bench:
+        bench.environ |= {"HOLDFAST_TENSORBOARD": "0", "HOLDFAST_TRACKER_DEADLINE_S": "20"}
+        bench.options = {"lrs": [1.0], "trackers": [[*FAKE, {"file": str(tmp_path / "told")}]]}
+        yield bench
+
+
+def train(config: dict[str, Any]) -> None:
+    for epoch in range(1, config.get("epochs", 3) + 1):
+        tune.report({"loss": 1 / epoch})
+
+
+def run(tmp_path: Path, *callbacks: Any, **config: Any) -> Any:
+    run_config = tune.RunConfig(storage_path=str(tmp_path), name="run", callbacks=list(callbacks))
+    return tune.Tuner(train, param_space=config, run_config=run_config).fit()
+
+
+def keys(file: Path, what: str = "row") -> list[tuple[int, int]]:
+    return [(told["iteration"], told["attempt"]) for told in told_to(file, what)]
+
+
+def missing(root: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        (root / "run" / "undelivered-FakeTracker.json").read_text()
+    )["undelivered"]
+    return found
+
+
+def courier_of(script: UserScript) -> psutil.Process:
+    for process in psutil.Process(script.process.pid).children(recursive=True):
+        if "courier_process:main" in " ".join(process.cmdline()):
+            return process
+    raise AssertionError("no courier runs")
+
+
+def test_a_tracker_is_told_every_row_with_a_key_that_stays(tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    results = run(tmp_path, FakeTracker(file))
+    told = told_to(file)
+    assert [fact["what"] for fact in told] == ["setup", "start", "row", "row", "row", "end"]
+    assert [fact["step"] for fact in told[2:5]] == [1, 2, 3]
+    trial_id = results[0].metrics["trial_id"]
+    assert {fact["run"].startswith(f"{trial_id}-") for fact in told[1:]} == {True}
+    assert not list((tmp_path / "run").glob("undelivered-*"))
+
+
+def test_two_trackers_of_a_class_have_a_courier_and_a_file_each(tmp_path: Path) -> None:
+    run(tmp_path, FakeTracker(tmp_path / "a"), FakeTracker(tmp_path / "b"))
+    assert keys(tmp_path / "a") == keys(tmp_path / "b") == [(1, 1), (2, 1), (3, 1)]
+    assert {path.name for path in (tmp_path / "run").glob("tracker-*")} == {
+        "tracker-FakeTracker-0.json",
+        "tracker-FakeTracker-1.json",
+    }
+
+
+def test_a_users_own_logger_stays_in_the_process_of_the_script(tmp_path: Path) -> None:
+    seen = []
+
+    class Own(LoggerCallback):
+        def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
+            seen.append((os.getpid(), iteration))
+
+    run(tmp_path, Own(), FakeTracker(tmp_path / "told"))
+    assert seen == [(os.getpid(), 1), (os.getpid(), 2), (os.getpid(), 3)]
+
+
+def test_a_key_is_in_no_file_and_reaches_the_courier(tmp_path: Path) -> None:
+    secret = "a-very-secret-key"
+    run(tmp_path, FakeTracker(tmp_path / "told", key=secret))
+    assert told_to(tmp_path / "told", "setup") == [{"what": "setup", "key": secret}]
+    for path in (tmp_path / "run").rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_what_can_never_work_is_said_before_the_first_trial(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no key"):
+        run(tmp_path, FakeTracker(tmp_path / "told", needs_key=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tracker_that_cannot_travel_is_refused_by_the_name_of_what_cannot(
+    tmp_path: Path,
+) -> None:
+    tracker = FakeTracker(tmp_path / "told")
+    tracker.lock = __import__("threading").Lock()  # type: ignore[attr-defined]
+    with pytest.raises(TuneError, match=r"FakeTracker.*\.lock.*cannot be pickled"):
+        run(tmp_path, tracker)
+
+
+class Unfit(FakeTracker):
+    def setup(self, *args: Any, **info: Any) -> None:
+        raise RuntimeError("no such store")
+
+
+def test_a_tracker_whose_setup_raises_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match=r"Unfit\.setup: RuntimeError: no such store"):
+        run(tmp_path, Unfit(tmp_path / "told"), epochs=10_000)
+
+
+def test_a_tracker_that_raises_is_told_once_and_given_the_rows_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, FakeTracker(tmp_path / "told", fails={2: 2}))
+    assert keys(tmp_path / "told") == [(1, 1), (2, 1), (3, 1)]
+    assert len(told_to(tmp_path / "told", "failed")) == 2
+    assert capsys.readouterr().err.count("the tracker is away; the run goes on") == 1
+
+
+def test_what_a_tracker_refuses_is_set_aside_and_the_rest_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, FakeTracker(tmp_path / "told", refuses=(2,)))
+    assert keys(tmp_path / "told") == [(1, 1), (3, 1)]
+    (listed,) = missing(tmp_path)
+    assert listed["refused"] == [
+        {"iterations": "2", "why": "ValueError: iteration 2 is not to its taste"}
+    ]
+    assert "not delivered to FakeTracker" in capsys.readouterr().err
+
+
+def test_a_stalled_tracker_is_given_up_in_time_and_what_it_lacks_is_listed_and_restored(
+    tracked: Bench,
+) -> None:
+    told = tracked.folder / "told"
+    tracked.options["trackers"][0][1:] = ["FakeTracker", {"file": str(told), "stalls": 2}]
+    other = tracked.folder / "other"
+    tracked.options["trackers"].append([*FAKE, {"file": str(other)}])
+    tracked.environ["HOLDFAST_TRACKER_DEADLINE_S"] = "1"
+    gate = tracked.gate("tracker")
+    began = time.monotonic()
+    script = tracked.start(epochs=4).succeeds()
+    assert time.monotonic() - began < 20
+    assert "not delivered to FakeTracker[0]: " in script.stderr
+    assert "iterations 1-4" in script.stderr or "iterations 2-4" in script.stderr
+    assert keys(other) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert "FakeTracker[1]" not in script.stderr
+    listed = json.loads((tracked.root / "undelivered-FakeTracker-0.json").read_text())
+    assert listed["undelivered"][0]["iterations"] in (["1-4"], ["2-4"])
+    assert script.left() == []
+    gate.open()
+    tracked.restore().succeeds()
+    assert set(keys(told)) == {(1, 1), (2, 1), (3, 1), (4, 1)}
+    assert not list(tracked.root.glob("undelivered-*"))
+
+
+def test_a_courier_killed_at_any_row_is_started_again_and_no_row_is_lost(tracked: Bench) -> None:
+    gates = [tracked.gate(f"0-{epoch}") for epoch in (2, 3, 4)]
+    script = tracked.start(epochs=4)
+    for epoch, gate in enumerate(gates, start=2):
+        script.wait_for(f"at 0 {epoch}")
+        script.wait_for("told setup")
+        courier_of(script).kill()
+        gate.open()
+    script.succeeds()
+    assert sorted(set(keys(tracked.folder / "told"))) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert not list(tracked.root.glob("undelivered-*"))
+    assert "the courier of FakeTracker was killed" in script.stderr
+
+
+def test_a_script_that_was_killed_goes_on_behind_what_was_acknowledged(tracked: Bench) -> None:
+    told, gate = tracked.folder / "told", tracked.gate("0-4")
+    script = tracked.start(epochs=6)
+    script.wait_for("at 0 4")
+    script.wait_for("told row 3")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    tracked.restore(epochs=6).succeeds()
+    found = keys(told)
+    # It had saved in the second epoch, so the third one is run again, by the next attempt.
+    assert set(found) == {(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 2), (6, 2)}
+    assert {fact["run"] for fact in told_to(told) if "run" in fact} == {told_to(told)[1]["run"]}
+    steps = {(fact["iteration"], fact["attempt"]): fact["step"] for fact in told_to(told, "row")}
+    assert sorted(steps.values()) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_rows_that_a_tracker_only_holds_are_told_again_after_a_kill(tracked: Bench) -> None:
+    told, gate = tracked.folder / "told", tracked.gate("0-4")
+    arguments = {"file": str(told), "keeps_until_the_end": True}
+    tracked.options["trackers"] = [[*FAKE, arguments]]
+    script = tracked.start(epochs=4)
+    script.wait_for("at 0 4")
+    script.wait_for("told row 3")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    tracked.restore(epochs=4).succeeds()
+    assert keys(told).count((1, 1)) == 2
+    assert not list(tracked.root.glob("undelivered-*"))
+
+
+def test_a_worker_that_is_killed_shows_as_another_attempt(tracked: Bench) -> None:
+    told = tracked.folder / "told"
+    tracked.start(epochs=4, dies=[4]).succeeds()
+    assert keys(told) == [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2)]
+    assert [fact["step"] for fact in told_to(told, "row")] == [1, 2, 3, 4, 5]
+    assert len(told_to(told, "start")) == 2
