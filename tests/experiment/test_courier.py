@@ -1,0 +1,217 @@
+"""The courier with a virtual clock, over a journal that no worker wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.experiment import courier as module
+from holdfast.experiment.courier import Courier, Outcome, routed
+from holdfast.experiment.delivery import Moment, Patience
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import readable_end
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def chance(self) -> float:
+        return 0.0
+
+
+class Given:
+    """Hands that remember what they were to do, and do nothing."""
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[Moment]] = []
+        self.ends = 0
+
+    def tell(self, batch: Sequence[Moment]) -> None:
+        self.batches.append(batch)
+
+    def finish(self) -> None:
+        self.ends += 1
+
+
+class Desk:
+    """A courier, its clock and what it said."""
+
+    def __init__(self, run: RecordedExperiment) -> None:
+        self.clock, self.hands, self.said = Clock(), Given(), list[list[Any]]()
+        self.run = run
+        route = routed(
+            run.layout, name="T", file="T", experiment_id=run.machine.spec.experiment_id, begins=0
+        )
+        self.route = route
+        self.courier = Courier(
+            route, Machine(), self.hands, self.clock, self.said.append, patience=Patience(tries=2)
+        )
+
+    def follow(self) -> None:
+        end = readable_end(self.run.layout.journal)
+        self.courier.hear(["upto", end.segment, end.offset])
+        self.courier.act()
+
+    def answer(self, outcome: Outcome, after_s: float = 1.0) -> None:
+        self.courier.hear(["outcome", outcome])
+        self.clock.at += after_s
+        self.courier.act()
+
+    def takes(self, held: frozenset[str] = frozenset()) -> list[str]:
+        """Take the batch that waits; the hooks in it."""
+        batch = self.hands.batches[-1]
+        self.answer(Outcome(taken=len(batch), held=held))
+        return [moment.hook.removeprefix("on_trial_") for moment in batch]
+
+    @property
+    def cursor(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.route.cursor.read_text())["trials"]
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
+    recorded = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=9))
+    yield recorded
+    recorded.close()
+
+
+def trial_of(run: RecordedExperiment, rows: int) -> str:
+    trial_id = run.begin()
+    for at in range(rows):
+        run.report(trial_id, {"loss": at})
+    return trial_id
+
+
+def test_every_moment_is_given_in_order_and_noted_once_it_is_taken(
+    run: RecordedExperiment,
+) -> None:
+    trial_id = trial_of(run, 2)
+    run.finish(trial_id)
+    desk = Desk(run)
+    desk.follow()
+    assert desk.takes() == ["start", "result", "result", "complete"]
+    assert desk.cursor == {trial_id: {"delivered": 4, "refused": []}}
+
+
+def test_one_batch_is_under_way_at_a_time_and_a_window_of_the_journal_in_memory(
+    run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 600)
+    trial_of(run, 100)
+    desk = Desk(run)
+    for _ in range(5):
+        desk.follow()
+    assert len(desk.hands.batches) == 1
+    assert len(desk.hands.batches[0]) < 10
+    given = len(desk.takes())
+    while given < 101:
+        given += len(desk.takes())
+    assert desk.courier.wait_s is None
+
+
+def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedExperiment) -> None:
+    trial_of(run, 3)
+    desk = Desk(run)
+    desk.follow()
+    desk.answer(Outcome(taken=1, error="ConnectionError: away"), after_s=0.4)
+    assert len(desk.hands.batches) == 1
+    assert desk.courier.wait_s == pytest.approx(0.1)
+    desk.clock.at += 0.1
+    desk.courier.act()
+    assert [moment.row for moment in desk.hands.batches[-1]] == [1]
+    assert [words[0] for words in desk.said] == ["trouble"]
+    desk.answer(Outcome(taken=0, error="ConnectionError: away"))
+    assert [words[0] for words in desk.said] == ["trouble"]
+
+
+def test_what_is_refused_is_set_aside_after_some_tries(run: RecordedExperiment) -> None:
+    trial_id = trial_of(run, 2)
+    desk = Desk(run)
+    desk.follow()
+    refusal = Outcome(taken=0, error="ValueError: no", is_refusal=True)
+    desk.answer(Outcome(taken=1, error="ValueError: no", is_refusal=True))
+    desk.answer(refusal)
+    desk.takes()
+    assert desk.cursor[trial_id]["refused"][0]["from_iteration"] == 1
+
+
+def test_a_tracker_that_does_not_answer_is_told_once(run: RecordedExperiment) -> None:
+    trial_of(run, 1)
+    desk = Desk(run)
+    desk.follow()
+    assert desk.courier.wait_s == 30
+    for _ in range(3):
+        desk.clock.at += 31
+        desk.courier.act()
+    assert [words[0] for words in desk.said] == ["trouble"]
+    assert "has not answered for 30 s" in desk.said[0][1]
+
+
+def test_at_the_end_it_gives_up_in_time_and_lists_what_was_read_by_nobody(
+    run: RecordedExperiment,
+) -> None:
+    trial_id = trial_of(run, 2)
+    desk = Desk(run)
+    desk.follow()
+    for at in range(3):
+        run.report(trial_id, {"loss": at})
+    desk.follow()
+    desk.courier.hear(["close", 5])
+    desk.courier.act()
+    assert not desk.courier.is_done
+    desk.clock.at += 5
+    desk.courier.act()
+    assert desk.courier.is_done
+    assert desk.said[-1] == ["done", "train_d2a66_00000: iterations 1-5"]
+    listed = json.loads(desk.route.missing.read_text())
+    assert listed["undelivered"][0]["iterations"] == ["1-5"]
+
+
+def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperiment) -> None:
+    trial_id = trial_of(run, 2)
+    desk = Desk(run)
+    desk.follow()
+    desk.takes(held=frozenset({trial_id}))
+    desk.courier.hear(["close", 5])
+    desk.courier.act()
+    assert desk.hands.ends == 1
+    desk.courier.hear(["finished", Outcome(taken=0)])
+    assert desk.courier.is_done
+    assert desk.said[-1] == ["done", ""]
+    assert not desk.route.missing.exists()
+
+
+def test_a_cursor_that_is_broken_means_that_everything_is_told_again(
+    run: RecordedExperiment,
+) -> None:
+    trial_of(run, 1)
+    desk = Desk(run)
+    desk.route.cursor.write_text("{")
+    again = Desk(run)
+    again.follow()
+    assert "everything is told once more" in again.said[0][1]
+    assert again.takes() == ["start", "result"]
+
+
+def test_another_courier_gives_only_what_was_not_acknowledged(run: RecordedExperiment) -> None:
+    trial_id = trial_of(run, 2)
+    desk = Desk(run)
+    desk.follow()
+    desk.takes()
+    run.report(trial_id, {"loss": 9})
+    again = Desk(run)
+    again.follow()
+    assert [(moment.hook, moment.row) for moment in again.hands.batches[0]] == [
+        ("on_trial_result", 3)
+    ]
