@@ -1,0 +1,170 @@
+"""What the tracker callbacks decide without their libraries, none of which is installed here."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.air.integrations import comet, mlflow, wandb
+from holdfast.air.integrations.mlflow import legal_name, without_password
+from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
+from holdfast.air.integrations.wandb_login import has_key, is_offline
+from holdfast.trial.errors import InvalidConfig
+from holdfast.tune.logger import (
+    CSVLoggerCallback,
+    JsonLoggerCallback,
+    TBXLoggerCallback,
+    pretty_print,
+)
+
+CALLBACKS = [
+    (wandb.WandbLoggerCallback, "wandb"),
+    (mlflow.MLflowLoggerCallback, "mlflow"),
+    (comet.CometLoggerCallback, "comet"),
+]
+
+
+def train(config: dict[str, Any]) -> None:
+    tune.report({"loss": 1.0})
+
+
+def run(tmp_path: Path, *callbacks: Any) -> Any:
+    run_config = tune.RunConfig(storage_path=str(tmp_path), name="run", callbacks=list(callbacks))
+    return tune.Tuner(train, run_config=run_config).fit()
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.chdir(tmp_path)
+    return {"HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (wandb, comet):
+        monkeypatch.setattr(module, "need", lambda *_: None)
+
+
+@pytest.mark.parametrize(("kind", "extra"), CALLBACKS)
+def test_a_tracker_that_is_not_installed_is_said_before_anything_is_written(
+    tmp_path: Path, kind: Callable[[], Any], extra: str
+) -> None:
+    with pytest.raises(ImportError, match=rf"pip install 'holdfast\[{extra}\]'"):
+        run(tmp_path, kind())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("setup", [wandb.setup_wandb, mlflow.setup_mlflow])
+def test_setting_up_what_is_not_installed_names_the_extra(setup: Callable[[], Any]) -> None:
+    with pytest.raises(ImportError, match=r"pip install 'holdfast\["):
+        setup()
+
+
+@pytest.mark.usefixtures("installed")
+def test_online_without_a_key_is_refused_with_what_to_do(environ: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match="wandb login"):
+        wandb.WandbLoggerCallback(project="p").check(environ)
+    with pytest.raises(InvalidConfig, match="COMET_API_KEY"):
+        comet.CometLoggerCallback().check(environ)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ({"api_key": "k"}, {}),
+        ({"mode": "offline"}, {}),
+        ({}, {"WANDB_MODE": "disabled"}),
+        ({}, {"WANDB_API_KEY": "k"}),
+    ],
+)
+def test_a_key_or_an_offline_mode_will_do_for_wandb(
+    environ: dict[str, str], given: dict[str, Any], more: Mapping[str, str]
+) -> None:
+    wandb.WandbLoggerCallback(**given).check({**environ, **more})
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_file_of_a_key_that_is_not_there_is_named(environ: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"api_key_file='/no/such' cannot be read"):
+        wandb.WandbLoggerCallback(api_key_file="/no/such").check(environ)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_key_or_archives_will_do_for_comet(environ: dict[str, str], tmp_path: Path) -> None:
+    comet.CometLoggerCallback(online=False).check(environ)
+    comet.CometLoggerCallback(api_key="k").check(environ)
+    (tmp_path / ".comet.config").write_text("[comet]\napi_key = k\n")
+    comet.CometLoggerCallback().check(environ)
+
+
+def test_what_the_command_wandb_left_is_found(environ: dict[str, str], tmp_path: Path) -> None:
+    assert not has_key(environ)
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password secret\n")
+    assert has_key(environ)
+    assert not has_key({**environ, "WANDB_BASE_URL": "https://elsewhere.example"})
+    assert not is_offline(environ, None)
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text("[default]\nmode = offline\n")
+    assert is_offline(environ, None)
+
+
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        wandb.WandbLoggerCallback(api_key="s3cret"),
+        mlflow.MLflowLoggerCallback("http://me:s3cret@host/x", tracking_token="s3cret"),
+        comet.CometLoggerCallback(api_key="s3cret"),
+    ],
+)
+def test_no_pickle_of_a_tracker_has_its_key(tracker: Any) -> None:
+    assert b"s3cret" not in pickle.dumps(tracker)
+    assert "s3cret" in str(tracker.secrets())
+
+
+def test_a_uri_loses_its_password_alone() -> None:
+    assert without_password("https://me:pw@host:5000/x?y") == "https://host:5000/x?y"
+    assert without_password("sqlite:////a/b.db") == "sqlite:////a/b.db"
+    assert without_password(None) is None
+
+
+def test_a_row_is_flat_and_has_what_was_measured() -> None:
+    row = {"loss": 1.0, "val": {"acc": {"top1": 2}}, "config": {"lr": 1}, "pid": 7, "done": True}
+    assert metrics_of(row) == {"loss": 1.0, "val/acc/top1": 2}
+    assert flatten_dict({"a": {}, "b": [1]}) == {"b": [1]}
+
+
+def test_a_metric_named_like_one_of_ours_is_the_users() -> None:
+    assert metrics_of({"attempt": 7, "timestamp": 3}) == {"attempt": 7, "timestamp": 3}
+
+
+def test_what_is_no_number_is_no_metric() -> None:
+    found = numbers_in({"nan": float("nan"), "big": 10**400, "text": "x", "yes": True, "l": [1]})
+    assert sorted(found) == ["nan", "yes"]
+
+
+def test_names_that_mlflow_would_refuse_are_changed_and_stay_different() -> None:
+    assert legal_name("val/acc top-1.x:y_z") == "val/acc top-1.x:y_z"
+    changed = {legal_name("a$b"), legal_name("a&b"), legal_name("a//b"), legal_name("../x")}
+    assert len(changed) == 4
+    assert legal_name("a$b").startswith("a_b-")
+    assert len(legal_name("n" * 400)) <= 250
+
+
+def test_the_callbacks_of_files_write_none_twice(tmp_path: Path) -> None:
+    run(tmp_path, JsonLoggerCallback(), CSVLoggerCallback(), TBXLoggerCallback())
+    (folder,) = (tmp_path / "run").glob("train_*")
+    names = [path.name for path in folder.iterdir()]
+    assert {"result.json", "params.json", "progress.csv"} <= set(names)
+    assert len([name for name in names if name.startswith("events.out.tfevents")]) == 1
+    assert len((folder / "result.json").read_text().splitlines()) == 1
+
+
+def test_a_row_is_printed_for_people() -> None:
+    row = {"loss": 0.5, "val": {"acc": 1}, "config": {"lr": 1}, "none": None, "x": 1}
+    assert pretty_print(row, exclude={"x"}) == "loss: 0.5\nval:\n  acc: 1"
