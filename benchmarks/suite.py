@@ -25,6 +25,7 @@ from benchmarks import (
     s3,
     stalled,
     startup,
+    trackers,
     trials,
     uploads,
     viewing,
@@ -48,6 +49,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "batches": batches.measure,
     "restore": restoring.measure,
     "view": viewing.measure,
+    "trackers": trackers.measure,
 }
 
 FAILED = "failed"
