@@ -18,8 +18,9 @@ from holdfast.runtime.service import Beside
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal import Position
 
-# What a courier that was told to end may take to count what it leaves.
-_COUNTING_S = 5.0
+# What a courier that gave up may take to count what it leaves: a long journal is read to its end,
+# with a low priority, on a machine that may be busy.
+_COUNTING_S = 30.0
 
 Start = Callable[[Callable[[Message], None]], Beside]
 
