@@ -48,7 +48,7 @@ def run_config(tmp_path: Path, **more: Any) -> tune.RunConfig:
 def test_another_attempt_has_the_wandb_run_of_its_trial(tmp_path: Path) -> None:
     result = tune.Tuner(logs_to_wandb, run_config=run_config(tmp_path)).fit()[0]
     runs = tracked.wandb_offline(tmp_path)
-    assert {run_id for run_id, _ in runs} == {result.metrics["trial_id"]}
+    assert {run_id for run_id, _ in runs} == {(result.metrics or {})["trial_id"]}
     values = [one.value for _, logged in runs for one in logged if one.name == "attempt"]
     assert sorted(values) == [1, 2]
 
