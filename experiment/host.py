@@ -106,7 +106,7 @@ class TrialHost:
                 raise
             if isinstance(error, SystemExit) and not error.code:
                 # sys.exit() says that all is well, here as in any script.
-                channel.send(["returned", attempt])
+                channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
             # Told to the controller, which decides whether there is another attempt.
             failure = describe(error, "user")
@@ -117,6 +117,13 @@ class TrialHost:
             channel.send([session.ending, attempt])
         # One that is to be taken away is given no other trial.
         return kept, not session.is_preempted
+
+
+def _ending_by_exit(session: Session, error: SystemExit) -> str:
+    """After SIGTERM an exit of a library's own kind, as Lightning has one, is its answer to the
+    signal, and not the end of the work."""
+    is_librarys = session.is_preempted and type(error) is not SystemExit
+    return "preempted" if is_librarys else "returned"
 
 
 def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:

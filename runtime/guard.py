@@ -83,6 +83,16 @@ def set_own_handler(signum: int, handler: Handler) -> None:
     set_handler(signum, handler)
 
 
+def take_back(signum: int) -> None:
+    """Set again what `set_own_handler` set last: a library has put one of its own in its place.
+
+    For the main thread, as all handlers are.
+    """
+    handler = _kept.get(signum)
+    if handler is not None and _signal.getsignal(signum) is not handler:
+        set_handler(signum, handler)
+
+
 def _hold() -> None:
     _mask.before = _signal.pthread_sigmask(signal.SIG_BLOCK, _kept)
 

@@ -3,22 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
+from itertools import takewhile
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A library that users bring along, and `extra` installs. `minimum` is the oldest version
+    that has what is needed; `distributions` are the names under which it is installed."""
+
+    title: str
+    module: str
+    extra: str
+    minimum: str
+    distributions: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raises ImportError, which names the extra, or the version that is needed.
+
+        Nothing is imported for it.
+        """
+        if find_spec(self.module) is None:
+            raise ImportError(
+                f"{self.title} is not installed: pip install 'holdfast[{self.extra}]'",
+                name=self.module,
+            )
+        found = self._installed()
+        if found is not None and _numbers(found) < _numbers(self.minimum):
+            raise ImportError(
+                f"{self.title} {found} is too old: {self.minimum} or newer is needed: "
+                f"pip install --upgrade 'holdfast[{self.extra}]'",
+                name=self.module,
+            )
+
+    def _installed(self) -> str | None:
+        """Its version; None for one that was put there without a package."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        for name in self.distributions:
+            try:
+                return version(name)
+            except PackageNotFoundError:
+                continue
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`2.16.0rc1` is (2, 16, 0)."""
+    parts = ("".join(takewhile(str.isdigit, part)) for part in version.split("."))
+    return tuple(int(part) for part in takewhile(bool, parts))
+
+
 def lazy(
-    module: str, homes: Mapping[str, str]
+    module: str, homes: Mapping[str, str], *, needs: Framework | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for `module`; `homes` says where each name is defined.
 
-    A home of `package.module:other` is the object `other` there.
+    A home of `package.module:other` is the object `other` there. Each name raises ImportError
+    where the framework that it needs is not there, or too old.
     """
 
     def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if needs is not None:
+            needs.check()
         where, _, other = home.partition(":")
         found = getattr(import_module(where), other or name)
         import_module(module).__dict__[name] = found

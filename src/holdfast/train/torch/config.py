@@ -85,5 +85,8 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         # Who joins by these finds the store there, and shall not open another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
+    if not rank.uses_gpu:
+        # Without it Accelerate, and Transformers with it, take a rank on CPUs for one alone.
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     if rank.local_world_size == rank.world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

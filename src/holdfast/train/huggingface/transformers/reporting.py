@@ -1,0 +1,70 @@
+"""The callback that reports what a Transformers Trainer saves."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch.distributed as dist
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from holdfast.experiment.context import get_context, report, staging_directory
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.staging import stage
+from holdfast.train.torch.noticing import preemption_agreed
+
+
+class TrainReportCallback(TrainerCallback):
+    """Reports at each save of the Trainer: the latest value of each metric that it has logged, and
+    the checkpoint it has saved, in the directory CHECKPOINT_NAME.
+
+    Give that directory to `trainer.train(resume_from_checkpoint=...)`. When the trial is to be
+    taken away (SIGTERM) the Trainer is told to save after the step that it is in, and the training
+    goes on from there; not with `when_preempted=False`, which saves the ranks a word with each
+    other in each step.
+    """
+
+    CHECKPOINT_NAME: ClassVar[str] = "checkpoint"
+
+    def __init__(self, *, when_preempted: bool = True) -> None:
+        super().__init__()
+        self._when_preempted = when_preempted
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if self._when_preempted and preemption_agreed():
+            control.should_save = True
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raises StorageError where what was saved cannot be read or copied."""
+        metrics: dict[str, Any] = {}
+        for logged in state.log_history:
+            metrics |= logged
+        report(metrics, checkpoint=self._saved(args.output_dir, state.global_step))
+
+    def _saved(self, folder: str, step: int) -> Checkpoint | None:
+        """A copy: the Trainer removes what it has saved as `save_total_limit` says."""
+        exact = os.path.join(folder, f"checkpoint-{step}")
+        source = exact if os.path.isdir(exact) else get_last_checkpoint(folder)
+        if source is None or not _is_first_to_see(source):
+            return None
+        staged = staging_directory()
+        stage(source, Path(staged, self.CHECKPOINT_NAME), staging_root=staged)
+        return Checkpoint.from_directory(staged)
+
+
+def _is_first_to_see(folder: str) -> bool:
+    """Whether no rank before this one has the same directory; waits until all have written.
+
+    Ranks write side by side into one `output_dir`; where each has its own, each has its part.
+    """
+    if get_context().get_world_size() == 1 or not dist.is_initialized():
+        return True
+    found = os.stat(folder)
+    own = (socket.gethostname(), found.st_dev, found.st_ino)
+    seen: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(seen, own)
+    return seen.index(own) == dist.get_rank()

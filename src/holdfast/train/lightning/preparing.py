@@ -1,0 +1,30 @@
+"""A look at a Lightning Trainer before it trains as one rank of a trial."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from holdfast.experiment.context import get_context
+from holdfast.train.lightning.ranks import AmongRanks
+from holdfast.trial.errors import InvalidConfig
+
+Trainer = TypeVar("Trainer")
+
+
+def prepare_trainer(trainer: Trainer) -> Trainer:
+    """The same trainer, once it is sure to train with the other ranks.
+
+    Raises InvalidConfig for a strategy that would train alone, or start processes of its own;
+    NotInTrial outside of a trial.
+    """
+    strategy: Any = getattr(trainer, "strategy", None)
+    ranks = get_context().get_world_size()
+    if strategy is None:
+        raise InvalidConfig(f"prepare_trainer() takes a Lightning Trainer, not {trainer!r:.100}")
+    if ranks > 1 and not isinstance(strategy, AmongRanks):
+        raise InvalidConfig(
+            f"Trainer(strategy={type(strategy).__name__}) of Lightning's does not know of the "
+            f"{ranks} ranks of this trial: give it strategy=DDPStrategy(), FSDPStrategy() or "
+            f"DeepSpeedStrategy() of holdfast.train.lightning"
+        )
+    return trainer

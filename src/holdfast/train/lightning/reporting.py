@@ -1,0 +1,53 @@
+"""The callback that reports each epoch of a Lightning training, with a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from holdfast.experiment.context import report, staging_directory
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.train.lightning.flavour import plain
+from holdfast.train.lightning.ranks import keep_sigterm
+from holdfast.train.torch.noticing import preemption_agreed
+
+
+class EpochReport:
+    """Reports the metrics of `trainer.callback_metrics`, with `epoch`, `step` and a checkpoint, at
+    the end of each training epoch.
+
+    The checkpoint is what `trainer.save_checkpoint` writes, in the file (with sharded strategies
+    the directory) CHECKPOINT_NAME: give it to `trainer.fit(..., ckpt_path=...)`. When the trial is
+    to be taken away (SIGTERM) it reports after the batch that it is in, and the training goes on
+    from there; not with `when_preempted=False`, which saves the ranks a word with each other in
+    each step.
+    """
+
+    CHECKPOINT_NAME: ClassVar[str] = "checkpoint.ckpt"
+
+    def __init__(self, *, when_preempted: bool = True) -> None:
+        super().__init__()
+        self._when_preempted = when_preempted
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        keep_sigterm()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        if self._when_preempted and preemption_agreed():
+            report_state(trainer, _metrics(trainer), self.CHECKPOINT_NAME)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        report_state(trainer, _metrics(trainer), self.CHECKPOINT_NAME)
+
+
+def _metrics(trainer: Any) -> dict[str, Any]:
+    counts = {"epoch": trainer.current_epoch, "step": trainer.global_step}
+    return plain(trainer.callback_metrics) | counts
+
+
+def report_state(trainer: Any, metrics: dict[str, Any], name: str) -> None:
+    """Report with all that is needed to go on; what several ranks write is gathered by rank 0."""
+    staged = trainer.strategy.broadcast(staging_directory() if trainer.is_global_zero else None)
+    trainer.save_checkpoint(os.path.join(staged, name))  # returns when all ranks have written
+    is_keeper = trainer.is_global_zero
+    report(metrics, checkpoint=Checkpoint.from_directory(staged) if is_keeper else None)
