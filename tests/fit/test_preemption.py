@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.runtime import guard
 
 
 def saved(epoch: int) -> tune.Checkpoint:
@@ -119,6 +120,33 @@ def test_a_trial_that_ends_in_its_grace_has_ended(fit: Any) -> None:
 
     (result,) = fit(train)
     assert (result.error, result.metrics["attempt"]) == (None, 1)
+
+
+class LibraryExit(SystemExit):
+    """As Lightning's, which it raises some time after a SIGTERM."""
+
+
+def test_a_library_that_exits_on_the_notice_has_not_ended_the_trial(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for epoch in range(resumed() + 1, 4):
+            tune.report({"epoch": epoch}, checkpoint=saved(epoch))
+            if epoch == 2 and is_first():
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise LibraryExit
+
+    (result,) = fit(train)
+    assert [row["epoch"] for row in result.rows()] == [1, 2, 3]
+
+
+def test_an_own_handler_is_taken_back_from_a_library_that_has_replaced_it(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        guard.take_back(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        tune.report({"noticed": tune.get_context().preemption_requested()})
+
+    (result,) = fit(train)
+    assert (result.error, result.metrics["noticed"]) == (None, True)
 
 
 def test_a_process_that_is_to_be_taken_away_hosts_no_other_trial(fit: Any) -> None:
