@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -94,3 +95,11 @@ def test_shards_of_all_ranks_are_taken_up_after_deaths(
             "__1_0.distcp",
         }
     assert bench.problems() == []
+
+
+def test_the_readme_names_what_there_is() -> None:
+    text, code = (EXAMPLE.parent / "README.md").read_text(), EXAMPLE.read_text()
+    told = re.findall(r"`checkpoints\.(\w+)`", text)
+    assert len(told) >= 4
+    for name in told:
+        assert re.search(rf"^(def {name}\(|class {name}\(|{name} = )", code, re.MULTILINE), name

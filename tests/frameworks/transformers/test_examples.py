@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -91,3 +92,11 @@ def test_a_callback_of_ones_own_goes_on_from_what_it_reported(bench: Bench) -> N
     assert marks(script, 4) == ["at 2 2", "at 3 2", "at 3 3", "at 4 3"]
     assert [row["epoch"] for row in rows(bench.root)] == [1, 2, 3, 4]
     assert bench.problems() == []
+
+
+def test_the_readme_names_what_there_is() -> None:
+    text, code = (EXAMPLE.parent / "README.md").read_text(), EXAMPLE.read_text()
+    told = re.findall(r"`checkpoints\.(\w+)`", text)
+    assert len(told) >= 3
+    for name in told:
+        assert re.search(rf"^(def {name}\(|class {name}\(|{name}: )", code, re.MULTILINE), name
