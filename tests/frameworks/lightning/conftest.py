@@ -19,6 +19,7 @@ IGNORED = [
     "ignore:`_get_pg_default_device` will be deprecated:Warning",
     "ignore:Multiple backends are registered with this ProcessGroup:Warning",
     "ignore:Please use DTensor instead:Warning",
+    "ignore:`load_state_dict` is deprecated:FutureWarning",
 ]
 
 
