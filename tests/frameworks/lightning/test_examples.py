@@ -35,11 +35,11 @@ def disturbed(bench: Bench, *arguments: str, at: tuple[int, int]) -> UserScript:
     told = (str(EXAMPLE), "--storage", str(bench.storage), "--name", "run", *arguments)
     gate = bench.gate(f"report-{first}")
     script = bench.run(bench.script, *told)
-    script.wait_for(f"at {first} 1", within_s=120)
+    script.wait_for(f"at {first} 1", within_s=300)
     script.kill()
     assert script.left() == []
     gate.open()
-    after = bench.run(bench.script, *told).succeeds(within_s=120)
+    after = bench.run(bench.script, *told).succeeds(within_s=300)
     assert "Going on with run" in after.stdout
     assert after.left() == []
     return after
@@ -56,7 +56,7 @@ def undisturbed(
 ) -> list[tuple[int, float, float]]:
     with benches(tmp_path_factory.mktemp("undisturbed")) as bench:
         told = (str(EXAMPLE), "--storage", str(bench.storage), "--name", "run")
-        bench.run(bench.script, *told).succeeds(within_s=120)
+        bench.run(bench.script, *told).succeeds(within_s=300)
         return learned(bench.root)
 
 

@@ -46,11 +46,11 @@ def disturbed(bench: Bench, *arguments: str, at: tuple[int, int]) -> UserScript:
     told = (str(EXAMPLE), "--storage", str(bench.storage), "--name", "run", *arguments)
     gate = bench.gate(f"report-{first}")
     script = bench.run(bench.script, *told)
-    script.wait_for(f"at {first} 1", within_s=120)
+    script.wait_for(f"at {first} 1", within_s=300)
     script.kill()
     assert script.left() == []
     gate.open()
-    after = bench.run(bench.script, *told).succeeds(within_s=120)
+    after = bench.run(bench.script, *told).succeeds(within_s=300)
     assert "Going on with run" in after.stdout
     assert after.left() == []
     return after
@@ -70,7 +70,7 @@ def test_deaths_of_a_rank_and_of_the_script_repeat_no_epoch_and_change_no_number
     assert bench.problems() == []
     with benches(tmp_path / "whole") as whole:
         told = (str(EXAMPLE), "--storage", str(whole.storage), "--name", "run", "--epochs", "4")
-        whole.run(whole.script, *told).succeeds(within_s=120)
+        whole.run(whole.script, *told).succeeds(within_s=300)
         wanted = learned(whole.root)
     assert learned(bench.root) == wanted
     assert [epoch for epoch, _, _ in wanted] == [1, 2, 3, 4]
