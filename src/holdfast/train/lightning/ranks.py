@@ -7,9 +7,9 @@ import signal
 from typing import Any, ClassVar
 
 from holdfast.experiment.context import get_context
+from holdfast.experiment.devices import get_device
 from holdfast.experiment.session import running
 from holdfast.runtime import guard
-from holdfast.train.torch.preparing import get_device
 
 
 class OfTrial:
