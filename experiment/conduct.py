@@ -25,7 +25,7 @@ from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.relay import Relay
 from holdfast.experiment.retries import Retries, Retry
 from holdfast.experiment.rows import newest_row
-from holdfast.experiment.services import open_archive, open_callbacks, open_couriers, open_ledger
+from holdfast.experiment.services import couriers_of, open_archive, open_callbacks, open_ledger
 from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
@@ -160,8 +160,9 @@ class Run:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
-        couriers = open_couriers(plan, controller, self.tell)
+        couriers = couriers_of(plan, controller, self.tell)
         try:
+            couriers.open()
             if plan.remote is not None:
                 self._phase = f"opening {plan.location.public}"
                 controller.archive = open_archive(plan, controller, self.tell)

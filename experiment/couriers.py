@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.experiment.callback_thread import names_of
@@ -61,7 +62,14 @@ class Couriers:
         refuse: Callable[[str], None],
     ) -> None:
         """`refuse` ends the run: a tracker that cannot be set up will never do."""
-        self._couriers = [_Courier(briefing, start, tell, refuse) for briefing in briefings]
+        self._briefings = briefings
+        self._begin = partial(_Courier, start=start, tell=tell, refuse=refuse)
+        self._couriers: list[_Courier] = []
+
+    def open(self) -> None:
+        """Start them. Raises OSError; those that were started are ended by `close`."""
+        for briefing in self._briefings:
+            self._couriers.append(self._begin(briefing))
 
     def follow(self, position: Position) -> None:
         """The journal goes so far by now."""

@@ -146,8 +146,8 @@ def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
     return thread
 
 
-def open_couriers(plan: Plan, controller: Controller, tell: Tell) -> Couriers:
-    """One for each tracker; a tracker that cannot be set up ends the run."""
+def couriers_of(plan: Plan, controller: Controller, tell: Tell) -> Couriers:
+    """One for each tracker, to be opened; a tracker that cannot be set up ends the run."""
 
     def refused(text: str) -> None:
         controller.unfit(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -45,10 +45,10 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
             f"ACCELERATE_USE_CPU as it is set there"
         )
     if _are_batches(known.train_dataset):
-        known.get_train_dataloader = _loader_of(known.train_dataset)
+        known.get_train_dataloader = lambda: _loader_of(known.train_dataset)
     if _are_batches(known.eval_dataset):
-        plainly, own = known.get_eval_dataloader, _loader_of(known.eval_dataset)
-        known.get_eval_dataloader = lambda given=None: plainly(given) if given else own()
+        plainly = known.get_eval_dataloader
+        known.get_eval_dataloader = lambda given=None: _eval_loader(known, plainly, given)
     return trainer
 
 
@@ -57,8 +57,10 @@ def _are_batches(data: Any) -> bool:
     return isinstance(data, Iterator) or type(data).__module__.startswith("holdfast.")
 
 
-def _loader_of(batches: Iterable[Any]) -> Any:
-    def loader() -> DataLoader[Any]:
-        return DataLoader(Batches(batches), batch_size=None)
+def _eval_loader(trainer: Any, plainly: Callable[[Any], Any], given: Any) -> Any:
+    data = trainer.eval_dataset if given is None else given
+    return _loader_of(data) if _are_batches(data) else plainly(given)
 
-    return loader
+
+def _loader_of(batches: Iterable[Any]) -> DataLoader[Any]:
+    return DataLoader(Batches(batches), batch_size=None)
