@@ -6,6 +6,7 @@ import io
 import os
 import signal
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,14 @@ from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 FACTS = RunFacts(name="exp", path="/results/exp", local_path="/results/exp", total=1)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """Also where the tests were started in the background of a shell, which ignores it there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Ending:
