@@ -36,6 +36,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for /dev/shm, beside one that stands for the disk."""
     monkeypatch.setattr(shelf, "_MEMORY", str(tmp_path / "memory"))
+    # However full the disk of the tests is: a part of memory is left to others.
+    monkeypatch.setattr(shelf, "_LEFT_OF_MEMORY", 1 << 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
     for name in ("memory", "disk"):
         (tmp_path / name).mkdir()
