@@ -14,6 +14,7 @@ from holdfast.air.integrations import comet, mlflow, wandb
 from holdfast.air.integrations.mlflow import legal_name, without_password
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.wandb_login import has_key, is_offline
+from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.logger import (
     CSVLoggerCallback,
@@ -46,8 +47,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (wandb, comet):
-        monkeypatch.setattr(module, "need", lambda *_: None)
+    monkeypatch.setattr(Framework, "check", lambda _: None)
 
 
 @pytest.mark.parametrize(("kind", "extra"), CALLBACKS)

@@ -14,11 +14,19 @@ from holdfast.air.integrations.rows import (
     facts_of,
     flatten_dict,
     metrics_of,
-    need,
 )
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.tracker import Tracker
+from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
+
+COMET = Framework(
+    title="Comet",
+    module="comet_ml",
+    extra="comet",
+    minimum="3.47",
+    distributions=("comet_ml",),
+)
 
 # Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
 _OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
@@ -73,7 +81,7 @@ class CometLoggerCallback(Tracker):
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError without Comet, InvalidConfig where it is online and has no key."""
-        need("comet_ml", "comet", "CometLoggerCallback")
+        COMET.check()
         if self.online and not self.api_key and not _has_key(environ):
             raise InvalidConfig(
                 "CometLoggerCallback has no key: run `comet login`, or set COMET_API_KEY. "

@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.air.integrations.rows import flatten_dict, metrics_of, need, numbers_in
+from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.context import get_context
 from holdfast.experiment.session import running
 from holdfast.experiment.tracker import Tracker
+from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
+
+MLFLOW = Framework(
+    title="MLflow",
+    module="mlflow",
+    extra="mlflow",
+    minimum="2.16",
+    distributions=("mlflow",),
+)
 
 RUN_TAG: Final = "holdfast.run"
 TRIAL_TAG: Final = "trial_id"
@@ -85,7 +94,7 @@ class MLflowLoggerCallback(Tracker):
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError without MLflow, InvalidConfig for a store that it does not open."""
-        need("mlflow", "mlflow", "MLflowLoggerCallback")
+        MLFLOW.check()
 
     def setup(self, *args: Any, **info: Any) -> None:
         """In the courier. Raises what MLflow raises for a store that it will not open."""
@@ -266,7 +275,7 @@ def setup_mlflow(
 
     Raises ImportError without MLflow, InvalidConfig for an experiment that does not exist.
     """
-    need("mlflow", "mlflow", "setup_mlflow")
+    MLFLOW.check()
     session = running()
     context = get_context() if session is not None else None
     if context is not None and rank_zero_only and context.get_world_rank() > 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,12 +52,6 @@ def numbers_in(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are numbers."""
     found = ((key, as_number(value)) for key, value in metrics.items())
     return {key: number for key, number in found if number is not None}
-
-
-def need(module: str, extra: str, who: str) -> None:
-    """Raises ImportError, naming the extra, where a library is not installed. Imports nothing."""
-    if find_spec(module) is None:
-        raise ImportError(f"{who} needs {module}: pip install 'holdfast[{extra}]'")
 
 
 def read_key(path: str | os.PathLike[str]) -> str:

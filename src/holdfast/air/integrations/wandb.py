@@ -6,13 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.air.integrations.rows import facts_of, metrics_of, need, read_key
+from holdfast.air.integrations.rows import facts_of, metrics_of, read_key
 from holdfast.air.integrations.wandb_login import has_key, is_offline
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.context import get_context
 from holdfast.experiment.session import running
 from holdfast.experiment.tracker import Tracker
+from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
+
+WANDB = Framework(
+    title="Weights & Biases",
+    module="wandb",
+    extra="wandb",
+    minimum="0.18",
+    distributions=("wandb",),
+)
 
 PROJECT = "WANDB_PROJECT_NAME"
 GROUP = "WANDB_GROUP_NAME"
@@ -67,7 +76,7 @@ class WandbLoggerCallback(Tracker):
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError without W&B, InvalidConfig where it is online and has no key."""
-        need("wandb", "wandb", "WandbLoggerCallback")
+        WANDB.check()
         if self.api_key_file:
             read_key(self.api_key_file)
         known = bool(self.api_key or self.api_key_file) or has_key(environ)
@@ -198,7 +207,7 @@ def setup_wandb(
 
     Raises ImportError without W&B, InvalidConfig where it is online and has no key.
     """
-    need("wandb", "wandb", "setup_wandb")
+    WANDB.check()
     session = running()
     context = get_context() if session is not None else None
     if context is not None and rank_zero_only and context.get_world_rank() > 0:
