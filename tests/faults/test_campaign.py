@@ -32,18 +32,16 @@ from holdfast.testing.stage import Stage, in_memory
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS = 10, 5
+CRASHES, CUTS = 6, 3
 AT_ONCE = 2
 
 IN_A_BUCKET: tuple[Remote, ...] = (
     Strike(ill=Ill.FORBIDDEN, at=2, aim=Aim.PART),
-    Strike(ill=Ill.SLOW_DOWN, at=1, times=9, aim=Aim.COMPLETION),
     Strike(ill=Ill.CORRUPTED, at=6),
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
     Outage(at=30, is_silent=True),
     Kill(at=60, victims=("script", "keeper"), is_performed=False),
-    Freeze(at=45, elsewhere=False),
     Freeze(at=55, elsewhere=True),
 )
 

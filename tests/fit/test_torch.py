@@ -14,12 +14,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 import holdfast
@@ -131,37 +125,6 @@ def test_two_ranks_learn_what_one_learns_also_when_one_is_killed(tmp_path: Path)
     with two.checkpoint.as_directory() as folder:
         saved = torch.load(os.path.join(folder, "model.pt"))
     assert saved["model"]["module.weight"].item() == pytest.approx(row(two)["weight"])
-
-
-def sharded(config: dict[str, Any]) -> None:
-    """A model in shards, saved by all ranks and loaded by another number of them."""
-    torch.manual_seed(train.get_context().get_world_size())
-    layers = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.Linear(10, 2))
-    model = prepare_model(layers, parallel_strategy="fsdp")
-    state = get_model_state_dict(model)
-    if begun := train.get_checkpoint():
-        with begun.as_directory() as folder:
-            dcp.load(state, checkpoint_id=folder)
-        set_model_state_dict(model, state)
-    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    total = sum(float(part.double().sum()) for part in whole.values())
-    staged = train.staging_directory()
-    dcp.save(get_model_state_dict(model), checkpoint_id=staged)
-    train.report({"total": total}, checkpoint=train.Checkpoint.from_directory(staged))
-    if not begun:
-        raise RuntimeError("that is all for now")
-
-
-def test_a_model_in_shards_is_taken_up_by_another_number_of_ranks(tmp_path: Path) -> None:
-    with pytest.raises(train.TrainingFailedError, match="that is all for now"):
-        trainer(tmp_path, sharded, workers=2).fit()
-    path = tmp_path / "results" / "run"
-    (folder,) = path.glob("TorchTrainer_*/checkpoint_000000")
-    assert {"__0_0.distcp", "__1_0.distcp", ".metadata"} <= set(os.listdir(folder))
-    first = json.loads((folder.parent / "result.json").read_text().splitlines()[0])
-    more = train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.1})
-    result = TorchTrainer.restore(path, scaling_config=more).fit()
-    assert row(result)["total"] == pytest.approx(first["total"], rel=1e-6)
 
 
 def together(config: dict[str, Any]) -> None:

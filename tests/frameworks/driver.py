@@ -2,8 +2,8 @@
 
 `driver.py examples/x/y.py arguments...`. The example is untouched; its reports, by whatever
 callback, note and mark each iteration, and wait at the gate `report-<iteration>` before it.
-HOLDFAST_TEST_DIES="<attempt> <iteration> <rank>" kills that rank there. HOLDFAST_TEST_IGNORE is a
-JSON list of warnings of the framework's own, `action:message:category`, that are no errors.
+HOLDFAST_TEST_DIES="<attempt> <iteration> <rank>" kills that rank there. HOLDFAST_TEST_IGNORE may
+be a JSON list of warnings of the framework's own, `action:message:category`, that are no errors.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from typing import Any
 
 Loop = Callable[[dict[str, Any]], None]
 
+# What examples call the function that they give to a trainer.
+LOOPS = ("train_func", "train_fn", "autologged")
+
 
 def watched(loop: Loop) -> Loop:
     """The same loop, in a worker whose reports are watched."""
@@ -30,6 +33,8 @@ def watched(loop: Loop) -> Loop:
         from holdfast.experiment.session import current
         from holdfast.testing.script import mark, note, wait_at
 
+        # Warnings are errors here; these have some about calls of their own.
+        warnings.filterwarnings("ignore", module=r"torch\.distributed|lightning|mlflow|comet_ml")
         session, context = current("the test"), train.get_context()
         rank, attempt = context.get_world_rank(), context.get_attempt()
         plainly = session.report
@@ -63,11 +68,13 @@ def let_pass(lines: list[str]) -> None:
 
 
 def main() -> None:
-    let_pass(json.loads(os.environ["HOLDFAST_TEST_IGNORE"]))
+    let_pass(json.loads(os.environ.get("HOLDFAST_TEST_IGNORE", "[]")))
     path = Path(sys.argv.pop(1))
     sys.path.insert(0, str(path.parent))
     example: Any = import_module(path.stem)
-    example.train_func = watched(example.train_func)
+    for name in LOOPS:
+        if hasattr(example, name):
+            setattr(example, name, watched(getattr(example, name)))
     example.main()
 
 

@@ -73,10 +73,10 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     bench.killed_in(3, sync_period=3600)
     local = bench.folder / "first" / "run"
     sync = ["doctor", "sync", str(local), "--storage", bucket.experiment]
-    assert main(sync) == 1  # result.json and its like were behind when the script was killed
-    told = capsys.readouterr().out
-    assert told.count("checkpoint 1 is uploaded") == 2
-    assert f"--storage '{bucket.experiment}'" in told  # as it can be typed again
+    code, told = main(sync), capsys.readouterr()
+    assert code == 1, told  # result.json and its like were behind when the script was killed
+    assert told.out.count("checkpoint 1 is uploaded") == 2, told
+    assert f"--storage '{bucket.experiment}'" in told.out  # as it can be typed again
     bench.use(bucket, machine="second")
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]

@@ -16,8 +16,6 @@ _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    # It lasts for a session, and is none of the processes that a test may leave behind.
-    "HOLDFAST_TEST_MARK": "",
 }
 
 

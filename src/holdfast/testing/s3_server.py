@@ -20,6 +20,8 @@ from urllib.parse import quote
 
 READY_S = 60.0
 _STOP_S = 5.0
+# It may last for a session, and is none of the processes that a test may leave behind.
+_NOT_OF_A_TEST = {"HOLDFAST_TEST_MARK": ""}
 _ADDRESS = re.compile(r"https?://127\.0\.0\.1:(\d+)")
 
 
@@ -103,7 +105,7 @@ def served(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", **environ},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **_NOT_OF_A_TEST, **environ},
         start_new_session=True,
     )
     log = _Log(process)

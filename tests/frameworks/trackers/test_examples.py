@@ -29,7 +29,7 @@ pytestmark = [
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLES = REPOSITORY / "examples" / "tracking"
-DRIVER = REPOSITORY / "tests" / "examples" / "driver.py"
+DRIVER = Path(__file__).parents[1] / "driver.py"
 # Frameworks take half a minute to import on a busy machine.
 PATIENCE_S = 180.0
 
