@@ -264,7 +264,8 @@ class Run:
         self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
-        tracked = asyncio.ensure_future(couriers.close(ledger.position, tracker_s))
+        trials = controller.machine.trials.values()
+        tracked = asyncio.ensure_future(couriers.close(ledger.position, tracker_s, trials))
         archive = controller.archive
         if archive is not None and controller.is_usurped:
             await archive.abandon()

@@ -9,26 +9,24 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast.experiment.delivery import (
+    Account,
     Books,
     Moment,
-    Numbering,
     Patience,
     Standing,
-    decode_books,
+    decode_accounts,
     encode_books,
-    told,
-    undelivered,
 )
 from holdfast.experiment.fold import Fold, subject_of
 from holdfast.experiment.layout import Layout
-from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import TEMPORARY
 from holdfast.syncer.journal import Position, segment_name
 
@@ -76,10 +74,8 @@ class Route:
 
     journal: Path
     cursor: Path
-    missing: Path
     experiment_id: str
     begins: int
-    name: str
 
 
 class Courier:
@@ -89,23 +85,23 @@ class Courier:
     def __init__(
         self,
         route: Route,
-        machine: Machine,
+        begin: Callable[[Mapping[str, Account]], Fold],
         hands: Hands,
         stopwatch: Stopwatch,
         say: Callable[[list[Any]], None],
         *,
         patience: Patience | None = None,
     ) -> None:
-        """`say` sends to the controller: `["trouble", text]`, and once `["done", text]`, where
-        text tells what was not delivered."""
+        """`begin` says where to read on, given what the tracker has; it is asked when there is
+        something to read. `say` sends to the controller: `["trouble", text]`, and once
+        `["done", whether all was delivered]`."""
         self._route = route
         self._hands = hands
         self._watch = stopwatch
         self._say = say
         self._standing = Standing(patience=patience or Patience())
-        self._fold = Fold(machine, Position(route.begins))
+        self._begin = begin
         self._upto = self._seen = Position(route.begins)
-        self._numbering = Numbering()
         self._pending: deque[Moment] = deque()
         self._books = self._load()
         self._busy_since: float | None = None
@@ -141,7 +137,7 @@ class Courier:
         """Do what is due now."""
         now = self._watch.now()
         if self._close_by is not None and now >= self._close_by:
-            self._give_up()
+            self._end(is_complete=False)
             return
         self._watch_silence(now)
         if self._busy_since is None and now >= self._due_at:
@@ -225,6 +221,12 @@ class Courier:
     def _has_more(self) -> bool:
         return self._seen < self._upto
 
+    @cached_property
+    def _fold(self) -> Fold:
+        fold = self._begin(self._books.accounts)
+        self._seen = max(self._seen, fold.position)
+        return fold
+
     def _read(self) -> None:
         """Take in a window of the journal, or one record where that is longer."""
         before, size = self._fold.position, _WINDOW_BYTES
@@ -251,17 +253,12 @@ class Courier:
         for event, _, before in self._fold.run(self._route.journal, stop):
             subject = subject_of(event)
             after = machine.trials.get(subject) if subject else None
-            self._queue(self._numbering.moments(event, before, after))
+            self._pending += self._books.read(event, before, after)
             for trial_id, was in machine.moved.items():
                 now_is = machine.trials[trial_id]
                 # Another one that this event has ended has no event of its own.
                 if trial_id != subject and now_is.status.is_final and not was.status.is_final:
-                    self._queue(self._numbering.moments(None, was, now_is))
-
-    def _queue(self, moments: Sequence[Moment]) -> None:
-        for moment in moments:
-            if self._books.read(moment):
-                self._pending.append(moment)
+                    self._pending += self._books.read(None, was, now_is)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -269,33 +266,18 @@ class Courier:
         self._books.acknowledge(outcome.held)
         if outcome.error:
             self._say(["trouble", outcome.error])
-        self._end()
+        self._end(is_complete=self._books.are_settled)
 
-    def _give_up(self) -> None:
-        """Count what is left, without telling it to anybody."""
-        while self._has_more:
-            self._read()
-            self._pending.clear()
-        self._end()
-
-    def _end(self) -> None:
-        names = {t.trial_id: t.spec.name for t in self._fold.machine.trials.values()}
-        missing = list(undelivered(self._books, names))
+    def _end(self, *, is_complete: bool) -> None:
+        """What is missing stands behind the cursor: the controller tells it."""
         self._keep()
-        path = self._route.missing
-        if missing:
-            text = json.dumps({"tracker": self._route.name, "undelivered": missing}, indent=1)
-            with suppress(OSError):  # it is told as well
-                _replace(path, text)
-        else:
-            path.unlink(missing_ok=True)
         self.is_done = True
-        self._say(["done", told(missing)])
+        self._say(["done", is_complete])
 
     def _load(self) -> Books:
         try:
             data = json.loads(self._route.cursor.read_text())
-            return decode_books(data, self._route.experiment_id)
+            return Books(decode_accounts(data, self._route.experiment_id))
         except FileNotFoundError:
             return Books()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -320,13 +302,11 @@ def _replace(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def routed(layout: Layout, *, name: str, file: str, experiment_id: str, begins: int) -> Route:
+def routed(layout: Layout, *, file: str, experiment_id: str, begins: int) -> Route:
     """The route of the courier whose files are called `file`."""
     return Route(
         journal=layout.journal,
         cursor=layout.tracker_cursor(file),
-        missing=layout.undelivered(file),
         experiment_id=experiment_id,
         begins=begins,
-        name=name,
     )

@@ -13,9 +13,11 @@ import traceback
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.catching_up import fold_for
 from holdfast.experiment.courier import Courier, Route, routed
 from holdfast.experiment.delivery import Patience
 from holdfast.experiment.layout import Layout
@@ -23,8 +25,8 @@ from holdfast.experiment.rows import newest_row, shown_config
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.tracker_hands import TrackerHands
 from holdfast.experiment.trial_view import Surroundings
+from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
-from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import Checkpoint
 
 _NICE = 10
@@ -56,7 +58,7 @@ class _Watch:
 
 def main(channel: Channel) -> None:
     """Main function of a courier's process."""
-    os.nice(_NICE)
+    give_way(_NICE)
     # The user's own settings make errors of warnings that a tracker's library has of itself.
     warnings.simplefilter("ignore")
     opening = channel.receive()
@@ -105,7 +107,6 @@ def _route(briefing: Briefing) -> Route:
     layout = Layout(Path(briefing.root))
     return routed(
         layout,
-        name=briefing.name,
         file=briefing.file,
         experiment_id=briefing.experiment_id,
         begins=briefing.begins,
@@ -129,8 +130,15 @@ def _serve(
     still do at exit, is done or was given up."""
     try:
         policy = None if briefing.policy is None else pickle.loads(briefing.policy)
+        begin = partial(
+            fold_for,
+            layout=Layout(Path(briefing.root)),
+            experiment_id=briefing.experiment_id,
+            begins=briefing.begins,
+            policy=policy,
+        )
         courier = Courier(
-            _route(briefing), Machine(policy), hands, _Watch(), channel.send, patience=patience
+            _route(briefing), begin, hands, _Watch(), channel.send, patience=patience
         )
         while True:
             courier.act()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.arrears import list_missing
 from holdfast.experiment.callback_thread import names_of
 from holdfast.experiment.callbacks import Callback
 from holdfast.experiment.courier_process import Briefing
+from holdfast.experiment.layout import Layout
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.written import TBXLoggerCallback
@@ -18,10 +21,11 @@ from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal import Position
+from holdfast.trial.trial import Trial
 
-# What a courier that gave up may take to count what it leaves: a long journal is read to its end,
-# with a low priority, on a machine that may be busy.
-_COUNTING_S = 30.0
+# What a courier that gives up may take to say so, on a machine that may be busy. One that does
+# not (its tracker's library is still being imported) is killed, and nothing is lost by that.
+_ANSWER_S = 5.0
 
 Start = Callable[[Callable[[Message], None]], Beside]
 
@@ -76,10 +80,13 @@ class Couriers:
         for courier in self._couriers:
             courier.follow(position)
 
-    async def close(self, position: Position, deadline_s: float) -> None:
-        """Have the rest delivered, or give up after `deadline_s` and tell what was not."""
+    async def close(
+        self, position: Position, deadline_s: float, trials: Collection[Trial]
+    ) -> None:
+        """Have the rest delivered, or give up after `deadline_s` and tell what of the trials was
+        not."""
         self.follow(position)
-        await asyncio.gather(*(courier.close(deadline_s) for courier in self._couriers))
+        await asyncio.gather(*(courier.close(deadline_s, trials) for courier in self._couriers))
 
 
 class _Courier:
@@ -90,12 +97,13 @@ class _Courier:
         tell: Callable[[str, str], None],
         refuse: Callable[[str], None],
     ) -> None:
-        self._name, self._file = briefing.name, briefing.file
+        self._briefing, self._name = briefing, briefing.name
         self._tell, self._refuse = tell, refuse
         self._is_refused = False
         self._position: Position | None = None
         self._close_by: float | None = None
-        self._done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # Whether everything was delivered.
+        self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._service = LastingService(
             f"courier of {self._name}",
             lambda: start(self._hear),
@@ -109,31 +117,34 @@ class _Courier:
         self._position = position
         self._service.send(["upto", position.segment, position.offset])
 
-    async def close(self, deadline_s: float) -> None:
+    async def close(self, deadline_s: float, trials: Collection[Trial]) -> None:
         self._close_by = asyncio.get_running_loop().time() + deadline_s
         self._service.send(["close", deadline_s])
         ends: list[asyncio.Future[Any]] = [self._done, self._service.ended]
         await asyncio.wait(
-            ends, timeout=deadline_s + _COUNTING_S, return_when=asyncio.FIRST_COMPLETED
+            ends, timeout=deadline_s + _ANSWER_S, return_when=asyncio.FIRST_COMPLETED
         )
-        if self._is_refused:
-            await self._service.close()
-            return
         if not self._done.done():
-            self._tell(
-                f"{self._name} was not told everything, and nobody could count what is missing: "
-                f"{self._later}",
-                "warning",
-            )
             self._service.kill()
-        elif missing := self._done.result():
+        await self._service.close()
+        if self._is_refused:
+            return
+        is_complete = self._done.done() and self._done.result()
+        briefing = self._briefing
+        missing = list_missing(
+            Layout(Path(briefing.root)),
+            briefing.file,
+            briefing.name,
+            briefing.experiment_id,
+            () if is_complete else trials,
+        )
+        if missing:
             self._tell(
                 f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
-                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{self._file}.json lists it; "
+                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{briefing.file}.json lists it; "
                 f"{self._later}",
                 "warning",
             )
-        await self._service.close()
 
     @property
     def _later(self) -> str:
@@ -146,9 +157,9 @@ class _Courier:
             case ["unfit", str(text)]:
                 self._is_refused = True
                 self._refuse(f"callback {self._name}.setup: {text}")
-            case ["done", str(text)]:
+            case ["done", bool(is_complete)]:
                 if not self._done.done():
-                    self._done.set_result(text)
+                    self._done.set_result(is_complete)
             case _:
                 raise ValueError(f"not a message of a courier: {message!r:.100}")
 

@@ -1,14 +1,14 @@
 """What a tracker is to be told, what it has taken in, and when to try again: values alone.
 
 A *moment* is one call of a hook: an attempt that starts, a row, a checkpoint, an end. The moments
-of a trial are numbered from 1 in the order of the journal, which gives the same numbers to
-whoever reads it; that is how a courier knows after any death where it was.
+of a trial follow one another by attempt, iteration and kind, which is the same for whoever reads
+the journal; that is how a courier knows after any death where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.experiment.callbacks import hooks_for
@@ -18,60 +18,66 @@ from holdfast.trial.trial import Trial
 FORMAT: Final = 1
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
-_TOLD: Final = frozenset(
-    {START, "on_trial_restore", ROW, "on_trial_save", "on_trial_complete", "on_trial_error"}
-)
+# In the order in which they can follow one another in one iteration of an attempt.
+_TOLD: Final = {
+    START: 0,
+    "on_trial_restore": 1,
+    ROW: 2,
+    "on_trial_save": 3,
+    "on_trial_complete": 4,
+    "on_trial_error": 4,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Mark:
+    """How far somebody has come with a trial. `rows` counts its rows so far, those that were
+    repeated after a failure too."""
+
+    attempt: int = 0
+    iteration: int = 0
+    stage: int = 0
+    rows: int = field(default=0, compare=False)
+
+    @property
+    def is_end(self) -> bool:
+        return self.stage == _TOLD["on_trial_complete"]
+
+
+def reached(trial: Trial) -> Mark:
+    """The newest moment of a trial, but for its rows. An attempt that was launched and has not
+    started counts as one that has."""
+    newest = trial.newest_checkpoint
+    if trial.status.is_final:
+        hook = "on_trial_complete"
+    elif newest and (newest.attempt, newest.iteration) == (trial.attempt, trial.iteration):
+        hook = "on_trial_save"
+    elif trial.iteration > trial.resumed_from:
+        hook = ROW
+    else:
+        hook = "on_trial_restore" if trial.resumed_from else START
+    return Mark(attempt=trial.attempt, iteration=trial.iteration, stage=_TOLD[hook])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One call of `hook`. `number` counts the trial's moments, `row` its rows so far; both from 1.
-
-    `trial` is as it was then.
-    """
+    """One call of `hook`, with the trial as it was then."""
 
     trial: Trial
     hook: str
-    number: int
-    row: int
-
-    @property
-    def is_row(self) -> bool:
-        return self.hook == ROW
-
-
-class Numbering:
-    """Gives moments their numbers. It must be shown every change since the journal's beginning."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, int]] = {}
-
-    def moments(
-        self, event: Event | None, before: Trial | None, after: Trial | None
-    ) -> list[Moment]:
-        """What this change of a trial means to a tracker."""
-        found = []
-        for hook in hooks_for(event, before, after) if after is not None else ():
-            if hook not in _TOLD or after is None:
-                continue
-            number, row = self._counts.get(after.trial_id, (0, 0))
-            number, row = number + 1, row + (hook == ROW)
-            self._counts[after.trial_id] = number, row
-            found.append(Moment(trial=after, hook=hook, number=number, row=row))
-        return found
+    mark: Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Moments `first` to `last` of a trial, whose rows are those of these iterations of an
-    attempt; `why` they were refused, "" where they were not."""
+    """These iterations of an attempt, which were refused, and `why`; `after` is what the tracker
+    had been given before."""
 
-    first: int
-    last: int
+    after: Mark
     attempt: int
     from_iteration: int
     to_iteration: int
-    why: str = ""
+    why: str
 
     def takes(self, moment: Moment, why: str) -> bool:
         """Whether the row goes on where this ends."""
@@ -79,46 +85,28 @@ class Span:
         return follows and moment.trial.attempt == self.attempt and why == self.why
 
     def __str__(self) -> str:
-        one = self.from_iteration == self.to_iteration
-        shown = f"{self.from_iteration}" if one else f"{self.from_iteration}-{self.to_iteration}"
+        shown = shown_range(self.from_iteration, self.to_iteration)
         return f"{shown} (attempt {self.attempt})" if self.attempt > 1 else shown
 
 
-def added(spans: tuple[Span, ...], moment: Moment, why: str = "") -> tuple[Span, ...]:
-    """`spans` with one more row in them."""
-    iteration = moment.trial.iteration
-    if spans and spans[-1].takes(moment, why):
-        return (*spans[:-1], replace(spans[-1], last=moment.number, to_iteration=iteration))
-    one = Span(
-        first=moment.number,
-        last=moment.number,
-        attempt=moment.trial.attempt,
-        from_iteration=iteration,
-        to_iteration=iteration,
-        why=why,
-    )
-    return (*spans, one)
+def shown_range(first: int, last: int) -> str:
+    """`1-3`, or `2`."""
+    return f"{first}" if first == last else f"{first}-{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """How far a tracker has come with one trial, in numbers of moments.
+    """How far a tracker has come with one trial: what was `read` for it, what of that it was
+    `given` and has acknowledged (`delivered`), and the rows that it would not have."""
 
-    `read` were found in the journal, `given` to the tracker (the last in iteration
-    `given_iteration`), `delivered` are acknowledged. `waiting` are the rows that are not,
-    `refused` those that the tracker would not have.
-    """
-
-    read: int = 0
-    given: int = 0
-    given_iteration: int = 0
-    delivered: int = 0
-    waiting: tuple[Span, ...] = ()
+    read: Mark = Mark()
+    given: Mark = Mark()
+    delivered: Mark = Mark()
     refused: tuple[Span, ...] = ()
 
     @property
     def is_settled(self) -> bool:
-        return self.delivered == self.read and not self.refused
+        return self.delivered == self.given and not self.refused
 
 
 class Books:
@@ -131,128 +119,99 @@ class Books:
     def __init__(self, kept: Mapping[str, Account] | None = None) -> None:
         self.accounts: dict[str, Account] = {}
         for name, account in (kept or {}).items():
-            refused = [span.first - 1 for span in account.refused]
-            settled = min([account.delivered, *refused])
-            self.accounts[name] = Account(delivered=settled, given=settled)
+            settled = min([account.delivered, *(span.after for span in account.refused)])
+            self.accounts[name] = Account(read=settled, given=settled, delivered=settled)
 
-    def read(self, moment: Moment) -> bool:
-        """Note what the journal holds; whether the tracker is to be told."""
-        account = self._of(moment)
-        is_due = moment.number > account.delivered
-        waiting = account.waiting
-        if is_due and moment.is_row:
-            waiting = added(waiting, moment)
-        self._put(moment, replace(account, read=moment.number, waiting=waiting))
-        return is_due
+    @property
+    def are_settled(self) -> bool:
+        """Whether all that was given is kept, and nothing was refused."""
+        return all(account.is_settled for account in self.accounts.values())
+
+    def read(self, event: Event | None, before: Trial | None, after: Trial | None) -> list[Moment]:
+        """What this change of a trial means to the tracker, and it has not acknowledged. Changes
+        must be read in their order."""
+        found = []
+        for hook in hooks_for(event, before, after) if after is not None else ():
+            if hook not in _TOLD or after is None:
+                continue
+            account = self.accounts.get(after.trial_id, Account())
+            mark = Mark(
+                attempt=after.attempt,
+                iteration=after.iteration,
+                stage=_TOLD[hook],
+                rows=account.read.rows + (hook == ROW),
+            )
+            if mark > account.read:
+                self.accounts[after.trial_id] = replace(account, read=mark)
+                found.append(Moment(trial=after, hook=hook, mark=mark))
+        return found
 
     def gave(self, moment: Moment) -> None:
         """The tracker has taken it; nobody knows yet whether it is kept."""
-        account = self._of(moment)
-        iteration = moment.trial.iteration
-        self._put(moment, replace(account, given=moment.number, given_iteration=iteration))
+        self._put(moment, replace(self._of(moment), given=moment.mark))
 
     def refuse(self, moment: Moment, why: str) -> None:
         """The tracker will not have it: go on without."""
         account = self._of(moment)
-        refused = added(account.refused, moment, why)
-        self._put(moment, replace(account, refused=refused))
-        self.gave(moment)
+        refused, iteration = account.refused, moment.trial.iteration
+        if refused and refused[-1].takes(moment, why):
+            refused = (*refused[:-1], replace(refused[-1], to_iteration=iteration))
+        else:
+            one = Span(
+                after=account.given,
+                attempt=moment.trial.attempt,
+                from_iteration=iteration,
+                to_iteration=iteration,
+                why=why,
+            )
+            refused = (*refused, one)
+        self._put(moment, replace(account, refused=refused, given=moment.mark))
 
     def acknowledge(self, held: Iterable[str] = ()) -> None:
         """All that was given is kept, but for trials that the tracker still holds back."""
         still = set(held)
         for name, account in self.accounts.items():
-            if name not in still and account.delivered < account.given:
-                waiting = (_behind(span, account) for span in account.waiting)
-                self.accounts[name] = replace(
-                    account,
-                    delivered=account.given,
-                    waiting=tuple(span for span in waiting if span is not None),
-                )
-
-    def unsettled(self) -> dict[str, Account]:
-        """Accounts of trials of which something was not delivered."""
-        return {name: a for name, a in self.accounts.items() if not a.is_settled}
+            if name not in still and account.delivered != account.given:
+                self.accounts[name] = replace(account, delivered=account.given)
 
     def _of(self, moment: Moment) -> Account:
-        return self.accounts.get(_id(moment), Account())
+        return self.accounts.get(moment.trial.trial_id, Account())
 
     def _put(self, moment: Moment, account: Account) -> None:
-        self.accounts[_id(moment)] = account
-
-
-def _id(moment: Moment) -> str:
-    return moment.trial.trial_id
-
-
-def _behind(span: Span, account: Account) -> Span | None:
-    """What of a span was not given yet."""
-    if span.last <= account.given:
-        return None
-    if span.first > account.given:
-        return span
-    # A span is of one attempt, whose iterations follow one another.
-    return replace(span, first=account.given + 1, from_iteration=account.given_iteration + 1)
+        self.accounts[moment.trial.trial_id] = account
 
 
 def encode_books(experiment_id: str, books: Books) -> dict[str, Any]:
-    """What a courier must know after its death, as plain data."""
+    """What must be known after a courier's death, as plain data."""
     return {
         "format": FORMAT,
         "experiment": experiment_id,
         "trials": {
             name: {
-                "delivered": account.delivered,
-                "refused": [_encode_span(span) for span in account.refused],
+                "delivered": asdict(account.delivered),
+                "refused": [asdict(span) for span in account.refused],
             }
             for name, account in books.accounts.items()
         },
     }
 
 
-def decode_books(data: Any, experiment_id: str) -> Books:
-    """Empty for those of another experiment. Raises ValueError, KeyError or TypeError for what is
-    no such data."""
+def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
+    """None of another experiment. Raises ValueError, KeyError, TypeError or AttributeError for
+    what is no such data."""
     if data["format"] != FORMAT:
         raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
     if data["experiment"] != experiment_id:
-        return Books()
-    return Books(
-        {
-            name: Account(
-                delivered=int(kept["delivered"]),
-                refused=tuple(Span(**span) for span in kept["refused"]),
-            )
-            for name, kept in data["trials"].items()
-        }
-    )
-
-
-def _encode_span(span: Span) -> dict[str, Any]:
-    return {name: getattr(span, name) for name in Span.__slots__}
-
-
-def undelivered(books: Books, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """For each trial, which iterations the tracker has not acknowledged, or refused and why."""
-    for trial_id, account in books.unsettled().items():
-        yield {
-            "trial": trial_id,
-            "name": names.get(trial_id, trial_id),
-            "iterations": [str(span) for span in account.waiting],
-            "refused": [{"iterations": str(s), "why": s.why} for s in account.refused],
-            "only_its_end": not account.waiting and not account.refused,
-        }
-
-
-def told(missing: Sequence[Mapping[str, Any]], limit: int = 5) -> str:
-    """The same in a line for people."""
-    parts = []
-    for trial in missing[:limit]:
-        spans = [*trial["iterations"], *(refused["iterations"] for refused in trial["refused"])]
-        shown = ", ".join(spans[:limit]) + (" ..." if len(spans) > limit else "")
-        parts.append(f"{trial['name']}: {'iterations ' + shown if spans else 'its start or end'}")
-    rest = f"; and {len(missing) - limit} other trials" if len(missing) > limit else ""
-    return "; ".join(parts) + rest
+        return {}
+    return {
+        name: Account(
+            delivered=Mark(**kept["delivered"]),
+            refused=tuple(
+                Span(**{**span, "after": Mark(**span["after"])}) for span in kept["refused"]
+            ),
+        )
+        for name, kept in data["trials"].items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

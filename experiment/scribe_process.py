@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.scribe import ScribeSettings
 from holdfast.experiment.scribe_desk import serve
 from holdfast.experiment.sweeping import sweep_tree
+from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.scheduler.policy import TrialScheduler
 
@@ -35,7 +35,7 @@ class _Begun:
 def main(channel: Channel) -> None:
     """Main function of the scribe's process."""
     # Whatever it has to write can wait for training.
-    os.nice(_NICE)
+    give_way(_NICE)
     opening = channel.receive()
     if opening is not None:
         with suppress(OSError):  # it is in nobody's way

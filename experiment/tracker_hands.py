@@ -97,7 +97,7 @@ class TrackerHands:
             view = TrackedTrial(trial, self._surroundings, self._experiment_id)
             self._views[trial.trial_id] = view
         view.show(trial)
-        view.told = Told(attempt=trial.attempt, row=moment.row)
+        view.told = Told(attempt=trial.attempt, row=moment.mark.rows)
         return view
 
     def _end(self) -> Outcome:

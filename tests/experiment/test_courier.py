@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.experiment import courier as module
+from holdfast.experiment.catching_up import fold_for
 from holdfast.experiment.courier import Courier, Outcome, routed
-from holdfast.experiment.delivery import Moment, Patience
-from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import readable_end
+from holdfast.experiment.delivery import Books, Moment, Patience, decode_accounts
+from holdfast.syncer.journal import Position, readable_end
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 
@@ -50,11 +51,14 @@ class Desk:
         self.clock, self.hands, self.said = Clock(), Given(), list[list[Any]]()
         self.run = run
         route = routed(
-            run.layout, name="T", file="T", experiment_id=run.machine.spec.experiment_id, begins=0
+            run.layout, file="T", experiment_id=run.machine.spec.experiment_id, begins=0
         )
         self.route = route
+        begin = partial(
+            fold_for, layout=run.layout, experiment_id=route.experiment_id, begins=route.begins
+        )
         self.courier = Courier(
-            route, Machine(), self.hands, self.clock, self.said.append, patience=Patience(tries=2)
+            route, begin, self.hands, self.clock, self.said.append, patience=Patience(tries=2)
         )
 
     def follow(self) -> None:
@@ -101,7 +105,8 @@ def test_every_moment_is_given_in_order_and_noted_once_it_is_taken(
     desk = Desk(run)
     desk.follow()
     assert desk.takes() == ["start", "result", "result", "complete"]
-    assert desk.cursor == {trial_id: {"delivered": 4, "refused": []}}
+    mark = {"attempt": 1, "iteration": 2, "stage": 4, "rows": 2}
+    assert desk.cursor == {trial_id: {"delivered": mark, "refused": []}}
 
 
 def test_one_batch_is_under_way_at_a_time_and_a_window_of_the_journal_in_memory(
@@ -129,7 +134,7 @@ def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedEx
     assert desk.courier.wait_s == pytest.approx(0.1)
     desk.clock.at += 0.1
     desk.courier.act()
-    assert [moment.row for moment in desk.hands.batches[-1]] == [1]
+    assert [moment.mark.rows for moment in desk.hands.batches[-1]] == [1]
     assert [words[0] for words in desk.said] == ["trouble"]
     desk.answer(Outcome(taken=0, error="ConnectionError: away"))
     assert [words[0] for words in desk.said] == ["trouble"]
@@ -158,24 +163,20 @@ def test_a_tracker_that_does_not_answer_is_told_once(run: RecordedExperiment) ->
     assert "has not answered for 30 s" in desk.said[0][1]
 
 
-def test_at_the_end_it_gives_up_in_time_and_lists_what_was_read_by_nobody(
-    run: RecordedExperiment,
-) -> None:
+def test_at_the_end_it_gives_up_in_time_and_reads_nothing_more(run: RecordedExperiment) -> None:
     trial_id = trial_of(run, 2)
     desk = Desk(run)
     desk.follow()
-    for at in range(3):
-        run.report(trial_id, {"loss": at})
-    desk.follow()
+    run.report(trial_id, {"loss": 2})
+    desk.answer(Outcome(taken=2))
+    run.layout.journal.joinpath("000000.log").unlink()
+    desk.courier.hear(["upto", 0, 1 << 30])
     desk.courier.hear(["close", 5])
-    desk.courier.act()
-    assert desk.said == []
     desk.clock.at += 5
     desk.courier.act()
     assert desk.courier.is_done
-    assert desk.said[-1] == ["done", "train_d2a66_00000: iterations 1-5"]
-    listed = json.loads(desk.route.missing.read_text())
-    assert listed["undelivered"][0]["iterations"] == ["1-5"]
+    assert desk.said == [["done", False]]
+    assert desk.cursor[trial_id]["delivered"]["iteration"] == 1
 
 
 def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperiment) -> None:
@@ -188,8 +189,7 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     assert desk.hands.ends == 1
     desk.courier.hear(["finished", Outcome(taken=0)])
     assert desk.courier.is_done
-    assert desk.said[-1] == ["done", ""]
-    assert not desk.route.missing.exists()
+    assert desk.said[-1] == ["done", True]
 
 
 def test_a_cursor_that_is_broken_means_that_everything_is_told_again(
@@ -212,6 +212,44 @@ def test_another_courier_gives_only_what_was_not_acknowledged(run: RecordedExper
     run.report(trial_id, {"loss": 9})
     again = Desk(run)
     again.follow()
-    assert [(moment.hook, moment.row) for moment in again.hands.batches[0]] == [
+    assert [(moment.hook, moment.mark.rows) for moment in again.hands.batches[0]] == [
         ("on_trial_result", 3)
     ]
+
+
+def begin_of(run: RecordedExperiment) -> Position:
+    """Where another courier would begin to read."""
+    experiment_id = run.machine.spec.experiment_id
+    data = json.loads(run.layout.tracker_cursor("T").read_text())
+    accounts = Books(decode_accounts(data, experiment_id)).accounts
+    return fold_for(accounts, layout=run.layout, experiment_id=experiment_id, begins=0).position
+
+
+def test_another_courier_begins_at_a_snapshot_of_which_the_tracker_has_everything(
+    run: RecordedExperiment,
+) -> None:
+    trial_id = trial_of(run, 2)
+    run.report(trial_id, {"loss": 2}, checkpoint="committed")
+    run.fail(trial_id)
+    run.start(trial_id)
+    desk = Desk(run)
+    desk.follow()
+    while desk.courier.wait_s is not None:
+        desk.takes()
+    run.write_files(snapshot=True)
+    taken = readable_end(run.layout.journal)
+    run.report(trial_id, {"loss": 9})
+    assert begin_of(run) == taken
+    again = Desk(run)
+    again.follow()
+    assert [moment.mark.rows for moment in again.hands.batches[0]] == [4]
+
+
+def test_a_snapshot_that_is_ahead_of_the_tracker_is_not_begun_at(run: RecordedExperiment) -> None:
+    trial_id = trial_of(run, 2)
+    desk = Desk(run)
+    desk.follow()
+    desk.takes()
+    run.report(trial_id, {"loss": 9})
+    run.write_files(snapshot=True)
+    assert begin_of(run) == Position()

@@ -2,40 +2,51 @@ from dataclasses import replace
 
 from holdfast.experiment.delivery import (
     Books,
+    Mark,
     Moment,
-    Numbering,
     Patience,
     Standing,
-    decode_books,
+    decode_accounts,
     encode_books,
-    told,
-    undelivered,
+    reached,
 )
 from holdfast.scheduler.events import Suggested
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.lifecycle import Reported, Started
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})
+PENDING = Trial(spec=SPEC)
 TRIAL = Trial(spec=SPEC, status=Status.RUNNING, attempt=1, place=Place(pid=1))
+STARTED = Started(trial_id="a_0", attempt=1, pid=1, hostname="", node_ip="")
 
 
-def row(number: int, iteration: int, attempt: int = 1) -> Moment:
-    trial = replace(TRIAL, iteration=iteration, attempt=attempt)
-    return Moment(trial=trial, hook="on_trial_result", number=number, row=number)
+def at(iteration: int, attempt: int = 1) -> Trial:
+    return replace(TRIAL, iteration=iteration, attempt=attempt)
 
 
-def read(books: Books, *moments: Moment) -> list[bool]:
-    return [books.read(moment) for moment in moments]
+def rows(books: Books, *iterations: int, attempt: int = 1) -> list[Moment]:
+    """What is to be told of these rows."""
+    found = []
+    for iteration in iterations:
+        event = report(iteration, attempt)
+        found += books.read(event, at(iteration - 1, attempt), at(iteration, attempt))
+    return found
 
 
-def spans(books: Books) -> list[str]:
-    return [str(span) for span in books.accounts["a_0"].waiting]
+def delivered(books: Books) -> int:
+    return books.accounts["a_0"].delivered.iteration
 
 
-def report(iteration: int) -> Reported:
+def later(books: Books, experiment_id: str = "e") -> Books:
+    """Those of the next courier."""
+    return Books(decode_accounts(encode_books("e", books), experiment_id))
+
+
+def report(iteration: int, attempt: int = 1) -> Reported:
     return Reported(
         trial_id="a_0",
-        attempt=1,
+        attempt=attempt,
         iteration=iteration,
         metrics={},
         timestamp=0.0,
@@ -44,87 +55,90 @@ def report(iteration: int) -> Reported:
     )
 
 
-def test_moments_are_numbered_by_trial_in_the_order_of_the_journal() -> None:
-    numbering, now = Numbering(), TRIAL
-    assert numbering.moments(Suggested(spec=SPEC), None, now) == []
-    found = []
-    for iteration in (1, 2):
-        before, now = now, replace(now, iteration=iteration)
-        found += numbering.moments(report(iteration), before, now)
-    ended = replace(now, status=Status.TERMINATED)
-    found += numbering.moments(None, now, ended)
-    assert [(one.hook, one.number, one.row) for one in found] == [
-        ("on_trial_result", 1, 1),
-        ("on_trial_result", 2, 2),
-        ("on_trial_complete", 3, 2),
+def test_moments_follow_one_another_by_attempt_iteration_and_kind() -> None:
+    books = Books()
+    assert books.read(Suggested(spec=SPEC), None, PENDING) == []
+    found = books.read(STARTED, replace(TRIAL, place=Place()), TRIAL)
+    found += rows(books, 1, 2)
+    found += rows(books, 2, attempt=2)
+    ended = replace(at(2, 2), status=Status.TERMINATED)
+    found += books.read(None, at(2, 2), ended)
+    assert [(one.hook, one.mark.rows) for one in found] == [
+        ("on_trial_start", 0),
+        ("on_trial_result", 1),
+        ("on_trial_result", 2),
+        ("on_trial_result", 3),
+        ("on_trial_complete", 3),
     ]
+    assert sorted(found, key=lambda moment: moment.mark) == found
+    assert found[-1].mark == reached(ended)
+
+
+def test_the_newest_moment_of_a_trial_is_known_from_the_trial() -> None:
+    record = CheckpointRecord(
+        index=0, iteration=3, attempt=1, files=1, size_bytes=1, time_total_s=1.0
+    )
+    saved = replace(at(3), checkpoints=(record,))
+    found = Books().read(replace(report(3), checkpoint=record), at(2), saved)
+    assert [one.hook for one in found] == ["on_trial_result", "on_trial_save"]
+    assert found[-1].mark == reached(saved)
+    resumed = replace(saved, attempt=2, resumed_from=3)
+    again = Books().read(replace(STARTED, attempt=2), replace(resumed, place=Place()), resumed)
+    assert [one.hook for one in again] == ["on_trial_start", "on_trial_restore"]
+    assert again[-1].mark == reached(resumed)
+    assert reached(PENDING) == Mark()
 
 
 def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
     books = Books()
-    moments = [row(1, 1), row(2, 2), row(3, 3)]
-    assert read(books, *moments) == [True, True, True]
-    books.gave(moments[0])
-    assert spans(books) == ["1-3"]
+    first, second = rows(books, 1, 2)
+    books.gave(first)
     books.acknowledge()
-    assert spans(books) == ["2-3"]
+    books.gave(second)
+    assert delivered(books) == 1
+    assert not books.are_settled
 
 
 def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
     books = Books()
-    read(books, row(1, 1))
-    books.gave(row(1, 1))
+    for row in rows(books, 1):
+        books.gave(row)
     books.acknowledge(held=["a_0"])
-    assert spans(books) == ["1"]
+    assert delivered(books) == 0
     books.acknowledge()
-    assert books.unsettled() == {}
-
-
-def test_repeated_iterations_are_listed_by_their_attempt() -> None:
-    books = Books()
-    read(books, row(1, 1), row(2, 2), row(3, 2, attempt=2), row(4, 3, attempt=2))
-    assert spans(books) == ["1-2", "2-3 (attempt 2)"]
+    assert delivered(books) == 1
+    assert books.are_settled
 
 
 def test_a_later_courier_goes_on_behind_what_was_acknowledged() -> None:
     books = Books()
-    read(books, row(1, 1), row(2, 2))
-    books.gave(row(1, 1))
+    first, second = rows(books, 1, 2)
+    books.gave(first)
     books.acknowledge()
-    later = decode_books(encode_books("e", books), "e")
-    assert read(later, row(1, 1), row(2, 2)) == [False, True]
-    assert spans(later) == ["2"]
+    books.gave(second)
+    assert [row.mark.rows for row in rows(later(books), 1, 2)] == [2]
 
 
 def test_what_was_refused_is_tried_again_by_a_later_courier() -> None:
     books = Books()
-    read(books, row(1, 1), row(2, 2), row(3, 3))
-    books.gave(row(1, 1))
-    books.refuse(row(2, 2), "too long")
-    books.gave(row(3, 3))
+    first, second, third, fourth = rows(books, 1, 2, 3, 4)
+    books.gave(first)
+    books.refuse(second, "too long")
+    books.refuse(third, "too long")
+    books.gave(fourth)
     books.acknowledge()
-    (listed,) = undelivered(books, {})
-    assert listed["iterations"] == []
-    assert listed["refused"] == [{"iterations": "2", "why": "too long"}]
-    later = decode_books(encode_books("e", books), "e")
-    assert read(later, row(1, 1), row(2, 2), row(3, 3)) == [False, True, True]
+    assert not books.are_settled
+    (span,) = books.accounts["a_0"].refused
+    assert (str(span), span.why) == ("2-3", "too long")
+    assert [row.mark.rows for row in rows(later(books), 1, 2, 3, 4)] == [2, 3, 4]
 
 
 def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
     books = Books()
-    read(books, row(1, 1))
-    books.gave(row(1, 1))
+    for row in rows(books, 1):
+        books.gave(row)
     books.acknowledge()
-    assert decode_books(encode_books("e", books), "other").accounts == {}
-
-
-def test_long_lists_are_told_in_a_line() -> None:
-    missing = [
-        {"name": f"t{at}", "iterations": ["1-9"], "refused": [], "only_its_end": False}
-        for at in range(7)
-    ]
-    assert told(missing[:1]) == "t0: iterations 1-9"
-    assert told(missing).endswith("; and 2 other trials")
+    assert later(books, "other").accounts == {}
 
 
 def test_waits_grow_to_a_bound_and_are_spread_at_random() -> None:

@@ -58,6 +58,13 @@ def courier_of(script: UserScript) -> psutil.Process:
     raise AssertionError("no courier runs")
 
 
+def niceness(process: psutil.Process) -> set[int]:
+    """Of a process, and of its session where the kernel gives that one of its own."""
+    session = Path(f"/proc/{process.pid}/autogroup")
+    found = [session.read_text().rpartition(" ")[2]] if session.exists() else []
+    return {process.nice(), *map(int, found)}
+
+
 def test_a_tracker_is_told_every_row_with_a_key_that_stays(tmp_path: Path) -> None:
     file = tmp_path / "told"
     results = run(tmp_path, FakeTracker(file))
@@ -174,7 +181,9 @@ def test_a_courier_killed_at_any_row_is_started_again_and_no_row_is_lost(tracked
     for epoch, gate in enumerate(gates, start=2):
         script.wait_for(f"at 0 {epoch}")
         script.wait_for("told setup")
-        courier_of(script).kill()
+        courier = courier_of(script)
+        assert niceness(courier) == {min(19, os.nice(0) + 10)}
+        courier.kill()
         gate.open()
     script.succeeds()
     assert sorted(set(keys(tracked.folder / "told"))) == [(1, 1), (2, 1), (3, 1), (4, 1)]

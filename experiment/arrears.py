@@ -1,0 +1,83 @@
+"""What a tracker lacks at the end of a run.
+
+Told from how far it has come with each trial and how far the trial has, so that it takes no longer
+where more is missing, and needs nobody who could have died.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.experiment.delivery import Account, Mark, decode_accounts, shown_range
+from holdfast.experiment.layout import Layout
+from holdfast.syncer.durable import write_atomic
+from holdfast.trial.trial import Trial
+
+
+def list_missing(
+    layout: Layout, file: str, name: str, experiment_id: str, trials: Iterable[Trial]
+) -> str:
+    """List it in the file for that, which is removed where nothing is missing; the same in a line
+    for people. The tracker's courier must be gone."""
+    try:
+        data = json.loads(layout.tracker_cursor(file).read_text())
+        accounts = decode_accounts(data, experiment_id)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        accounts = {}  # then the next courier tells everything once more
+    missing = list(undelivered(accounts, trials))
+    path = layout.undelivered(file)
+    with suppress(OSError):  # it is told as well
+        if missing:
+            text = json.dumps({"tracker": name, "undelivered": missing}, indent=1)
+            write_atomic(path, text.encode())
+        else:
+            path.unlink(missing_ok=True)
+    return told(missing)
+
+
+def undelivered(
+    accounts: Mapping[str, Account], trials: Iterable[Trial]
+) -> Iterator[dict[str, Any]]:
+    """For each trial, which iterations the tracker has not acknowledged, or refused and why."""
+    for trial in trials:
+        account = accounts.get(trial.trial_id, Account())
+        mark = account.delivered
+        iterations = list(_behind(mark, trial))
+        is_end_due = trial.status.is_final and not mark.is_end
+        if iterations or account.refused or is_end_due or trial.attempt > mark.attempt:
+            yield {
+                "trial": trial.trial_id,
+                "name": trial.spec.name,
+                "iterations": iterations,
+                "refused": [{"iterations": str(s), "why": s.why} for s in account.refused],
+                "only_its_end": not iterations and not account.refused,
+            }
+
+
+def _behind(mark: Mark, trial: Trial) -> Iterator[str]:
+    """The iterations behind a mark. How far earlier attempts came, the trial does not know."""
+    of = f" (attempt {trial.attempt})" if trial.attempt > 1 else ""
+    first = mark.iteration + 1
+    if mark.attempt < trial.attempt:
+        first = trial.resumed_from + 1
+        if mark.attempt and not mark.is_end:
+            yield f"{mark.iteration + 1} and later (attempt {mark.attempt})"
+        between = mark.attempt + 1, trial.attempt - 1
+        if between[0] <= between[1]:
+            yield f"all (attempt {shown_range(*between)})"
+    if first <= trial.iteration:
+        yield f"{shown_range(first, trial.iteration)}{of}"
+
+
+def told(missing: Sequence[Mapping[str, Any]], limit: int = 5) -> str:
+    """The same in a line for people."""
+    parts = []
+    for trial in missing[:limit]:
+        spans = [*trial["iterations"], *(refused["iterations"] for refused in trial["refused"])]
+        shown = ", ".join(spans[:limit]) + (" ..." if len(spans) > limit else "")
+        parts.append(f"{trial['name']}: {'iterations ' + shown if spans else 'its start or end'}")
+    rest = f"; and {len(missing) - limit} other trials" if len(missing) > limit else ""
+    return "; ".join(parts) + rest

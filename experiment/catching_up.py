@@ -1,0 +1,41 @@
+"""Where a courier begins to read: a journal of 100,000 rows costs 4 s to fold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from holdfast.experiment.delivery import Account, reached
+from holdfast.experiment.fold import Fold
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.snapshots import Snapshot, load_newest_snapshot
+from holdfast.scheduler.codec import UnknownRecord
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler, is_memoryless
+from holdfast.syncer.journal import Position
+
+
+def fold_for(
+    accounts: Mapping[str, Account],
+    *,
+    layout: Layout,
+    experiment_id: str,
+    begins: int,
+    policy: TrialScheduler | None = None,
+) -> Fold:
+    """At the newest snapshot, if the tracker has all that stands before it; else at the segment
+    where the experiment begins. A policy that keeps state of its own has to see everything."""
+    if accounts and is_memoryless(policy):
+        with suppress(OSError, UnknownRecord):
+            taken = load_newest_snapshot(layout, policy).snapshot
+            if taken is not None and _has_all(accounts, taken, experiment_id):
+                return Fold(taken.machine, taken.position, taken.begun_at)
+    return Fold(Machine(policy), Position(begins))
+
+
+def _has_all(accounts: Mapping[str, Account], taken: Snapshot, experiment_id: str) -> bool:
+    machine, nothing = taken.machine, Account()
+    return machine.spec.experiment_id == experiment_id and all(
+        accounts.get(trial.trial_id, nothing).delivered >= reached(trial)
+        for trial in machine.trials.values()
+    )
