@@ -165,6 +165,11 @@ def test_logs_are_found_by_id_number_or_a_part_of_it(
     assert capsysbinary.readouterr().out == f"{folder}/stdout\n".encode()
     assert main(["logs", path, "2", "--error"]) == 0
     assert b"ValueError: oh no, again" in capsysbinary.readouterr().out
+    assert main(["logs", path, "0", "--follow", "--tail", "2"]) == 0
+    assert capsysbinary.readouterr().out == b"two\nthree"
+    assert main(["logs", path, "0", "--follow", "--json"]) == 0
+    lines = capsysbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["line"] for line in lines] == ["one", "two", "three"]
 
 
 def test_what_has_no_log_and_who_is_no_trial_is_told(
@@ -181,6 +186,8 @@ def test_what_has_no_log_and_who_is_no_trial_is_told(
     err = capsys.readouterr().err
     assert "trial d2a66_00002 has no file 'stdout'" in err
     assert "There are: error.txt" in err
+    assert main(["logs", path, "2", "--follow", "--json"]) == 2
+    assert "has no file 'stdout'" in json.loads(capsys.readouterr().out.strip("\n"))["error"]
 
 
 def test_best_is_a_config_that_a_program_can_read(

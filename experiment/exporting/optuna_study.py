@@ -25,6 +25,7 @@ from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.parameters import params_of, varied_names
 from holdfast.experiment.ranking import columns_of, numeric
 from holdfast.experiment.trial_folder import Row
+from holdfast.lazy import OPTUNA
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
@@ -65,7 +66,7 @@ def export(
     Raises OptunaMissing; InvalidConfig where the study of that name is another experiment's, or
     has another direction. What Optuna raises for its storage passes.
     """
-    optuna = _optuna()
+    optuna = _optuna("the export to an Optuna storage")
     name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
     direction = "minimize" if mode == "min" else "maximize"
     opened = optuna.storages.get_storage(storage)
@@ -263,7 +264,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
 
     Raises OptunaMissing, ImportanceMissing.
     """
-    optuna = _optuna()
+    optuna = _optuna("algorithm='fanova'")
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
@@ -296,13 +297,10 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     return {name: float(value) for name, value in found.items()}
 
 
-def _optuna() -> Any:
+def _optuna(what: str) -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise OptunaMissing(
-            f"the export to an Optuna storage needs Optuna, which cannot be imported ({error}). "
-            f"Install it with: pip install 'holdfast[optuna]'"
-        ) from error
+        raise OptunaMissing(OPTUNA.missing(what, error)) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -35,11 +35,12 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
-    """What kept the command from being performed."""
+def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
+    """What kept the command from being performed; `of_lines` as JSON of one line."""
     if as_json:
         failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
-        print(json.dumps({**failure, "error_type": type(error).__name__}, indent=1))
+        told = {**failure, "error_type": type(error).__name__}
+        print(json.dumps(told, indent=None if of_lines else 1))
     else:
         print(f"holdfast: {redact(str(error))}", file=sys.stderr)
 

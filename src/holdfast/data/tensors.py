@@ -8,9 +8,8 @@ from typing import Any
 from holdfast.data.batches import Rows
 from holdfast.data.errors import unknown_column
 from holdfast.data.formats import Mapped, as_arrays
+from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
-
-NO_TORCH = "iter_torch_batches needs PyTorch: pip install 'holdfast[torch]'"
 
 
 def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
@@ -72,7 +71,7 @@ def _device(device: Any) -> Any:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise ImportError(NO_TORCH) from error
+        raise ImportError(TORCH.missing("iter_torch_batches", error), name="torch") from error
     if device == "auto":
         from holdfast.experiment.devices import get_device
 
