@@ -63,7 +63,7 @@ def test_a_sound_experiment_is_0_and_one_line_says_so(
 ) -> None:
     assert main(["doctor", str(root)]) == 0
     first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{root}: 36 records, 3 trials, 10 rows, 5 checkpoints (100 bytes); ")
+    assert first.startswith(f"{root}: 36 records, 3 trials, 10 rows, 5 checkpoints (100 B); ")
     assert last == "Sound."
 
 

@@ -217,8 +217,13 @@ def test_a_table_is_written_as_csv_parquet_and_json(
     assert "--force to replace it" in capsys.readouterr().err
     told(capsys, "export", path, "-o", out, "--format", "json", "--force", "--metric", "loss")
     assert [line["loss"] for line in json.loads(out.read_text())] == [0.1, 0.2]
+    every = told(capsys, "export", path, "--rows", "--format", "json")
+    assert "NaN" not in every
+    assert [line["loss"] for line in json.loads(every)].count(None) == 3  # they were NaN
     assert main(["export", str(path), "-o", str(tmp_path / "x.xls")]) == 2
     assert "say --format" in capsys.readouterr().err
+    assert main(["export", str(path), "-o", str(tmp_path / "new" / "x.csv")]) == 2
+    assert f"there is no directory {tmp_path}/new" in capsys.readouterr().err
     assert main(["export", str(path), "--optuna", "sqlite:///x.db"]) == 1
     assert "holdfast[optuna]" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.parquet.*"))
@@ -320,7 +325,7 @@ def test_resume_without_a_usable_trainable_says_what_to_give(
     assert "--trainable must be module:name" in capsys.readouterr().err
     assert main(["resume", str(store / "cut"), "--trainable", "nowhere:train"]) == 2
     assert "No module named 'nowhere'" in capsys.readouterr().err
-    assert main(["resume", str(store / "nothing"), "--json"]) == 1
+    assert main(["resume", str(store / "nothing"), "--json"]) == 2
     assert "nothing" in json.loads(capsys.readouterr().out)["error"]
 
 

@@ -200,7 +200,9 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
     gate.open()
     script.succeeds()
     assert script.left() == []
-    assert reader.succeeds().stdout.splitlines() == [f"epoch {n} of attempt 1" for n in range(1, 5)]
+    assert reader.succeeds().stdout.splitlines() == [
+        f"epoch {n} of attempt 1" for n in range(1, 5)
+    ]
     shown = parsed(capsys, "show", run)
     assert (shown["state"], shown["counts"]) == ("finished", {"TERMINATED": 2})
     assert parsed(capsys, "logs", run, "1")["text"].startswith("epoch 1 of attempt 1\n")

@@ -12,6 +12,7 @@ from holdfast.cli.browse_telling import show_catalog, show_overview
 from holdfast.cli.saying import SOUND, WRONG, say, say_json
 from holdfast.experiment.browse.found import Found, find
 from holdfast.experiment.settings import Settings
+from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -145,7 +146,7 @@ def _to_optuna(given: argparse.Namespace, found: Found) -> int:
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
     if given.json:
-        say_json({"path": found.shown, "storage": given.optuna, **done.plain()})
+        say_json({"path": found.shown, "storage": redact(given.optuna), **done.plain()})
     else:
         say(
             f"study {done.study_name!r}: {done.added} trials added, {done.updated} brought up to "

@@ -9,6 +9,7 @@ from functools import partial
 
 from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.recovery import NothingToRestore
 from holdfast.experiment.settings import Settings
 from holdfast.syncer.errors import InvalidLocation, StorageError
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -26,7 +27,7 @@ def run(given: argparse.Namespace) -> int:
         # `holdfast show x | head` has read enough. Python would write the rest at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except (ExperimentNotFound, InvalidLocation, InvalidConfig) as error:
+    except (ExperimentNotFound, NothingToRestore, InvalidLocation, InvalidConfig) as error:
         tell(error)
         return MISUSED
     except (TuneError, StorageError, OSError) as error:

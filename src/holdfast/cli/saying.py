@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from holdfast.syncer.errors import redact
+from holdfast.trial.readable import finite
 
 SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
@@ -24,15 +25,6 @@ def say(text: str, style: str = "") -> None:
 def say_json(plain: Any) -> None:
     """One JSON object. Numbers that JSON has no word for are null."""
     print(json.dumps(finite(plain), indent=1))
-
-
-def finite(value: Any) -> Any:
-    """Plain values with None for NaN and the infinities, which other readers of JSON refuse."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
