@@ -28,7 +28,7 @@ from holdfast.experiment.wording import (
 
 _SHOWN_LINES = 12
 _RED, _AMBER = "color:#c62828", "color:#b26a00"
-_BOX = "max-height:15em;overflow:auto;margin:0;font-size:90%"
+_BOX = "overflow:auto;margin:0;font-size:90%"
 
 
 class NotebookView:

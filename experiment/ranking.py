@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.lazy import PANDAS
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.stopper import lookup
 
@@ -103,8 +104,5 @@ def dataframe(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError as error:
-        raise PandasMissing(
-            f"tables of results are pandas DataFrames, and pandas cannot be imported ({error}). "
-            f"Install it with: pip install 'holdfast[pandas]'"
-        ) from error
+        raise PandasMissing(PANDAS.missing("a table of results", error)) from error
     return pandas.DataFrame.from_records([dict(row) for row in rows])

@@ -43,6 +43,24 @@ def read_file(location: Location, name: str) -> bytes | None:
     return data
 
 
+def read_from(location: Location, name: str, offset: int, most: int) -> tuple[int, bytes] | None:
+    """The size of a file in a folder of some storage, and at most `most` bytes from `offset` on.
+
+    None if there is no such file. Raises StorageError.
+    """
+    filesystem, path = location.child(name).arrow()
+    try:
+        with filesystem.open_input_file(path) as file:
+            size: int = file.size()
+            return size, file.read_at(most, offset) if size > offset else b""
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageUnavailable(
+            "read", f"{location.public}: {name}", redact(str(error))
+        ) from error
+
+
 def list_folder(location: Location) -> list[str]:
     """The names in a folder of some storage, none if there is no such folder.
 

@@ -10,6 +10,7 @@ from holdfast.experiment import tensorboard
 from holdfast.experiment.callbacks import Callback, LoggerCallback
 from holdfast.experiment.rows import CONFIG, encode
 from holdfast.experiment.settings import Settings
+from holdfast.lazy import TENSORBOARD
 
 
 class JsonLoggerCallback(LoggerCallback):
@@ -30,9 +31,8 @@ class TBXLoggerCallback(LoggerCallback):
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError, naming the extra."""
         if not tensorboard.available():
-            raise ImportError(
-                "TBXLoggerCallback needs tensorboardX: pip install 'holdfast[tensorboard]'"
-            )
+            told = TENSORBOARD.missing("TBXLoggerCallback")
+            raise ImportError(told, name=TENSORBOARD.module)
 
 
 _KINDS: Final = (JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback)

@@ -163,7 +163,7 @@ class _Probe:
             await self._put(key, data)
             times.append(time.perf_counter() - began)
         each_ms = 1000 * sorted(times)[len(times) // 2]
-        return _Seen(told=f"{_SMALL} objects of {_SMALL_BYTES >> 10} KiB, {each_ms:.0f} ms each")
+        return _Seen(told=f"{_SMALL} objects of {_SMALL_BYTES} bytes, {each_ms:.0f} ms each")
 
     async def _write_once(self) -> _Seen:
         """The second of two puts in a row is refused, and one of two at the same time."""
@@ -197,7 +197,7 @@ class _Probe:
             has = "nothing" if found is None else f"{found.size} bytes"
             raise _Bad("put", self._large, f"the storage has confirmed it and has {has}")
         self._has_large = True
-        return _Seen(told=f"{self._large_bytes >> 20} MiB", size_bytes=self._large_bytes)
+        return _Seen(told=f"{self._large_bytes / 1e6:.1f} MB", size_bytes=self._large_bytes)
 
     async def _overwrite(self) -> _Seen:
         key = next(iter(self._small))

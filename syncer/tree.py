@@ -50,6 +50,30 @@ def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[Found]:
     yield from _walk(os.fspath(directory), "", (), operation)
 
 
+def bytes_below(path: str) -> int:
+    """The bytes of a file, or of all files below a folder. What goes meanwhile counts nothing."""
+    total = 0
+    try:
+        with os.scandir(path) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    total += bytes_below(item.path)
+                else:
+                    total += _file_bytes(item.path)
+    except NotADirectoryError:
+        return _file_bytes(path)
+    except FileNotFoundError:
+        return total
+    return total
+
+
+def _file_bytes(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _walk(
     folder: str, prefix: str, link_parents: tuple[str, ...], operation: str
 ) -> Iterator[Found]:

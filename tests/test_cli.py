@@ -63,7 +63,7 @@ def test_a_sound_experiment_is_0_and_one_line_says_so(
 ) -> None:
     assert main(["doctor", str(root)]) == 0
     first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{root}: 36 records, 3 trials, 10 rows, 5 checkpoints (100 bytes); ")
+    assert first.startswith(f"{root}: 36 records, 3 trials, 10 rows, 5 checkpoints (100 B); ")
     assert last == "Sound."
 
 
@@ -133,7 +133,20 @@ def test_where_nothing_is_that_is_2(
     assert "there is no experiment in" in (json.loads(out)["error"] if as_json else err)
 
 
-@pytest.mark.parametrize("words", [[], ["doctor"], ["doctor", "verify"], ["doctor", "gc", "--no"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["doctor"],
+        ["doctor", "verify"],
+        ["doctor", "gc", "--no"],
+        ["show", ".", "-n", "-1"],
+        ["logs", ".", "0", "--tail", "-1"],
+        ["logs", ".", "0", "--follow", "--interval", "0"],
+        ["logs", ".", "0", "--follow", "--interval", "nan"],
+        ["logs", ".", "0", "--follow", "--path"],
+    ],
+)
 def test_what_cannot_be_understood_is_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)

@@ -165,6 +165,11 @@ def test_logs_are_found_by_id_number_or_a_part_of_it(
     assert capsysbinary.readouterr().out == f"{folder}/stdout\n".encode()
     assert main(["logs", path, "2", "--error"]) == 0
     assert b"ValueError: oh no, again" in capsysbinary.readouterr().out
+    assert main(["logs", path, "0", "--follow", "--tail", "2"]) == 0
+    assert capsysbinary.readouterr().out == b"two\nthree"
+    assert main(["logs", path, "0", "--follow", "--json"]) == 0
+    lines = capsysbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["line"] for line in lines] == ["one", "two", "three"]
 
 
 def test_what_has_no_log_and_who_is_no_trial_is_told(
@@ -181,6 +186,8 @@ def test_what_has_no_log_and_who_is_no_trial_is_told(
     err = capsys.readouterr().err
     assert "trial d2a66_00002 has no file 'stdout'" in err
     assert "There are: error.txt" in err
+    assert main(["logs", path, "2", "--follow", "--json"]) == 2
+    assert "has no file 'stdout'" in json.loads(capsys.readouterr().out.strip("\n"))["error"]
 
 
 def test_best_is_a_config_that_a_program_can_read(
@@ -210,8 +217,13 @@ def test_a_table_is_written_as_csv_parquet_and_json(
     assert "--force to replace it" in capsys.readouterr().err
     told(capsys, "export", path, "-o", out, "--format", "json", "--force", "--metric", "loss")
     assert [line["loss"] for line in json.loads(out.read_text())] == [0.1, 0.2]
+    every = told(capsys, "export", path, "--rows", "--format", "json")
+    assert "NaN" not in every
+    assert [line["loss"] for line in json.loads(every)].count(None) == 3  # they were NaN
     assert main(["export", str(path), "-o", str(tmp_path / "x.xls")]) == 2
     assert "say --format" in capsys.readouterr().err
+    assert main(["export", str(path), "-o", str(tmp_path / "new" / "x.csv")]) == 2
+    assert f"there is no directory {tmp_path}/new" in capsys.readouterr().err
     assert main(["export", str(path), "--optuna", "sqlite:///x.db"]) == 1
     assert "holdfast[optuna]" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.parquet.*"))
@@ -313,7 +325,7 @@ def test_resume_without_a_usable_trainable_says_what_to_give(
     assert "--trainable must be module:name" in capsys.readouterr().err
     assert main(["resume", str(store / "cut"), "--trainable", "nowhere:train"]) == 2
     assert "No module named 'nowhere'" in capsys.readouterr().err
-    assert main(["resume", str(store / "nothing"), "--json"]) == 1
+    assert main(["resume", str(store / "nothing"), "--json"]) == 2
     assert "nothing" in json.loads(capsys.readouterr().out)["error"]
 
 

@@ -45,6 +45,15 @@ def readable(value: Any) -> Any:
     return _readable_object(value)
 
 
+def finite(value: Any) -> Any:
+    """Plain values with None for NaN and the infinities, which other readers of JSON refuse."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def excerpt(value: Any) -> Any:
     """The `shown` of a value that is not plain; None where its summary says as much.
 

@@ -23,6 +23,7 @@ from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
+from holdfast.syncer.tree import bytes_below
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
 
@@ -192,31 +193,9 @@ def _first_error(found: Found) -> str:
 def size_of(found: Found) -> int:
     """Bytes of all files of the experiment, where it was read. Raises StorageError."""
     if found.read.layout is not None:
-        return _tree_bytes(str(found.read.layout.root))
+        return bytes_below(str(found.read.layout.root))
     return with_store(found.read.location, _stored_bytes)
 
 
 async def _stored_bytes(store: Store) -> int:
     return sum(entry.size for entry in await store.list())
-
-
-def _tree_bytes(folder: str) -> int:
-    """A file or folder that goes meanwhile counts nothing."""
-    total = 0
-    try:
-        with os.scandir(folder) as found:
-            for item in found:
-                if item.is_dir(follow_symlinks=False):
-                    total += _tree_bytes(item.path)
-                else:
-                    total += _bytes(item)
-    except FileNotFoundError:
-        return total
-    return total
-
-
-def _bytes(item: os.DirEntry[str]) -> int:
-    try:
-        return item.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return 0

@@ -20,7 +20,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
 from holdfast.syncer.location import Location
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Entry, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,8 @@ def find(path: str, settings: Settings, environ: Mapping[str, str]) -> Found:
 
 def _in_storage(location: Location) -> Found:
     read = read_storage(location) if location.local_path is None else _read_here(location)
-    signs = Signs(heard_at=with_store(location, _heard_at))
+    head = published_as(location)
+    signs = Signs(heard_at=None if head is None else head.modified)
     return Found(shown=location.public, read=read, signs=signs)
 
 
@@ -78,9 +79,13 @@ def _read_here(location: Location) -> ReadExperiment:
     return read_tree(Layout(Path(location.path)), location)
 
 
-async def _heard_at(store: Store) -> float | None:
-    entry = await store.head(HEAD)
-    return None if entry is None else entry.modified
+def published_as(location: Location) -> Entry | None:
+    """The head in storage: another one with each publication. Raises StorageError."""
+    return with_store(location, _head)
+
+
+async def _head(store: Store) -> Entry | None:
+    return await store.head(HEAD)
 
 
 def _is_newest(case: Case) -> bool:

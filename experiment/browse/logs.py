@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.layout import rank_log
 from holdfast.experiment.persisting import log_names_of
-from holdfast.experiment.trial_folder import list_folder, read_file
+from holdfast.experiment.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
 _SHOWN_IDS = 10
+_PIECE = 1 << 20
 
 
 class NoSuchTrial(InvalidConfig):
@@ -80,6 +82,23 @@ def written(found: Found, trial: Trial, name: str) -> Iterator[bytes]:
     raise NoSuchLog(_not_written(found, trial, name))
 
 
+def piece_from(found: Found, trial: Trial, name: str, offset: int) -> tuple[int, bytes] | None:
+    """The size of a file in the trial's folder, and some of its bytes from `offset` on.
+
+    None where it is not there (yet). Raises StorageError, OSError.
+    """
+    layout = found.read.layout
+    if layout is None:
+        return read_from(found.read.location.child(trial.spec.dirname), name, offset, _PIECE)
+    try:
+        with (layout.trial(trial.spec) / name).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(offset)
+            return size, file.read(_PIECE)
+    except FileNotFoundError:
+        return None
+
+
 def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
     """The last `count` lines of what comes in pieces, of any length."""
     kept: deque[bytes] = deque(maxlen=count)
@@ -94,7 +113,7 @@ def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
 
 def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
+        while piece := file.read(_PIECE):
             yield piece
 
 

@@ -13,6 +13,7 @@ from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.wording import size
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import delete_tree
@@ -141,5 +142,5 @@ def _is_in(key: str, wanted: set[str]) -> bool:
 
 def _deed(one: Garbage, *, done: bool, prefix: str = "") -> Deed:
     return Deed(
-        what=f"{one.why} ({one.size_bytes} bytes)", where=f"{prefix}{one.where}", is_done=done
+        what=f"{one.why} ({size(one.size_bytes)})", where=f"{prefix}{one.where}", is_done=done
     )

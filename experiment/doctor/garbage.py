@@ -12,7 +12,9 @@ from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.story import Story, tell_all
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
+from holdfast.experiment.wording import size
 from holdfast.syncer.durable import is_leftover
+from holdfast.syncer.tree import bytes_below
 
 if TYPE_CHECKING:
     from holdfast.experiment.doctor.tree import Tree
@@ -53,7 +55,7 @@ def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
             kind=one.kind,
             severity=Severity.NOTE,
             where=one.where,
-            what=f"{one.why} ({one.size_bytes} bytes)",
+            what=f"{one.why} ({size(one.size_bytes)})",
             remedy=Remedy.GC,
         )
 
@@ -117,7 +119,7 @@ def _leftover(layout: Layout, where: str) -> Garbage:
         where=where,
         kind="leftover",
         why="what was being written, copied or removed when its process died",
-        size_bytes=_size(layout.root / where),
+        size_bytes=bytes_below(str(layout.root / where)),
     )
 
 
@@ -126,17 +128,9 @@ def _unnamed(layout: Layout, where: str) -> Garbage:
         where=where,
         kind="checkpoint-unnamed",
         why="a checkpoint that no record names: superseded, dropped, or never reported",
-        size_bytes=_size(layout.root / where),
+        size_bytes=bytes_below(str(layout.root / where)),
     )
 
 
 def _above(where: str) -> str:
     return where.rpartition("/")[0]
-
-
-def _size(path: Path) -> int:
-    if path.is_symlink() or not path.is_dir():
-        return path.lstat().st_size
-    return sum(
-        Path(folder, name).lstat().st_size for folder, _, names in os.walk(path) for name in names
-    )

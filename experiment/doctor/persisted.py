@@ -13,6 +13,7 @@ from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.storage import Stored, committed
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import HEAD, JOURNAL, RESULTS, TUNER
+from holdfast.experiment.wording import size
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.journal import MAGIC, segment_name
 
@@ -197,7 +198,7 @@ def _not_uploaded(one: kept.Named, *, severity: Severity) -> Finding:
         "not-uploaded",
         one.folder,
         f"checkpoint {one.record.index} of trial {one.trial.trial_id} "
-        f"({one.record.size_bytes} bytes) is on this machine only",
+        f"({size(one.record.size_bytes)}) is on this machine only",
         severity=severity,
         remedy=Remedy.SYNC,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.wording import size
 from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
@@ -99,7 +100,7 @@ def _look_at_space(folder: Path) -> Step:
     return Step(
         name="space",
         outcome=Outcome.WEAK if is_scarce else Outcome.OK,
-        told=f"{free / (1 << 30):.1f} GiB free in {folder}",
+        told=f"{size(free)} free in {folder}",
         meaning="Checkpoints are written here first, also where they are kept elsewhere."
         if is_scarce
         else "",

@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.layout import JOURNAL
 from holdfast.experiment.records import unpack
+from holdfast.experiment.wording import size
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
@@ -179,7 +180,7 @@ def _told(damage: Damage, *, is_newest: bool) -> Finding:
         kind="journal-gap" if damage.is_gap else "journal-damaged",
         severity=Severity.ERROR,
         where=where,
-        what=f"{start} cannot be used: {missing} ({damage.size_bytes} bytes{later}){of_earlier}",
+        what=f"{start} cannot be used: {missing} ({size(damage.size_bytes)}{later}){of_earlier}",
         advice="What the records behind it said is lost, unless remote storage has a copy; repair "
         "puts the bytes aside, and what stands before them is used",
         remedy=Remedy.REPAIR,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.lazy import MATPLOTLIB
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ def axes(given: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise PlotsMissing(
-            f"pictures are drawn with matplotlib, which cannot be imported ({error}). "
-            f"Install it with: pip install 'holdfast[plots]'"
-        ) from error
+        raise PlotsMissing(MATPLOTLIB.missing("a picture", error)) from error
     _, made = pyplot.subplots(figsize=(width, height), layout="constrained")
     return made
 

@@ -11,6 +11,7 @@ from holdfast.experiment.exporting.arrow_table import arrow_table
 from holdfast.experiment.rows import encode
 from holdfast.syncer.durable import unique
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import finite
 
 FORMATS = ("csv", "parquet", "json")
 
@@ -25,8 +26,8 @@ def write_table(
 ) -> None:
     """Write the lines in one of FORMATS to a file, or to stdout where there is no `path`.
 
-    The file appears when it is whole. JSON is one list of objects, NaN as Python's json writes
-    it. Raises InvalidConfig where the file is there already, unless `replace`; OSError.
+    The file appears when it is whole. JSON is one list of objects. Raises InvalidConfig where the
+    file is there already, unless `replace`, and where its directory is not there; OSError.
     """
     if path is None:
         sys.stdout.flush()
@@ -36,6 +37,8 @@ def write_table(
         raise InvalidConfig(
             f"{path} is there already: give another name, or --force to replace it"
         )
+    if not os.path.isdir(folder := os.path.dirname(path) or "."):
+        raise InvalidConfig(f"there is no directory {folder} for {path}: make it before")
     partial = f"{path}.{unique()}"
     try:
         with open(partial, "wb") as file:
@@ -49,7 +52,7 @@ def write_table(
 
 def _write(lines: Sequence[Mapping[str, Any]], file: IO[bytes], form: str) -> None:
     if form == "json":
-        text = ",\n".join(encode(line) for line in lines)
+        text = ",\n".join(encode(finite(line)) for line in lines)
         file.write(f"[{text}]\n".encode())
         return
     table = arrow_table(lines)

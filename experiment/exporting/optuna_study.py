@@ -23,8 +23,10 @@ from holdfast.experiment.exporting.distributions import (
 )
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.parameters import params_of, varied_names
-from holdfast.experiment.ranking import columns_of, numeric
+from holdfast.experiment.ranking import columns_of, numeric, reported_names
 from holdfast.experiment.trial_folder import Row
+from holdfast.lazy import OPTUNA
+from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
@@ -36,6 +38,7 @@ _OWN = "holdfast:"
 TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
 EXPERIMENT = f"{_OWN}experiment_id"
+_METRIC = f"{_OWN}metric"
 _SUPERSEDES = f"{_OWN}supersedes"
 
 
@@ -62,25 +65,49 @@ def export(
 ) -> Exported:
     """Write every trial into a study of `storage`: a URL, or a storage object of Optuna's.
 
-    Raises OptunaMissing; InvalidConfig where the study of that name is another experiment's, or
-    has another direction. What Optuna raises for its storage passes.
+    Raises OptunaMissing; InvalidConfig for a metric that nobody has reported, a URL that cannot be
+    opened, a study of that name that is another experiment's, or of another metric or direction.
+    What else Optuna raises for its storage passes.
     """
-    optuna = _optuna()
+    optuna = _optuna("the export to an Optuna storage")
     name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
     direction = "minimize" if mode == "min" else "maximize"
-    opened = optuna.storages.get_storage(storage)
+    _check_metric(outcome, metric)
+    opened = _opened(optuna, storage)
     study = optuna.create_study(
         storage=opened,
         study_name=name,
         direction=direction,
         load_if_exists=True,
     )
-    _check_ours(study, outcome, direction)
-    study.set_user_attr(f"{_OWN}metric", metric)
+    _check_ours(study, outcome, direction, metric)
+    study.set_user_attr(_METRIC, metric)
     return _Export(optuna, opened, study, outcome, metric).run()
 
 
-def _check_ours(study: optuna.Study, outcome: Outcome, direction: str) -> None:
+def _check_metric(outcome: Outcome, metric: str) -> None:
+    """A study of trials that all have failed would be made of a name that is misspelt."""
+    reporting = [trial for trial in outcome.trials.values() if trial.row is not None]
+    rows = (row for _, rows in outcome.rows(reporting) for row in rows)
+    if reporting and not any(metric in columns_of(row) for row in rows):
+        names = reported_names([trial.row for trial in reporting if trial.row is not None])
+        raise InvalidConfig(f"no trial has reported {metric!r}. Reported were: {', '.join(names)}")
+
+
+def _opened(optuna: Any, storage: Any) -> Any:
+    try:
+        return optuna.storages.get_storage(storage)
+    except Exception as error:  # of Optuna, SQLAlchemy or a driver: all are told as the cause
+        if not isinstance(storage, str):
+            raise
+        first = str(error).partition("\n")[0]
+        raise InvalidConfig(
+            f"the Optuna storage {redact(storage)} cannot be opened: {redact(first)}. Give a URL "
+            f"such as sqlite:///trials.db"
+        ) from error
+
+
+def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: str) -> None:
     ours = outcome.spec.experiment_id
     known = study.user_attrs.get(EXPERIMENT)
     if known is None and not study.get_trials(deepcopy=False):
@@ -96,6 +123,12 @@ def _check_ours(study: optuna.Study, outcome: Outcome, direction: str) -> None:
         raise InvalidConfig(
             f"the study {study.study_name!r} is to {study.direction.name.lower()} and mode says "
             f"{direction}: give another study_name"
+        )
+    before = study.user_attrs.get(_METRIC, metric)
+    if before != metric:
+        raise InvalidConfig(
+            f"the study {study.study_name!r} has the values of {before!r}, not of {metric!r}: "
+            f"give another study_name"
         )
 
 
@@ -263,7 +296,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
 
     Raises OptunaMissing, ImportanceMissing.
     """
-    optuna = _optuna()
+    optuna = _optuna("algorithm='fanova'")
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
@@ -296,13 +329,10 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     return {name: float(value) for name, value in found.items()}
 
 
-def _optuna() -> Any:
+def _optuna(what: str) -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise OptunaMissing(
-            f"the export to an Optuna storage needs Optuna, which cannot be imported ({error}). "
-            f"Install it with: pip install 'holdfast[optuna]'"
-        ) from error
+        raise OptunaMissing(OPTUNA.missing(what, error)) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -18,8 +18,8 @@ class Framework:
     title: str
     module: str
     extra: str
-    minimum: str
-    distributions: tuple[str, ...]
+    minimum: str = ""
+    distributions: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises ImportError, which names the extra, or the version that is needed.
@@ -27,10 +27,7 @@ class Framework:
         Nothing is imported for it.
         """
         if find_spec(self.module) is None:
-            raise ImportError(
-                f"{self.title} is not installed: pip install 'holdfast[{self.extra}]'",
-                name=self.module,
-            )
+            raise ImportError(self.missing(), name=self.module)
         found = self._installed()
         if found is not None and _numbers(found) < _numbers(self.minimum):
             raise ImportError(
@@ -38,6 +35,13 @@ class Framework:
                 f"pip install --upgrade 'holdfast[{self.extra}]'",
                 name=self.module,
             )
+
+    def missing(self, what: str = "", error: ImportError | None = None) -> str:
+        """What to say where `what` needs it and it cannot be imported: `error` may tell why."""
+        is_absent = error is None or getattr(error, "name", None) == self.module
+        verb = "is not installed" if is_absent else f"cannot be imported ({error})"
+        told = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
+        return f"{told}: pip install 'holdfast[{self.extra}]'"
 
     def _installed(self) -> str | None:
         """Its version; None for one that was put there without a package."""
@@ -49,6 +53,22 @@ class Framework:
             except PackageNotFoundError:
                 continue
         return None
+
+
+MATPLOTLIB = Framework(title="matplotlib", module="matplotlib", extra="plots")
+OPTUNA = Framework(title="Optuna", module="optuna", extra="optuna")
+PANDAS = Framework(title="pandas", module="pandas", extra="pandas")
+TENSORBOARD = Framework(title="tensorboardX", module="tensorboardX", extra="tensorboard")
+TENSORFLOW = Framework(
+    title="TensorFlow",
+    module="tensorflow",
+    extra="tensorflow",
+    minimum="2.16",  # Keras 3, whose files are the checkpoints
+    distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
+)
+TORCH = Framework(
+    title="PyTorch", module="torch", extra="torch", minimum="2.4", distributions=("torch",)
+)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

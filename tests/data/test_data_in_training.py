@@ -197,6 +197,37 @@ def test_a_trainers_datasets_may_be_searched(tmp_path: Path, run: train.RunConfi
     assert totals == [2 * sum(range(64)), 3 * sum(range(64))]
 
 
+def test_datasets_that_were_put_are_searched_and_given_again_to_a_restore(
+    tmp_path: Path, run: train.RunConfig
+) -> None:
+    flag = tmp_path / "flag"
+
+    def loop() -> None:
+        shard = train.get_dataset_shard("train")
+        rows = next(iter(shard.iter_batches(batch_size=None)))["y"]
+        total = int(rows.sum())
+        if rows.max() > 2 * 127 and not flag.exists():
+            raise RuntimeError("broken off")
+        train.report({"total": total})
+
+    def space(times: int) -> dict[str, Any]:
+        refs = [holdfast.put(dataset) for dataset in datasets(times)]
+        return {"datasets": {"train": tune.grid_search(refs)}}
+
+    trainer = train.DataParallelTrainer(loop, scaling_config=HALF)
+    first = tune.Tuner(trainer, param_space=space(1), run_config=run).fit()
+    assert first.num_errors == 1
+    holdfast.shutdown()
+    flag.touch()
+    root = str(tmp_path / "results" / "run")
+    lost = r"datasets/train/0, datasets/train/1 of param_space: .*shutdown.*param_space=\.\.\."
+    with pytest.raises(holdfast.ObjectLost, match=lost):
+        tune.Tuner.restore(root, trainer, resume_errored=True).fit()
+    again = tune.Tuner.restore(root, trainer, resume_errored=True, param_space=space(10)).fit()
+    totals = [(result.metrics or {})["total"] for result in again]
+    assert totals == [2 * sum(range(64)), 30 * sum(range(64))]
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 

@@ -218,10 +218,21 @@ def test_what_cannot_be_meant_names_itself_and_what_is_there(ds: data.Dataset) -
             call()
 
 
+def test_lists_of_one_length_are_tensors_and_others_are_not() -> None:
+    lists = data.from_items([{"x": [[1.0, n], [2.0, n]]} for n in range(4)])
+    (batch,) = lists.iter_torch_batches(batch_size=4)
+    assert batch["x"].shape == (4, 2, 2)
+    assert batch["x"][3].tolist() == [[1.0, 3.0], [2.0, 3.0]]
+    for odd in ([1.0], None, [1.0, None, 2.0]):
+        ragged = data.from_items([{"x": [1.0, 2.0]}, {"x": odd}])
+        with pytest.raises(InvalidConfig, match=r"'x' cannot be a tensor: .* of several lengths"):
+            next(iter(ragged.iter_torch_batches()))
+
+
 def test_a_text_is_no_tensor(ds: data.Dataset) -> None:
     texts = data.from_items([{"x": 1, "t": "a"}])
     with pytest.raises(
-        InvalidConfig, match="column 't' cannot be a tensor: its values are object"
+        InvalidConfig, match="column 't' cannot be a tensor: its values are text, or lists"
     ):
         list(texts.iter_torch_batches())
 

@@ -16,6 +16,7 @@ from holdfast.testing.bucket import Bucket
 from holdfast.testing.patient import healthy
 from holdfast.testing.proxy import Proxy
 from holdfast.testing.s3_server import S3Server
+from holdfast.testing.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -85,6 +86,42 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_failures_are_told(
     assert "RuntimeError: trial 1 cannot do epoch 2" in capsys.readouterr().out
 
 
+def following(bench: Bench, place: str, *words: str) -> UserScript:
+    """`holdfast logs --follow` of trial 0, which begins with two lines of its first attempt."""
+    text = "from holdfast.cli import main\nimport sys\nsys.exit(main())\n"
+    asked = ("logs", place, "0", "--follow", "--interval", "0.05", *words)
+    reader = bench.run(bench.write(text, "cli.py"), *asked)
+    reader.said("epoch 2 of attempt 1", stream="stdout")
+    return reader
+
+
+def test_a_log_is_followed_through_a_kill_and_a_restore_until_the_trial_has_ended(
+    bench: Bench,
+) -> None:
+    script, gate = bench.held_in(3, prints=True)
+    reader = following(bench, str(bench.root), "--json")
+    script.kill()
+    assert script.left() == []
+    reader.said("nobody runs the experiment: waiting until it is gone on with")
+    gate.open()
+    bench.restore(prints=True).succeeds()
+    reader.succeeds()
+    reader.finish_reading()
+    lines = [json.loads(line) for line in reader.stdout.splitlines()]
+    assert [line["line"] for line in lines] == [
+        f"epoch {epoch} of attempt {1 + (epoch > 2)}" for epoch in range(1, 5)
+    ]
+    assert {line["trial_id"][-6:] for line in lines} == {"_00000"}
+
+
+def test_ctrl_c_ends_following_quietly(bench: Bench) -> None:
+    bench.held_in(3, prints=True)
+    reader = following(bench, str(bench.root))
+    reader.signal(signal.SIGINT)
+    assert reader.ends() == 130
+    assert (reader.stdout.count("\n"), reader.stderr) == (2, "")
+
+
 TRAIN = """
 from holdfast import tune
 def train(config):
@@ -146,8 +183,10 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "second"))
     base, _, query = bucket.storage_path.partition("?")
     run = f"{base}/run?{query}"
-    script, gate = bench.held_in(3)
+    script, gate = bench.held_in(3, prints=True)
     bucket.wait_for_committed(4)
+    bench.use(bucket, machine="third")
+    reader = following(bench, run)
     before = set(bucket.listing())
     listed = everything(capsys, run)
     assert (listed["state"], listed["name"]) == ("live", "run")
@@ -156,13 +195,17 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
         "live"
     }
     assert not (tmp_path / "second").exists()
+    assert not (bench.folder / "third").exists()
     assert {key for key in before if not key.startswith("run/")} == set()
     gate.open()
     script.succeeds()
     assert script.left() == []
+    assert reader.succeeds().stdout.splitlines() == [
+        f"epoch {n} of attempt 1" for n in range(1, 5)
+    ]
     shown = parsed(capsys, "show", run)
     assert (shown["state"], shown["counts"]) == ("finished", {"TERMINATED": 2})
-    assert parsed(capsys, "logs", run, "1")["text"] == ""
+    assert parsed(capsys, "logs", run, "1")["text"].startswith("epoch 1 of attempt 1\n")
     assert main(["logs", run, "1", "--rank", "3"]) == 2
     assert "There are: stderr, stdout" in capsys.readouterr().err
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")

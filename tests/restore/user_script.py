@@ -34,6 +34,7 @@ BEHAVIOUR = (
     "artifacts",
     "padding",
     "tell_length_of",
+    "prints",
 )
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
@@ -67,6 +68,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
                 raise RuntimeError(f"trial {index} cannot do epoch {epoch}")
             if options.get("artifacts"):
                 Path("artifact.txt").write_text(f"epoch {epoch}")
+            if options.get("prints"):
+                print(f"epoch {epoch} of attempt {attempt}", flush=True)
             report(config, trial, attempt, epoch)
             mark("reported", index, epoch)
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
-from holdfast.cli.words import CODES, EXPERIMENT, TRIAL
+from holdfast.cli.words import CODES, EXPERIMENT, TRIAL, number, seconds
 
 _LS = (
     "List the experiments in a directory or a bucket: how each stands, its trials, the best of "
@@ -17,8 +17,9 @@ _SHOW = (
     "with the place of its logs. It may be running; nothing is changed."
 )
 _LOGS = (
-    "Print what a trial, or a rank of it, has written to stdout or stderr. With --path only where "
-    'that file is: tail -f "$(holdfast logs EXPERIMENT 0 --path)" follows it.'
+    "Print what a trial, or a rank of it, has written to stdout or stderr. With --follow it goes "
+    "on with what is written until the trial has ended, also when it or the whole run is started "
+    "again; Ctrl-C ends it before."
 )
 _BEST = (
     "Print the configuration of the best trial as JSON. Metric and mode are the experiment's "
@@ -85,12 +86,13 @@ def _add_show(rooms: Any) -> None:
     command = _add(rooms, "show", _SHOW, json_help="one JSON object, with every trial")
     _add_experiment(command)
     command.add_argument(
-        "-n", "--rows", type=int, default=20, metavar="N", help="trials in the table (0: all)"
+        "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
 
 
 def _add_logs(rooms: Any) -> None:
-    command = _add(rooms, "logs", _LOGS, json_help="one JSON object with the text in it")
+    told = "one JSON object with the text in it; with --follow one for each line"
+    command = _add(rooms, "logs", _LOGS, json_help=told)
     _add_experiment(command)
     trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
     trial.completer = complete_trial  # type: ignore[attr-defined]
@@ -98,8 +100,17 @@ def _add_logs(rooms: Any) -> None:
     which.add_argument("--stderr", action="store_true", help="stderr instead of stdout")
     which.add_argument("--error", action="store_true", help="error.txt: how its attempts failed")
     command.add_argument("--rank", type=int, default=0, metavar="R", help="of this rank")
-    command.add_argument("-n", "--tail", type=int, metavar="N", help="only the last N lines")
-    command.add_argument("--path", dest="only_path", action="store_true", help="only its place")
+    command.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
+    how.add_argument("--path", dest="only_path", action="store_true", help="only its place")
+    command.add_argument(
+        "--interval",
+        type=seconds,
+        metavar="S",
+        help="with --follow: look for more every S seconds "
+        "(default: 0.5 on this machine, 5 in storage)",
+    )
 
 
 def _add_best(rooms: Any) -> None:

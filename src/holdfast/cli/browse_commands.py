@@ -12,6 +12,7 @@ from holdfast.cli.browse_telling import show_catalog, show_overview
 from holdfast.cli.saying import SOUND, WRONG, say, say_json
 from holdfast.experiment.browse.found import Found, find
 from holdfast.experiment.settings import Settings
+from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -24,7 +25,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         case "show":
             return _show(given, _find(given, settings))
         case "logs":
-            return _logs(given, _find(given, settings))
+            return _logs(given, settings, _find(given, settings))
         case "best":
             return _best(given, _find(given, settings))
         case "export":
@@ -62,7 +63,7 @@ def _show(given: argparse.Namespace, found: Found) -> int:
     return SOUND
 
 
-def _logs(given: argparse.Namespace, found: Found) -> int:
+def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
     from holdfast.experiment.browse import logs
     from holdfast.experiment.layout import ERROR
 
@@ -73,9 +74,13 @@ def _logs(given: argparse.Namespace, found: Found) -> int:
     if given.only_path and not given.json:
         say(place)
         return SOUND
+    if given.follow:
+        from holdfast.cli.following import follow_log
+
+        return follow_log(given, found, trial, name, find=lambda: _find(given, settings))
     pieces = logs.written(found, trial, name)
     if given.tail is not None:
-        pieces = iter([logs.last_lines(pieces, max(0, given.tail))])
+        pieces = iter([logs.last_lines(pieces, given.tail)])
     if given.json:
         text = b"".join(pieces).decode(errors="replace")
         say_json({"trial_id": trial.trial_id, "path": place, "text": text})
@@ -141,7 +146,7 @@ def _to_optuna(given: argparse.Namespace, found: Found) -> int:
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
     if given.json:
-        say_json({"path": found.shown, "storage": given.optuna, **done.plain()})
+        say_json({"path": found.shown, "storage": redact(given.optuna), **done.plain()})
     else:
         say(
             f"study {done.study_name!r}: {done.added} trials added, {done.updated} brought up to "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 
 from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.recovery import NothingToRestore
 from holdfast.experiment.settings import Settings
 from holdfast.syncer.errors import InvalidLocation, StorageError
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -15,7 +17,8 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 
 def run(given: argparse.Namespace) -> int:
     """Returns the exit code; errors are told, not raised."""
-    as_json, path = given.json, given.path or ""
+    path = given.path or ""
+    tell = partial(say_failure, as_json=given.json, path=path, of_lines=_in_lines(given))
     try:
         code = _perform(given, Settings.read(os.environ))
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at the exit
@@ -24,16 +27,21 @@ def run(given: argparse.Namespace) -> int:
         # `holdfast show x | head` has read enough. Python would write the rest at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except (ExperimentNotFound, InvalidLocation, InvalidConfig) as error:
-        say_failure(error, as_json=as_json, path=path)
+    except (ExperimentNotFound, NothingToRestore, InvalidLocation, InvalidConfig) as error:
+        tell(error)
         return MISUSED
     except (TuneError, StorageError, OSError) as error:
-        say_failure(error, as_json=as_json, path=path)
+        tell(error)
         return WRONG
     except KeyboardInterrupt:
         # What was under way is as after a crash: the next command goes on from there.
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _in_lines(given: argparse.Namespace) -> bool:
+    """Whether its JSON is one object for each line, and not one of many lines."""
+    return bool(given.room == "logs" and given.follow)
 
 
 def _perform(given: argparse.Namespace, settings: Settings) -> int:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from holdfast.cli.saying import say
 from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
 from holdfast.experiment.doctor.preflight import Tried
+from holdfast.experiment.wording import size
 from holdfast.syncer.probing import Outcome, Step
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ def _tell_deed(deed: Deed) -> None:
 
 
 def _tell_step(step: Step) -> None:
-    speed = "" if step.mib_per_s is None else f", {step.mib_per_s:.0f} MiB/s"
+    speed = "" if step.mib_per_s is None else f", {size(step.mib_per_s * (1 << 20))}/s"
     took = f"{1000 * step.seconds:7.0f} ms" if step.seconds else " " * 10
     line = f"  {step.name:16}{step.outcome:8}{took}  {step.told}{speed}"
     say(line.rstrip(), _COLOURS[step.outcome])
@@ -100,18 +101,11 @@ def _looked_at(report: Report) -> str:
     told = []
     for name, count in counts.items():
         if not name.endswith("_bytes"):
-            size = counts.get(f"{name.removesuffix('s')}_bytes")
-            told.append(f"{count} {name}" + ("" if size is None else f" ({_size(size)})"))
+            amount = counts.get(f"{name.removesuffix('s')}_bytes")
+            told.append(f"{count} {name}" + ("" if amount is None else f" ({size(amount)})"))
     if "downloaded_bytes" in counts:
-        told.append(f"{_size(counts['downloaded_bytes'])} downloaded")
+        told.append(f"{size(counts['downloaded_bytes'])} downloaded")
     return f"{', '.join(told)}; {report.seconds:.1f} s"
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def _verdict(report: Report, command: str) -> str:

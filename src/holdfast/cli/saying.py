@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from holdfast.syncer.errors import redact
+from holdfast.trial.readable import finite
 
 SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
@@ -26,20 +27,12 @@ def say_json(plain: Any) -> None:
     print(json.dumps(finite(plain), indent=1))
 
 
-def finite(value: Any) -> Any:
-    """Plain values with None for NaN and the infinities, which other readers of JSON refuse."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def say_failure(error: BaseException, *, as_json: bool, path: str) -> None:
-    """What kept the command from being performed."""
+def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
+    """What kept the command from being performed; `of_lines` as JSON of one line."""
     if as_json:
         failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
-        print(json.dumps({**failure, "error_type": type(error).__name__}, indent=1))
+        told = {**failure, "error_type": type(error).__name__}
+        print(json.dumps(told, indent=None if of_lines else 1))
     else:
         print(f"holdfast: {redact(str(error))}", file=sys.stderr)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.data.errors import unknown_column
+from holdfast.lazy import TENSORFLOW
 from holdfast.trial.errors import InvalidConfig
 
-NO_TENSORFLOW = "to_tf needs TensorFlow: pip install 'holdfast[tensorflow]'"
 Columns = str | Sequence[str]
 
 
@@ -25,7 +25,7 @@ def to_tf(
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        raise ImportError(NO_TENSORFLOW) from error
+        raise ImportError(TENSORFLOW.missing("to_tf", error), name="tensorflow") from error
     groups = [features, labels, additional] if additional else [features, labels]
     specs = tuple(_spec(columns, schema) for columns in groups)
 

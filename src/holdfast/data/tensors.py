@@ -8,9 +8,8 @@ from typing import Any
 from holdfast.data.batches import Rows
 from holdfast.data.errors import unknown_column
 from holdfast.data.formats import Mapped, as_arrays
+from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
-
-NO_TORCH = "iter_torch_batches needs PyTorch: pip install 'holdfast[torch]'"
 
 
 def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
@@ -46,14 +45,30 @@ def to_tensors(
 def _tensor(name: str, array: Any) -> Any:
     import torch
 
+    array = _even(array)
     try:
         # What is a view of the dataset's own memory is copied: it may be mapped from a file.
         return torch.from_numpy(array if array.flags.writeable else array.copy())
     except TypeError as error:
         raise InvalidConfig(
-            f"the column {name!r} cannot be a tensor: its values are {array.dtype}. Leave it out "
-            f"(map_batches), or give a collate_fn that makes tensors of it"
+            f"the column {name!r} cannot be a tensor: its values are {_told(array)}. Leave it "
+            f"out (map_batches), or give a collate_fn that makes tensors of it"
         ) from error
+
+
+def _even(array: Any) -> Any:
+    """Lists of one length as an array with an axis more; all else as it is."""
+    import numpy as np
+
+    if array.dtype != object or not array.ndim:
+        return array
+    items = [_even(np.asarray(item)) for item in array.reshape(-1)]
+    shapes = {item.shape for item in items}
+    return np.stack(items) if len(shapes) == 1 and shapes != {()} else array
+
+
+def _told(array: Any) -> str:
+    return "text, or lists of several lengths" if array.dtype == object else str(array.dtype)
 
 
 def _placed(tensor: Any, dtype: Any, device: Any, pins: bool) -> Any:
@@ -72,7 +87,7 @@ def _device(device: Any) -> Any:
     try:
         import torch
     except ModuleNotFoundError as error:
-        raise ImportError(NO_TORCH) from error
+        raise ImportError(TORCH.missing("iter_torch_batches", error), name="torch") from error
     if device == "auto":
         from holdfast.experiment.devices import get_device
 

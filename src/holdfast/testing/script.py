@@ -168,11 +168,12 @@ class UserScript:
             if found == _END:
                 raise AssertionError(self._story(f"it ended before the mark {text!r}"))
 
-    def said(self, text: str, within_s: float = LONGEST_S) -> str:
-        """Wait until it has written a line with `text` to stderr; the line."""
+    def said(self, text: str, within_s: float = LONGEST_S, *, stream: str = "stderr") -> str:
+        """Wait until it has written a line with `text`; the line."""
+        written = self._texts[stream]
         with self._written:
-            self._written.wait_for(lambda: text in self.stderr, within_s)
-        for line in self._texts["stderr"]:
+            self._written.wait_for(lambda: any(text in line for line in written), within_s)
+        for line in written:
             if text in line:
                 return line
         raise AssertionError(self._story(f"no line with {text!r} in {within_s} s"))

@@ -165,7 +165,7 @@ def test_a_failed_trial_that_was_resumed_since_is_added_again_and_says_so(
     assert loaded(url).trials[1].user_attrs["holdfast:supersedes"] == 0
 
 
-def test_another_experiments_study_and_another_direction_are_refused(
+def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
     tmp_path: Path, url: str
 ) -> None:
     for name, number in (("run", "d2a66"), ("other", "11111")):
@@ -178,6 +178,14 @@ def test_another_experiments_study_and_another_direction_are_refused(
         grid(tmp_path / "other").to_optuna(url, study_name="run")
     with pytest.raises(InvalidConfig, match="give another study_name"):
         grid(tmp_path / "run").to_optuna(url, mode="max")
+    with pytest.raises(InvalidConfig, match="has the values of 'loss', not of 'acc'"):
+        grid(tmp_path / "run").to_optuna(url, metric="acc")
+    with pytest.raises(InvalidConfig, match=r"no trial has reported .los.\. Reported were: acc"):
+        grid(tmp_path / "run").to_optuna(url, study_name="new", metric="los")
+    assert len(loaded(url).trials) == 1
+    for wrong in ("foo", f"sqlite:///{tmp_path}/nowhere/trials.db"):
+        with pytest.raises(InvalidConfig, match=f"{wrong} cannot be opened: .*sqlite:///"):
+            grid(tmp_path / "run").to_optuna(wrong)
 
 
 def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.lazy import lazy
-from holdfast.train.tensorflow.config import TENSORFLOW
+from holdfast.lazy import TENSORFLOW, lazy
 
 if TYPE_CHECKING:
     from holdfast.train.tensorflow.config import TensorflowConfig as TensorflowConfig

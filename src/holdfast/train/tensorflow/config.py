@@ -11,16 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.experiment.train_loop import BackendConfig, Rank
-from holdfast.lazy import Framework
+from holdfast.lazy import TENSORFLOW
 from holdfast.train.ports import set_aside
-
-TENSORFLOW = Framework(
-    title="TensorFlow",
-    module="tensorflow",
-    extra="tensorflow",
-    minimum="2.16",  # Keras 3, whose files are the checkpoints
-    distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
-)
 
 
 @dataclass(frozen=True)

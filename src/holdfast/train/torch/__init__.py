@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.lazy import lazy
-from holdfast.train.torch.config import NO_TORCH
+from holdfast.lazy import TORCH, lazy
 
 if TYPE_CHECKING:
     from holdfast.experiment.devices import get_device as get_device
@@ -36,17 +35,5 @@ _HOMES = {
     "prepare_optimizer": "holdfast.train.torch.preparing",
 }
 
-_found, __dir__ = lazy(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    """Raises ImportError where PyTorch is not installed."""
-    try:
-        return _found(name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(NO_TORCH) from error
-
-
+__getattr__, __dir__ = lazy(__name__, _HOMES, needs=TORCH)
 __all__ = list(_HOMES)

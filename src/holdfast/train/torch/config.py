@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import Any
 
 from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
-
-NO_TORCH = "holdfast.train.torch needs PyTorch: pip install 'holdfast[torch]'"
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,7 @@ class TorchConfig(BackendConfig):
             raise InvalidConfig(
                 f"TorchConfig(init_method={self.init_method!r}) must be 'env' or 'tcp'"
             )
-        if find_spec("torch") is None:
-            raise InvalidConfig(NO_TORCH)
+        TORCH.check()
 
     @contextmanager
     def joined(self, rank: Rank) -> Iterator[None]:

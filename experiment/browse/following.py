@@ -1,0 +1,171 @@
+"""`holdfast logs --follow`: what a trial goes on to write, here or in storage, until it has ended.
+
+Records are looked at before the file is read, and storage is given the file before the records
+that tell of it: when they say that the trial has ended, nothing of its output is still to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.experiment.browse.condition import Condition
+from holdfast.experiment.browse.found import Found, published_as
+from holdfast.experiment.browse.logs import piece_from
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.store import Entry
+from holdfast.trial.trial import Trial
+
+# A look at a file of this machine costs 20 us; one at an object is a request that is paid for.
+INTERVAL_HERE_S = 0.5
+INTERVAL_STORAGE_S = 5.0
+# Reading the records of 10,000 trials takes a second of a core: at most a twentieth of the time.
+_PAUSE_PER_LOOK = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """`has_ended`: the trial writes no more. `has_begun`: it has had an attempt."""
+
+    has_ended: bool
+    has_begun: bool
+    condition: Condition
+
+
+class Source(Protocol):
+    """A file that grows, and the records that tell when it does so no more.
+
+    Both raise StorageError and OSError.
+    """
+
+    def look(self) -> Standing: ...
+
+    def read(self, offset: int) -> tuple[int, bytes] | None:
+        """The size of the file, and some of its bytes from `offset` on; None: there is none."""
+        ...
+
+
+class TrialLog:
+    """A file in the folder of a trial, wherever its experiment is known best.
+
+    `find` reads the experiment anew. `now` gives the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        trial: Trial,
+        name: str,
+        *,
+        find: Callable[[], Found],
+        now: Callable[[], float],
+    ) -> None:
+        self._found = found
+        self._trial = trial
+        self._name = name
+        self._find = find
+        self._now = now
+        self._published: Entry | None = None
+
+    def look(self) -> Standing:
+        self._read_anew()
+        condition = self._found.condition(self._now())
+        is_over = condition in (Condition.FINISHED, Condition.ERRORED)
+        trial = self._found.machine.trials.get(self._trial.trial_id)
+        return Standing(
+            # Another experiment of this name has begun where the trial is not known any more.
+            has_ended=trial is None or trial.status.is_final or is_over,
+            has_begun=trial is not None and trial.attempt > 0,
+            condition=condition,
+        )
+
+    def read(self, offset: int) -> tuple[int, bytes] | None:
+        return piece_from(self._found, self._trial, self._name, offset)
+
+    def _read_anew(self) -> None:
+        """From storage only where more was published since."""
+        in_storage = self._found.read.layout is None
+        published = published_as(self._found.read.location) if in_storage else None
+        if published is None or published != self._published:
+            self._found = self._find()
+            self._published = published
+
+
+class Follower:
+    """Gives what is in a file and what comes.
+
+    `wait` is told for how many seconds; `tell` is given a line for the user. `clock` is in
+    seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        interval_s: float,
+        *,
+        wait: Callable[[float], None],
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._interval_s = interval_s
+        self._wait = wait
+        self._tell = tell
+        self._clock = clock
+        self._offset = 0
+        self._told: set[str] = set()
+        self.found_file = False
+
+    def news(self) -> Iterator[bytes]:
+        """What is there by now and was not given yet. Raises StorageError, OSError."""
+        while (grown := self._source.read(self._offset)) is not None:
+            self.found_file = True
+            size, piece = grown
+            if size < self._offset:
+                self._tell("the file is shorter than before: what follows is its content")
+                self._offset = 0
+                continue
+            if not piece:
+                return
+            self._offset += len(piece)
+            yield piece
+
+    def until_ended(self) -> Iterator[bytes]:
+        """What comes, until the trial has ended. While storage does not answer it is asked again.
+
+        Raises ExperimentNotFound where the experiment has gone.
+        """
+        looks_at = self._clock()
+        has_ended, waited_for = False, ""
+        while not has_ended:
+            try:
+                began = self._clock()
+                if began >= looks_at:
+                    standing = self._source.look()
+                    has_ended, waited_for = standing.has_ended, _waited_for(standing)
+                    looks_at = began + _PAUSE_PER_LOOK * (self._clock() - began)
+                yield from self.news()
+            except (StorageError, OSError) as error:
+                has_ended = False
+                self._say(f"{error}. It is tried again")
+            else:
+                self._say(waited_for)
+            if not has_ended:
+                self._wait(self._interval_s)
+
+    def _say(self, text: str) -> None:
+        """Once, until all is well again, which is ""."""
+        if not text:
+            self._told.clear()
+        elif text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+def _waited_for(standing: Standing) -> str:
+    if standing.has_ended:
+        return ""
+    if standing.condition is Condition.INTERRUPTED:
+        return "nobody runs the experiment: waiting until it is gone on with (Ctrl-C ends this)"
+    return "" if standing.has_begun else "the trial has not begun: waiting until it does"

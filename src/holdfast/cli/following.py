@@ -1,0 +1,96 @@
+"""`holdfast logs --follow`: lines as they come, for people or one by one as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from holdfast.cli.saying import INTERRUPTED, SOUND
+from holdfast.experiment.browse.following import (
+    INTERVAL_HERE_S,
+    INTERVAL_STORAGE_S,
+    Follower,
+    TrialLog,
+)
+from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.logs import last_lines, written
+from holdfast.syncer.errors import redact
+from holdfast.trial.trial import Trial
+
+
+def follow_log(
+    given: argparse.Namespace,
+    found: Found,
+    trial: Trial,
+    name: str,
+    *,
+    find: Callable[[], Found],
+) -> int:
+    """Returns the exit code. Raises NoSuchLog where the trial ends and has written none,
+    BrokenPipeError where nobody reads any more, and as `find` does."""
+    usual = INTERVAL_STORAGE_S if found.read.layout is None else INTERVAL_HERE_S
+    follower = Follower(
+        TrialLog(found, trial, name, find=find, now=time.time),
+        given.interval or usual,
+        wait=_wait,
+        tell=_tell,
+        clock=time.monotonic,
+    )
+    write = partial(_write_json, trial.trial_id) if given.json else _write
+    try:
+        write(_pieces(follower, given.tail))
+    except KeyboardInterrupt:
+        return INTERRUPTED  # which is how this usually ends: nothing is to be said
+    if not follower.found_file:
+        written(found, trial, name)  # raises, saying which files there are
+    return SOUND
+
+
+def _pieces(follower: Follower, tail: int | None) -> Iterator[bytes]:
+    there = follower.news()
+    yield from there if tail is None else [last_lines(there, tail)]
+    yield from follower.until_ended()
+
+
+def _write(pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def _write_json(trial_id: str, pieces: Iterable[bytes]) -> None:
+    for line in _lines(pieces):
+        plain = {"trial_id": trial_id, "line": line.decode(errors="replace")}
+        print(json.dumps(plain), flush=True)
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Each when it is whole; at the end also one that was not ended."""
+    begun: list[bytes] = []
+    for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            yield b"".join((*begun, line))
+            begun.clear()
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def _wait(seconds: float) -> None:
+    """Raises BrokenPipeError where the reader of the output goes meanwhile."""
+    reader = select.poll()
+    reader.register(sys.stdout.fileno(), 0)
+    for _, what in reader.poll(1000 * seconds):
+        if what & (select.POLLERR | select.POLLHUP):
+            raise BrokenPipeError
+        time.sleep(seconds)  # macOS does not watch a terminal
+
+
+def _tell(text: str) -> None:
+    print(f"holdfast: {redact(text)}", file=sys.stderr, flush=True)
