@@ -16,7 +16,7 @@ from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import segments
+from holdfast.syncer.journal import Position, segment_name, segments
 from holdfast.syncer.location import Location
 from holdfast.trial.errors import TuneError
 
@@ -86,15 +86,34 @@ def _folded(layout: Layout, location: Location, *, here: Layout | None) -> ReadE
         recovered = recover(layout)
     except NothingToRestore as error:
         raise ExperimentNotFound(_not_found(layout, location), location.public) from error
-    for notice in recovered.notices:
+    notices = (*recovered.notices, *_left_out(layout, recovered.end))
+    for notice in notices:
         _log.info("%s: %s", location, notice)
     return ReadExperiment(
         machine=recovered.machine,
         location=location,
         layout=here,
         began_at=recovered.began_at,
-        notices=recovered.notices,
+        notices=notices,
     )
+
+
+def _left_out(layout: Layout, end: Position) -> Iterator[str]:
+    """What of the journal lies behind a damage. A record that is being written, or that a crash
+    has cut off, was not acknowledged: that is not worth a word."""
+    newest = segments(layout.journal)[-1]
+    size = (layout.journal / segment_name(newest)).stat().st_size
+    if end.segment == newest and end.offset >= size:
+        return
+    from holdfast.experiment.doctor.segments import chapters, look
+    from holdfast.experiment.wording import size as size_text
+
+    damage = chapters(look(layout.journal))[-1].damage
+    if damage is not None and not damage.is_torn:
+        yield (
+            f"{JOURNAL}/{damage.at.name}: what follows offset {damage.offset} cannot be read "
+            f"({size_text(damage.size_bytes)}) and is left out here: holdfast doctor says more"
+        )
 
 
 def _not_found(layout: Layout, location: Location) -> str:

@@ -30,10 +30,11 @@ class NothingToRestore(TuneError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """An experiment as its journal tells it. `begins` is the segment it starts in, `began_at` when
-    (seconds since 1970)."""
+    (seconds since 1970), `end` where its last record ends that could be read."""
 
     machine: Machine
     begins: int
+    end: Position
     began_at: float
     notices: tuple[str, ...]
 
@@ -60,11 +61,13 @@ def recover(
         machine, start = snapshot.machine, snapshot.position
     else:
         machine, start = Machine(policy), begins
-    for event, now, _ in read_events(layout.journal, start):
+    end = start
+    for event, now, end in read_events(layout.journal, start):
         machine.handle(event, now=now)
     return Recovered(
         machine=machine,
         begins=begins.segment,
+        end=end,
         began_at=beginning.began_at,
         notices=tuple(notices),
     )

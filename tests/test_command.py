@@ -118,6 +118,23 @@ def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(
     assert len(shown["trials"]) == 3
 
 
+def test_what_of_a_journal_lies_behind_a_damage_is_told(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = store / "cut" / "journal" / "000000.log"
+    (snapshot,) = (store / "cut").glob("experiment_state-*.json")
+    snapshot.unlink()
+    data = bytearray(journal.read_bytes())
+    middle = len(data) // 2
+    data[middle] ^= 1
+    journal.write_bytes(data)
+    (notice,) = parsed(capsys, "show", store / "cut")["notices"]
+    assert re.search(r"000000.log: what follows offset \d+ cannot be read \(.*kB\)", notice)
+    assert "holdfast doctor says more" in told(capsys, "show", store / "cut")
+    journal.write_bytes(data[:middle])  # as it is while a record is written
+    assert parsed(capsys, "show", store / "cut")["notices"] == []
+
+
 def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
