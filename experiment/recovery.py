@@ -62,8 +62,9 @@ def recover(
     else:
         machine, start = Machine(policy), begins
     end = start
-    for event, now, end in read_events(layout.journal, start):
+    for event, now, position in read_events(layout.journal, start):
         machine.handle(event, now=now)
+        end = position
     return Recovered(
         machine=machine,
         begins=begins.segment,

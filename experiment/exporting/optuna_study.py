@@ -8,6 +8,7 @@ supersedes.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -82,6 +83,9 @@ def export(
     )
     _check_ours(study, outcome, direction, metric)
     study.set_user_attr(_METRIC, metric)
+    with warnings.catch_warnings():  # Optuna calls it experimental; the dashboard shows the name
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([metric])
     return _Export(optuna, opened, study, outcome, metric).run()
 
 

@@ -210,6 +210,14 @@ def test_what_cannot_be_meant_names_itself_and_what_is_there(ds: data.Dataset) -
         r"of one length, not a: 1, b: 2": lambda: data.from_numpy({"a": [1], "b": [1, 2]}),
         r"'item' cannot be one of a dataset": lambda: data.from_items([object()]),
         r"range\(-1\)": lambda: data.range(-1),
+        r"takes a list of items, not 'abc'": lambda: data.from_items("abc"),
+        r"takes a list of items, not None": lambda: data.from_items(None),  # type: ignore[arg-type]
+        r"given a int, no DataFrame": lambda: data.from_pandas([1]),
+        r"one after the other, not \(\): ": lambda: data.from_numpy(3.0),
+        r"limit=-1 must be": lambda: ds.take(-1),
+        r"state_dict\(\) of a shard has given, not {'a": lambda: ds.iterator().load_state_dict(
+            {"a": 1}
+        ),
         r"given a list, no pyarrow.Table": lambda: data.from_arrow([[1]]),
         r"needs a function of a batch": lambda: ds.map_batches(5),  # type: ignore[arg-type]
     }

@@ -139,7 +139,7 @@ class Dataset(Iterating):
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """The first rows, in the order that they lie in."""
-        check_batch_size(limit)
+        check_batch_size(limit, name="limit")
         few = replace(self.part(0, min(limit, self.count())), shuffle=None)
         return list(few.iter_rows())
 

@@ -17,10 +17,12 @@ def unknown_column(column: str, columns: Iterable[str], caller: str) -> InvalidC
     )
 
 
-def check_batch_size(batch_size: object, *, or_none: bool = False) -> None:
+def check_batch_size(
+    batch_size: object, *, or_none: bool = False, name: str = "batch_size"
+) -> None:
     """Raises InvalidConfig for what is no number of rows."""
     if batch_size is None and or_none:
         return
     if type(batch_size) is not int or batch_size < 1:
         told = ", or None for whole blocks" if or_none else ""
-        raise InvalidConfig(f"batch_size={batch_size!r} must be a whole number from 1 on{told}")
+        raise InvalidConfig(f"{name}={batch_size!r} must be a whole number from 1 on{told}")

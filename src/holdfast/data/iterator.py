@@ -77,8 +77,13 @@ class DataIterator(Iterating):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was taken, in the next `for`, also with other ranks.
 
-        Raises InvalidConfig for the state of a dataset of another size.
+        Raises InvalidConfig for the state of a dataset of another size, and for what is none.
         """
+        if not isinstance(state, Mapping) or not {"epoch", "rows", "dealt", "order"} <= set(state):
+            raise InvalidConfig(
+                f"load_state_dict() takes what state_dict() of a shard has given, not "
+                f"{state!r:.100}"
+            )
         if state["rows"] != self._rows:
             raise InvalidConfig(
                 f"this state is of a dataset with {state['rows']} rows, and this one has "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.data.columns import table_of
@@ -12,6 +12,8 @@ from holdfast.data.parquet import open_parquet
 from holdfast.data.sources import TableSource
 from holdfast.trial.errors import InvalidConfig
 
+_SHOWN = 5
+
 
 def from_items(items: Sequence[Any]) -> Dataset:
     """A row for each item: a dict of columns, or what becomes the column "item".
@@ -19,6 +21,8 @@ def from_items(items: Sequence[Any]) -> Dataset:
     Arrays of one shape become tensors. Raises InvalidConfig for dicts that have not all the same
     keys, and for what Arrow does not know.
     """
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise InvalidConfig(f"from_items() takes a list of items, not {items!r:.100}")
     items = list(items)
     if not items or not isinstance(items[0], Mapping):
         return _of(table_of({"item": items}))
@@ -36,7 +40,10 @@ def from_pandas(dfs: Any) -> Dataset:
     """The rows of a DataFrame, or of several one after the other. The index is left out."""
     import pyarrow as pa
 
-    frames = dfs if isinstance(dfs, (list, tuple)) else [dfs]
+    frames = _listed(dfs)
+    for frame in frames:
+        if not hasattr(frame, "iloc"):
+            raise InvalidConfig(f"from_pandas() is given a {type(frame).__name__}, no DataFrame")
     tables = [pa.Table.from_pandas(frame, preserve_index=False) for frame in frames]
     return from_arrow([table.replace_schema_metadata() for table in tables])
 
@@ -48,7 +55,7 @@ def from_arrow(tables: Any) -> Dataset:
     """
     import pyarrow as pa
 
-    given = list(tables) if isinstance(tables, (list, tuple)) else [tables]
+    given = _listed(tables)
     for table in given:
         if not isinstance(table, pa.Table):
             raise InvalidConfig(
@@ -72,8 +79,15 @@ def from_numpy(ndarrays: Any) -> Dataset:
 
     if isinstance(ndarrays, Mapping):
         return _of(table_of({name: np.asarray(array) for name, array in ndarrays.items()}))
-    arrays = ndarrays if isinstance(ndarrays, list) else [ndarrays]
-    return _of(table_of({"data": np.concatenate([np.asarray(array) for array in arrays])}))
+    given = ndarrays if isinstance(ndarrays, list) else [ndarrays]
+    arrays = [np.asarray(array) for array in given]
+    try:
+        return _of(table_of({"data": np.concatenate(arrays)}))
+    except ValueError as error:
+        shapes = ", ".join(str(array.shape) for array in arrays[:_SHOWN]) or "none"
+        raise InvalidConfig(
+            f"from_numpy() takes arrays that go one after the other, not {shapes}: {error}"
+        ) from error
 
 
 def range(n: int) -> Dataset:  # noqa: A001 - as users know it
@@ -100,6 +114,10 @@ def read_parquet(
     InvalidLocation for a URI that nobody knows.
     """
     return Dataset(source=open_parquet(paths, filesystem=filesystem, columns=columns))
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def _of(table: Any) -> Dataset:

@@ -162,7 +162,7 @@ def open_parquet(
         raise InvalidConfig("read_parquet() is given no path")
     places = [Location.resolve(path, filesystem, os.environ) for path in given]
     names = [place.arrow()[1] for place in places]
-    with _told(", ".join(place.public for place in places[:_SHOWN])):
+    with _told(", ".join(place.public for place in places[:_SHOWN]), ""):
         found = ds.dataset(
             names[0] if len(names) == 1 else names,
             filesystem=places[0].arrow()[0],
@@ -197,18 +197,18 @@ def _chosen(schema: Any, columns: Sequence[str] | None) -> Any:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _told(what: str, advice: str = f". {_GIVE_AGAIN}") -> Iterator[None]:
     """Raises DatasetGone, naming the file, for what pyarrow or the storage says."""
     import pyarrow as pa
 
     try:
         yield
     except FileNotFoundError as error:
-        raise DatasetGone(f"{what}: not there ({error}). {_GIVE_AGAIN}") from error
+        raise DatasetGone(f"{what}: not there ({error}){advice}") from error
     except (pa.ArrowException, OSError, StorageError) as error:
         if isinstance(error, DatasetGone):
             raise
-        raise DatasetGone(f"{what} cannot be read: {error}. {_GIVE_AGAIN}") from error
+        raise DatasetGone(f"{what} cannot be read: {error}{advice}") from error
 
 
 def _refuse_secrets(place: Location) -> None:

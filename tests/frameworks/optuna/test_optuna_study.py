@@ -183,6 +183,7 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
     with pytest.raises(InvalidConfig, match=r"no trial has reported .los.\. Reported were: acc"):
         grid(tmp_path / "run").to_optuna(url, study_name="new", metric="los")
     assert len(loaded(url).trials) == 1
+    assert loaded(url).metric_names == ["loss"]
     for wrong in ("foo", f"sqlite:///{tmp_path}/nowhere/trials.db"):
         with pytest.raises(InvalidConfig, match=f"{wrong} cannot be opened: .*sqlite:///"):
             grid(tmp_path / "run").to_optuna(wrong)
