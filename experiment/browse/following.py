@@ -20,7 +20,7 @@ from holdfast.trial.trial import Trial
 # A look at a file of this machine costs 20 us; one at an object is a request that is paid for.
 INTERVAL_HERE_S = 0.5
 INTERVAL_STORAGE_S = 5.0
-# Reading the records of 10,000 trials takes a second of a core: at most a twentieth of the time.
+# Reading the records of 10,000 trials takes a second of a core: at most a twentieth of one.
 _PAUSE_PER_LOOK = 20
 
 
@@ -95,8 +95,8 @@ class TrialLog:
 class Follower:
     """Gives what is in a file and what comes.
 
-    `wait` is told for how many seconds; `tell` is given a line for the user. `clock` is in
-    seconds, from any beginning.
+    `wait` is told for how many seconds; `tell` is given a line for the user. `clock` and `cpu`,
+    the time that this process has used, are in seconds from any beginning.
     """
 
     def __init__(
@@ -107,12 +107,14 @@ class Follower:
         wait: Callable[[float], None],
         tell: Callable[[str], None],
         clock: Callable[[], float],
+        cpu: Callable[[], float],
     ) -> None:
         self._source = source
         self._interval_s = interval_s
         self._wait = wait
         self._tell = tell
         self._clock = clock
+        self._cpu = cpu
         self._offset = 0
         self._told: set[str] = set()
         self.found_file = False
@@ -140,11 +142,11 @@ class Follower:
         has_ended, waited_for = False, ""
         while not has_ended:
             try:
-                began = self._clock()
-                if began >= looks_at:
+                if self._clock() >= looks_at:
+                    used_s = self._cpu()
                     standing = self._source.look()
                     has_ended, waited_for = standing.has_ended, _waited_for(standing)
-                    looks_at = began + _PAUSE_PER_LOOK * (self._clock() - began)
+                    looks_at = self._clock() + _PAUSE_PER_LOOK * (self._cpu() - used_s)
                 yield from self.news()
             except (StorageError, OSError) as error:
                 has_ended = False

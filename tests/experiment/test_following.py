@@ -32,7 +32,6 @@ class World:
 
     def look(self) -> Standing:
         self.looks += 1
-        self.now += self.look_takes_s
         return self.state
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
@@ -47,7 +46,12 @@ class World:
 
     def followed(self) -> bytes:
         follower = Follower(
-            self, INTERVAL_S, wait=self.wait, tell=self.said.append, clock=lambda: self.now
+            self,
+            INTERVAL_S,
+            wait=self.wait,
+            tell=self.said.append,
+            clock=lambda: self.now,
+            cpu=lambda: self.looks * self.look_takes_s,
         )
         return b"".join(follower.until_ended())
 

@@ -86,10 +86,12 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_failures_are_told(
     assert "RuntimeError: trial 1 cannot do epoch 2" in capsys.readouterr().out
 
 
-def following(bench: Bench, place: str, *words: str) -> UserScript:
+def following(
+    bench: Bench, place: str | Path, *words: str, interval_s: float = 0.05
+) -> UserScript:
     """`holdfast logs --follow` of trial 0, which begins with two lines of its first attempt."""
     text = "from holdfast.cli import main\nimport sys\nsys.exit(main())\n"
-    asked = ("logs", place, "0", "--follow", "--interval", "0.05", *words)
+    asked = ("logs", str(place), "0", "--follow", "--interval", str(interval_s), *words)
     reader = bench.run(bench.write(text, "cli.py"), *asked)
     reader.said("epoch 2 of attempt 1", stream="stdout")
     return reader
@@ -99,7 +101,11 @@ def test_a_log_is_followed_through_a_kill_and_a_restore_until_the_trial_has_ende
     bench: Bench,
 ) -> None:
     script, gate = bench.held_in(3, prints=True)
-    reader = following(bench, str(bench.root), "--json")
+    reader = following(bench, bench.root, "--json")
+    other = following(bench, bench.root)
+    other.signal(signal.SIGINT)
+    assert other.ends() == 130
+    assert (other.stdout.count("\n"), other.stderr) == (2, "")
     script.kill()
     assert script.left() == []
     reader.said("nobody runs the experiment: waiting until it is gone on with")
@@ -112,14 +118,6 @@ def test_a_log_is_followed_through_a_kill_and_a_restore_until_the_trial_has_ende
         f"epoch {epoch} of attempt {1 + (epoch > 2)}" for epoch in range(1, 5)
     ]
     assert {line["trial_id"][-6:] for line in lines} == {"_00000"}
-
-
-def test_ctrl_c_ends_following_quietly(bench: Bench) -> None:
-    bench.held_in(3, prints=True)
-    reader = following(bench, str(bench.root))
-    reader.signal(signal.SIGINT)
-    assert reader.ends() == 130
-    assert (reader.stdout.count("\n"), reader.stderr) == (2, "")
 
 
 TRAIN = """
@@ -186,7 +184,7 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
     script, gate = bench.held_in(3, prints=True)
     bucket.wait_for_committed(4)
     bench.use(bucket, machine="third")
-    reader = following(bench, run)
+    reader = following(bench, run, interval_s=1)
     before = set(bucket.listing())
     listed = everything(capsys, run)
     assert (listed["state"], listed["name"]) == ("live", "run")

@@ -40,6 +40,7 @@ def follow_log(
         wait=_wait,
         tell=_tell,
         clock=time.monotonic,
+        cpu=time.process_time,
     )
     write = partial(_write_json, trial.trial_id) if given.json else _write
     try:
