@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
+from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
+
+Benches = Callable[[Path], AbstractContextManager[Bench]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,3 +32,34 @@ def _trainables_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
 def _nothing_is_left() -> Iterator[None]:
     with nothing_is_left():
         yield
+
+
+# -- examples, run as a user runs them ------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def ignored() -> Sequence[str]:
+    """Warnings of a framework's own, `action:message:category`, that are no errors."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def benches(ignored: Sequence[str]) -> Benches:
+    """`benches(folder)`: an example on a machine of its own, killed and restored as one likes."""
+
+    @contextmanager
+    def made(folder: Path) -> Iterator[Bench]:
+        with workbench(folder, Path(__file__).parent / "driver.py") as bench:
+            bench.environ |= {
+                "HOLDFAST_TEST_DIES": "",
+                "HOLDFAST_TEST_IGNORE": json.dumps(list(ignored)),
+            }
+            yield bench
+
+    return made
+
+
+@pytest.fixture
+def bench(benches: Benches, tmp_path: Path) -> Iterator[Bench]:
+    with benches(tmp_path) as made:
+        yield made

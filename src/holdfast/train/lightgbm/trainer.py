@@ -5,21 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.experiment.context import get_checkpoint
 from holdfast.experiment.data_config import TRAIN_DATASET_KEY, DataConfig
 from holdfast.experiment.train_loop import BackendConfig
-from holdfast.experiment.trainer import DataParallelTrainer
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.train.boosting import Boosting, Loopless, RoundReports, without_frequency
-from holdfast.train.lightgbm.config import LIGHTGBM, LightGBMConfig, get_network_params
+from holdfast.train.boosting import RoundReports
+from holdfast.train.boosting_trainer import Boosting, BoostingTrainer
+from holdfast.train.lightgbm.config import LightGBMConfig, get_network_params
 from holdfast.trial.config import RunConfig
 from holdfast.trial.scaling import ScalingConfig
 
-# Of `lightgbm.train`, besides what the trainer says itself.
-_TAKES = ("feval",)
+
+class _Rounds(Boosting):
+    takes = ("feval",)
+    # LightGBM gathers no metrics: each rank evaluates all rows of the others.
+    splits = (TRAIN_DATASET_KEY,)
+
+    @staticmethod
+    def get_model(checkpoint: Checkpoint) -> Any:
+        from holdfast.train.lightgbm.callback import TrainReportCallback
+
+        return TrainReportCallback.get_model(checkpoint)
+
+    @staticmethod
+    def rounds_of(model: Any) -> int:
+        rounds: int = model.current_iteration()
+        return rounds
+
+    def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
+        import lightgbm
+
+        from holdfast.train.lightgbm.callback import CHECKPOINT_NAME, HeldReports
+
+        if network := get_network_params():
+            config = {"tree_learner": "data_parallel", "pre_partition": True, **config, **network}
+        tables = self.tables()
+        first = tables.pop(TRAIN_DATASET_KEY)
+        data = lightgbm.Dataset(first.features, first.label, params=config)
+        valid = {
+            name: lightgbm.Dataset(table.features, table.label, reference=data)
+            for name, table in tables.items()
+        }
+        held = HeldReports(
+            RoundReports(
+                filename=CHECKPOINT_NAME,
+                frequency=self.frequency,
+                checkpoint_at_end=self.checkpoint_at_end,
+            )
+        )
+        trained = lightgbm.train(
+            config,
+            data,
+            num_boost_round=rounds,
+            valid_sets=[data, *valid.values()],
+            valid_names=[TRAIN_DATASET_KEY, *valid],
+            init_model=model,
+            callbacks=held.callbacks(),
+            keep_training_booster=True,  # which has all rounds, after an early stop, too
+            **self.train_arguments,
+        )
+        held.end(trained)
 
 
-class LightGBMTrainer(DataParallelTrainer):
+class LightGBMTrainer(BoostingTrainer):
     """A DataParallelTrainer whose ranks train one model together (`lightgbm_config`).
 
     Without `train_loop_per_worker` it calls `lightgbm.train` itself: `params`, `num_boost_round`
@@ -35,6 +82,7 @@ class LightGBMTrainer(DataParallelTrainer):
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = LightGBMConfig
+    _boosting: ClassVar[type[Boosting]] = _Rounds
 
     def __init__(
         self,
@@ -55,24 +103,6 @@ class LightGBMTrainer(DataParallelTrainer):
         refuse_clashes: bool = False,
         **train_arguments: Any,
     ) -> None:
-        LIGHTGBM.check()
-        loopless = Loopless(
-            trainer=type(self).__name__,
-            label_column=label_column,
-            params=params,
-            num_boost_round=num_boost_round,
-            train_arguments=train_arguments,
-            takes=_TAKES,
-        )
-        if train_loop_per_worker is None:
-            run_config = run_config or RunConfig()
-            kept = run_config.checkpoint_config
-            train_loop_per_worker = loopless.boosting(_Rounds, datasets, kept)
-            train_loop_config = {**(params or {}), **(train_loop_config or {})}
-            run_config = without_frequency(run_config)
-            dataset_config = dataset_config or DataConfig([TRAIN_DATASET_KEY])
-        else:
-            loopless.refuse()
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
@@ -85,64 +115,8 @@ class LightGBMTrainer(DataParallelTrainer):
             resume_from_checkpoint=resume_from_checkpoint,
             keep_all_metrics=keep_all_metrics,
             refuse_clashes=refuse_clashes,
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+            train_arguments=train_arguments,
         )
-
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """The Booster in a checkpoint of a training without a loop of its own."""
-        from holdfast.train.lightgbm.callback import TrainReportCallback
-
-        return TrainReportCallback.get_model(checkpoint)
-
-
-class _Rounds(Boosting):
-    """The rounds that are still to come."""
-
-    def __call__(self, config: dict[str, Any]) -> None:
-        import lightgbm
-
-        from holdfast.train.lightgbm.callback import CHECKPOINT_NAME, HeldReports
-        from holdfast.train.lightgbm.callback import TrainReportCallback as callback
-
-        begun = get_checkpoint()
-        model = None if begun is None else callback.get_model(begun)
-        done = 0 if model is None else model.current_iteration()
-        if done >= self.num_boost_round:
-            return
-        params = _parallel(config)
-        tables = self.tables()
-        first = tables.pop(TRAIN_DATASET_KEY)
-        data = lightgbm.Dataset(first.features, first.label, params=params)
-        valid = {
-            name: lightgbm.Dataset(table.features, table.label, reference=data)
-            for name, table in tables.items()
-        }
-        held = HeldReports(
-            RoundReports(
-                metrics=None,
-                filename=CHECKPOINT_NAME,
-                frequency=self.frequency,
-                checkpoint_at_end=self.checkpoint_at_end,
-                results_postprocessing_fn=None,
-            )
-        )
-        trained = lightgbm.train(
-            params,
-            data,
-            num_boost_round=self.num_boost_round - done,
-            valid_sets=[data, *valid.values()],
-            valid_names=[TRAIN_DATASET_KEY, *valid],
-            init_model=model,
-            callbacks=held.callbacks(),
-            keep_training_booster=True,  # which has all rounds, after an early stop, too
-            **self.train_arguments,
-        )
-        held.end(trained)
-
-
-def _parallel(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with those that several ranks need."""
-    network = get_network_params()
-    if not network:
-        return dict(config)
-    return {"tree_learner": "data_parallel", "pre_partition": True, **config, **network}

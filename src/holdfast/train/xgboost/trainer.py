@@ -5,21 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.experiment.context import get_checkpoint
-from holdfast.experiment.data_config import DataConfig
+from holdfast.experiment.data_config import TRAIN_DATASET_KEY, DataConfig
 from holdfast.experiment.train_loop import BackendConfig
-from holdfast.experiment.trainer import DataParallelTrainer
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.train.boosting import Boosting, Loopless, without_frequency
-from holdfast.train.xgboost.config import XGBOOST, XGBoostConfig
+from holdfast.train.boosting_trainer import Boosting, BoostingTrainer
+from holdfast.train.xgboost.config import XGBoostConfig
 from holdfast.trial.config import RunConfig
 from holdfast.trial.scaling import ScalingConfig
 
-# Of `xgboost.train`, besides what the trainer says itself.
-_TAKES = ("obj", "maximize", "early_stopping_rounds", "verbose_eval", "custom_metric")
+
+class _Rounds(Boosting):
+    takes = ("obj", "maximize", "early_stopping_rounds", "verbose_eval", "custom_metric")
+
+    @staticmethod
+    def get_model(checkpoint: Checkpoint) -> Any:
+        from holdfast.train.xgboost.callback import TrainReportCallback
+
+        return TrainReportCallback.get_model(checkpoint)
+
+    @staticmethod
+    def rounds_of(model: Any) -> int:
+        rounds: int = model.num_boosted_rounds()
+        return rounds
+
+    def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
+        import xgboost
+
+        from holdfast.train.xgboost.callback import TrainReportCallback
+
+        matrices = {
+            name: xgboost.DMatrix(table.features, table.label)
+            for name, table in self.tables().items()
+        }
+        report = TrainReportCallback(
+            frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end
+        )
+        xgboost.train(
+            config,
+            matrices[TRAIN_DATASET_KEY],
+            num_boost_round=rounds,
+            evals=[(matrix, name) for name, matrix in matrices.items()],
+            xgb_model=model,
+            callbacks=[report],
+            **{"verbose_eval": False, **self.train_arguments},
+        )
 
 
-class XGBoostTrainer(DataParallelTrainer):
+class XGBoostTrainer(BoostingTrainer):
     """A DataParallelTrainer whose ranks train one model together (`xgboost_config`).
 
     Without `train_loop_per_worker` it calls `xgboost.train` itself: `params`, `num_boost_round`
@@ -34,6 +66,7 @@ class XGBoostTrainer(DataParallelTrainer):
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = XGBoostConfig
+    _boosting: ClassVar[type[Boosting]] = _Rounds
 
     def __init__(
         self,
@@ -54,23 +87,6 @@ class XGBoostTrainer(DataParallelTrainer):
         refuse_clashes: bool = False,
         **train_arguments: Any,
     ) -> None:
-        XGBOOST.check()
-        loopless = Loopless(
-            trainer=type(self).__name__,
-            label_column=label_column,
-            params=params,
-            num_boost_round=num_boost_round,
-            train_arguments=train_arguments,
-            takes=_TAKES,
-        )
-        if train_loop_per_worker is None:
-            run_config = run_config or RunConfig()
-            kept = run_config.checkpoint_config
-            train_loop_per_worker = loopless.boosting(_Rounds, datasets, kept)
-            train_loop_config = {**(params or {}), **(train_loop_config or {})}
-            run_config = without_frequency(run_config)
-        else:
-            loopless.refuse()
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
@@ -83,42 +99,8 @@ class XGBoostTrainer(DataParallelTrainer):
             resume_from_checkpoint=resume_from_checkpoint,
             keep_all_metrics=keep_all_metrics,
             refuse_clashes=refuse_clashes,
-        )
-
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """The Booster in a checkpoint of a training without a loop of its own."""
-        from holdfast.train.xgboost.callback import TrainReportCallback
-
-        return TrainReportCallback.get_model(checkpoint)
-
-
-class _Rounds(Boosting):
-    """The rounds that are still to come."""
-
-    def __call__(self, config: dict[str, Any]) -> None:
-        import xgboost
-
-        from holdfast.train.xgboost.callback import TrainReportCallback
-
-        begun = get_checkpoint()
-        model = None if begun is None else TrainReportCallback.get_model(begun)
-        done = 0 if model is None else model.num_boosted_rounds()
-        if done >= self.num_boost_round:
-            return
-        matrices = {
-            name: xgboost.DMatrix(table.features, table.label)
-            for name, table in self.tables().items()
-        }
-        report = TrainReportCallback(
-            frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end
-        )
-        xgboost.train(
-            config,
-            matrices[self.dataset_names[0]],
-            num_boost_round=self.num_boost_round - done,
-            evals=[(matrix, name) for name, matrix in matrices.items()],
-            xgb_model=model,
-            callbacks=[report],
-            **{"verbose_eval": False, **self.train_arguments},
+            label_column=label_column,
+            params=params,
+            num_boost_round=num_boost_round,
+            train_arguments=train_arguments,
         )

@@ -1,0 +1,197 @@
+"""What XGBoostTrainer and LightGBMTrainer have in common: they can do without a loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from holdfast.experiment.context import get_checkpoint, get_context
+from holdfast.experiment.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
+from holdfast.experiment.trainer import DataParallelTrainer
+from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.trial.config import RunConfig
+from holdfast.trial.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROUNDS = 10  # what both libraries' users get who do not say how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A rank's rows of one dataset: the label and everything else."""
+
+    features: pd.DataFrame
+    label: pd.Series[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting(ABC):
+    """The loop of a trainer that is given none: parameters are the trial's config.
+
+    `train_arguments` go to the library's own `train`. `dataset_names` are those that the trainer
+    was given.
+    """
+
+    # What `train_arguments` may be, and which datasets are split where no DataConfig says.
+    takes: ClassVar[tuple[str, ...]]
+    splits: ClassVar[Literal["all"] | Sequence[str]] = "all"
+
+    label_column: Any
+    num_boost_round: int = ROUNDS
+    frequency: int = 0
+    checkpoint_at_end: bool = True
+    dataset_names: tuple[str, ...] = (TRAIN_DATASET_KEY,)
+    train_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    @abstractmethod
+    def get_model(checkpoint: Checkpoint) -> Any:
+        """The library's Booster that `train` has saved."""
+
+    @staticmethod
+    @abstractmethod
+    def rounds_of(model: Any) -> int: ...
+
+    @abstractmethod
+    def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
+        """Train so many rounds more, from `model` or from none."""
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        begun = get_checkpoint()
+        model = None if begun is None else self.get_model(begun)
+        left = self.num_boost_round - (0 if model is None else self.rounds_of(model))
+        if left > 0:
+            self.train(config, model, left)
+
+    def tables(self) -> dict[str, Table]:
+        """By name, the training data first. Raises InvalidConfig for what cannot be learned."""
+        return {name: self._table(name) for name in self.dataset_names}
+
+    def _table(self, name: str) -> Table:
+        frame = as_frame(get_dataset_shard(name))
+        context = get_context()
+        if not len(frame):
+            raise InvalidConfig(
+                f"rank {context.get_world_rank()} of {context.get_world_size()} has no row of the "
+                f"dataset {name!r}: it needs at least one for each worker"
+            )
+        if self.label_column not in frame.columns:
+            raise InvalidConfig(
+                f"label_column={self.label_column!r} is no column of the dataset {name!r}: "
+                f"{', '.join(map(repr, frame.columns))}"
+            )
+        label = frame[self.label_column]
+        return Table(features=frame.drop(columns=self.label_column), label=label)
+
+
+def as_frame(shard: Any) -> pd.DataFrame:
+    """A shard of a dataset, as a DataFrame: one that it is, or makes itself, or rows of."""
+    import pandas as pd
+
+    if isinstance(shard, pd.DataFrame):
+        return shard
+    whole = shard.materialize() if hasattr(shard, "materialize") else shard
+    if hasattr(whole, "to_pandas"):
+        frame: pd.DataFrame = whole.to_pandas()
+        return frame
+    return pd.DataFrame(list(whole))
+
+
+class BoostingTrainer(DataParallelTrainer):
+    """A DataParallelTrainer that calls its library's `train` itself where it is given no loop."""
+
+    _boosting: ClassVar[type[Boosting]]
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any] | None,
+        *,
+        train_loop_config: Mapping[str, Any] | None,
+        run_config: RunConfig | None,
+        datasets: Mapping[str, Any] | None,
+        dataset_config: DataConfig | None,
+        label_column: str | None,
+        params: Mapping[str, Any] | None,
+        num_boost_round: int | None,
+        train_arguments: Mapping[str, Any],
+        **settings: Any,
+    ) -> None:
+        told = {"label_column": label_column, "params": params, "num_boost_round": num_boost_round}
+        if train_loop_per_worker is None:
+            self._check(told, train_arguments, datasets or {})
+            run_config = run_config or RunConfig()
+            kept = run_config.checkpoint_config
+            train_loop_per_worker = self._boosting(
+                label_column=label_column,
+                num_boost_round=num_boost_round or ROUNDS,
+                frequency=kept.checkpoint_frequency or 0,
+                checkpoint_at_end=kept.checkpoint_at_end is not False,
+                dataset_names=tuple(
+                    sorted(datasets or {}, key=lambda name: name != TRAIN_DATASET_KEY)
+                ),
+                train_arguments=dict(train_arguments),
+            )
+            train_loop_config = {**(params or {}), **(train_loop_config or {})}
+            # When it is saved is the loop's to know here, and not for a step of a class.
+            kept = replace(kept, checkpoint_frequency=0, checkpoint_at_end=None)
+            run_config = replace(run_config, checkpoint_config=kept)
+            dataset_config = dataset_config or DataConfig(self._boosting.splits)
+        else:
+            self._refuse([name for name, value in told.items() if value is not None])
+            self._refuse(list(train_arguments))
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            **settings,
+        )
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint) -> Any:
+        """The Booster in a checkpoint of a training without a loop of its own."""
+        return cls._boosting.get_model(checkpoint)
+
+    @classmethod
+    def _refuse(cls, given: Sequence[str]) -> None:
+        """Raises InvalidConfig for what has no meaning beside a loop."""
+        if given:
+            raise InvalidConfig(
+                f"{cls.__name__}({given[0]}=...) is for a training without train_loop_per_worker: "
+                f"with one, give it what it needs in train_loop_config"
+            )
+
+    @classmethod
+    def _check(
+        cls,
+        told: Mapping[str, Any],
+        train_arguments: Mapping[str, Any],
+        datasets: Mapping[str, Any],
+    ) -> None:
+        """Raises InvalidConfig for what cannot be trained without a loop."""
+        name, rounds = cls.__name__, told["num_boost_round"]
+        if told["label_column"] is None or told["params"] is None:
+            raise InvalidConfig(
+                f"{name} needs train_loop_per_worker, or label_column, params and "
+                f"datasets={{{TRAIN_DATASET_KEY!r}: ...}}"
+            )
+        if not isinstance(told["params"], Mapping):
+            raise InvalidConfig(f"{name}(params={told['params']!r:.100}) must be a dict")
+        if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
+            raise InvalidConfig(f"{name}(num_boost_round={rounds!r}) must be 1 or more")
+        unknown = [argument for argument in train_arguments if argument not in cls._boosting.takes]
+        if unknown:
+            raise InvalidConfig(
+                f"{name}({unknown[0]}=...): it takes besides its own parameters "
+                f"{', '.join(cls._boosting.takes)}"
+            )
+        if TRAIN_DATASET_KEY not in datasets:
+            raise InvalidConfig(
+                f"{name} learns from datasets[{TRAIN_DATASET_KEY!r}], and the datasets are "
+                f"{sorted(datasets)}"
+            )
