@@ -15,7 +15,7 @@ _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 # What `rank_failures.cause_of` puts before the message of a rank.
 _RANK = re.compile(r"^rank (\d+)\b")
-_AFTER_IT = "\n\nAfter it, rank "
+_AFTER_IT = "\n\nAfter it, rank"
 
 
 def user_frame(failure: Failure) -> str:

@@ -25,11 +25,7 @@ def cause_of(
         return _may_follow(failure), has_refused and rank != 0
 
     rank, first = min(failures, key=follows)
-    others = [told for told in failures if told != (rank, first)]
-    below = "".join(
-        f"\n\nAfter it, rank {other}: {failure.headline}\n{failure.traceback}"
-        for other, failure in others
-    )
+    below = _below(first, [told for told in failures if told != (rank, first)])
     host = first.hostname or hosts.get(rank, "")
     return replace(
         first,
@@ -37,6 +33,22 @@ def cause_of(
         traceback=first.traceback + below,
         hostname=host,
     )
+
+
+def _below(first: Failure, others: Sequence[tuple[int, Failure]]) -> str:
+    """Each thing that was said once: a bug in the loop is met by all ranks alike."""
+    ranks_by_text: dict[str, list[int]] = {}
+    for rank, failure in others:
+        is_same = _text(failure) == _text(first)
+        ranks_by_text.setdefault("the same" if is_same else _text(failure), []).append(rank)
+    return "".join(
+        f"\n\nAfter it, rank{'s' if ranks[1:] else ''} {', '.join(map(str, ranks))}: {text}"
+        for text, ranks in ranks_by_text.items()
+    )
+
+
+def _text(failure: Failure) -> str:
+    return f"{failure.headline}\n{failure.traceback}"
 
 
 def _may_follow(failure: Failure) -> bool:

@@ -28,7 +28,8 @@ from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, flatten
 
 _KNOWN_PARAMS = 512
-_AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s"})
+# Also `trial_id`, of which a row never has another value than ours.
+_AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
 
 
 def summarize(

@@ -12,6 +12,7 @@ from holdfast.experiment import gang as gangs
 from holdfast.experiment.actor import Patience
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
+from holdfast.experiment.rank_failures import cause_of
 from holdfast.experiment.summary import RankWait
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
@@ -19,6 +20,7 @@ from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Reported, Returned, Started
 
 pytestmark = pytest.mark.anyio
@@ -282,6 +284,20 @@ async def test_the_cause_is_told_with_what_it_did_to_the_others(desk: Desk, gang
     assert failure.message == "rank 1 on host: boom"
     assert failure.traceback.startswith("Traceback of boom")
     assert "After it, rank 0: ValueError: connection closed by peer" in failure.traceback
+
+
+def test_what_several_ranks_say_alike_is_told_once() -> None:
+    said = [
+        Failure(
+            kind="user", type_name="ValueError", message=text, traceback=f"Traceback of {text}"
+        )
+        for text in ("boom", "boom", "gone", "gone")
+    ]
+    told = cause_of(list(enumerate(said)), {}).traceback
+    assert told == (
+        "Traceback of boom\n\nAfter it, rank 1: the same"
+        "\n\nAfter it, ranks 2, 3: ValueError: gone\nTraceback of gone"
+    )
 
 
 async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_before(

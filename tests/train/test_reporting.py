@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics, check_metrics, chosen
+from holdfast.train.reporting import Metrics, check_metrics, chosen, saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 FOUND = {"train-loss": 0.5, "valid-loss": 0.7}
@@ -34,6 +36,17 @@ def test_a_metric_that_is_not_there_is_told_with_those_that_are() -> None:
         chosen(FOUND, {"mine": "loss"})
     with pytest.raises(InvalidMetrics, match="what there is: nothing"):
         chosen({}, "loss")
+
+
+def test_a_checkpoint_without_the_file_is_told_with_those_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "mine.ubj").touch()
+    (tmp_path / ".holdfast.json").touch()
+    checkpoint = Checkpoint.from_directory(tmp_path)
+    with saved(checkpoint, "mine.ubj") as path:
+        assert path == str(tmp_path / "mine.ubj")
+    told = r"no 'model.ubj' in .*; what there is: 'mine.ubj'\. .*filename="
+    with pytest.raises(FileNotFoundError, match=told), saved(checkpoint, "model.ubj"):
+        pass
 
 
 @pytest.mark.parametrize("metrics", [3, [3], {"a", "b"}])

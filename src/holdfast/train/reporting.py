@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from holdfast.experiment.context import get_context, report, staging_directory
@@ -53,3 +54,18 @@ def report_saved(metrics: Mapping[str, Any], filename: str, save: Save) -> None:
     staged = staging_directory()
     save(os.path.join(staged, filename))
     report(metrics, checkpoint=Checkpoint.from_directory(staged))
+
+
+@contextmanager
+def saved(checkpoint: Checkpoint, filename: str) -> Iterator[str]:
+    """The path of a file in a checkpoint. Raises FileNotFoundError that names those there are."""
+    with checkpoint.as_directory() as folder:
+        path = os.path.join(folder, filename)
+        if not os.path.exists(path):
+            there = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+            raise FileNotFoundError(
+                f"there is no {filename!r} in {checkpoint}; what there is: "
+                f"{', '.join(map(repr, there)) or 'nothing'}. Give the name that it was saved "
+                f"under: get_model(checkpoint, filename=...)"
+            )
+        yield path

@@ -25,6 +25,7 @@ from holdfast.train.lightning import (
     prepare_trainer,
 )
 from holdfast.train.torch import TorchTrainer, prepare_data_loader
+from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process
 
@@ -211,7 +212,10 @@ def test_a_script_of_the_other_package_is_served_which_it_imports_after_our_clas
 
 
 def alone(config: dict[str, Any]) -> None:
-    prepare_trainer(pl.Trainer(strategy=config["strategy"], devices=1, **QUIET))
+    trainer = pl.Trainer(strategy=config["strategy"], devices=1, **QUIET)
+    with pytest.raises(InvalidConfig, match=r"does not know of the 2 ranks"):
+        TrainReportCallback().on_train_start(trainer, Line(config))
+    prepare_trainer(trainer)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "ddp"])

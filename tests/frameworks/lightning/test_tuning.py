@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,19 @@ def test_all_that_is_logged_is_reported_at_the_hooks_that_one_names(tmp_path: Pa
 def test_what_is_no_hook_or_no_metric_is_refused(unsuited: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=r"epoch_end|metrics=3"):
         TuneReportCallback(**unsuited)
+
+
+@pytest.mark.parametrize(
+    ("on", "told"), [("validation_end", ["on_validation_end"]), ("test_end", []), ("fit_end", [])]
+)
+def test_a_training_without_a_report_says_so(
+    capsys: pytest.CaptureFixture[str], on: str, told: list[str]
+) -> None:
+    """Here no epoch is trained; without a val_dataloader none is validated, either."""
+    trainer = pl.Trainer(**{**QUIET, "max_epochs": 0}, callbacks=[TuneReportCallback(on=on)])
+    trainer.fit(Line({}), samples(), samples())
+    written = capsys.readouterr().err
+    assert re.findall(r"nothing was reported .* has not called (\w+)\.", written) == told
 
 
 class OwnReport(pl.Callback):

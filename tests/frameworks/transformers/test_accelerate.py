@@ -11,8 +11,9 @@ import torch
 
 from holdfast import train
 from holdfast.testing.bench import Bench
-from holdfast.train.huggingface.transformers import prepare_trainer
+from holdfast.train.huggingface.transformers import TrainReportCallback, prepare_trainer
 from holdfast.train.torch import TorchTrainer
+from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, marks, rows
 
 pytestmark = pytest.mark.process
@@ -60,6 +61,8 @@ def alone(config: dict[str, Any]) -> None:
     size = {"n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1}
     model = GPT2LMHeadModel(GPT2Config(vocab_size=4, bos_token_id=0, eos_token_id=0, **size))
     arguments = TrainingArguments(output_dir="saved", report_to="none")
+    with pytest.raises(InvalidConfig, match="with 1 processes"):
+        TrainReportCallback().on_train_begin(arguments, None, None)
     prepare_trainer(Trainer(model=model, args=arguments))
 
 

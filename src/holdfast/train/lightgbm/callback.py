@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from lightgbm.callback import CallbackEnv
 
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics
+from holdfast.train.reporting import Metrics, saved
 
 CHECKPOINT_NAME = "model.txt"
 
@@ -55,9 +54,9 @@ class TrainReportCallback:
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint. Raises what LightGBM raises where there is none."""
-        with checkpoint.as_directory() as folder:
-            return Booster(model_file=os.path.join(folder, filename))
+        """The model in a checkpoint. Raises FileNotFoundError where there is none."""
+        with saved(checkpoint, filename) as path:
+            return Booster(model_file=path)
 
     def __call__(self, env: CallbackEnv) -> None:
         rounds = env.iteration + 1

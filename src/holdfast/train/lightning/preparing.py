@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from holdfast.experiment.context import get_context
+from holdfast.experiment.session import running
 from holdfast.train.lightning.ranks import AmongRanks
 from holdfast.trial.errors import InvalidConfig
 
@@ -22,9 +23,23 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
     if strategy is None:
         raise InvalidConfig(f"prepare_trainer() takes a Lightning Trainer, not {trainer!r:.100}")
     if ranks > 1 and not isinstance(strategy, AmongRanks):
-        raise InvalidConfig(
-            f"Trainer(strategy={type(strategy).__name__}) of Lightning's does not know of the "
-            f"{ranks} ranks of this trial: give it strategy=DDPStrategy(), FSDPStrategy() or "
-            f"DeepSpeedStrategy() of holdfast.train.lightning"
-        )
+        raise _alone(strategy, ranks)
     return trainer
+
+
+def check_ranks(trainer: Any) -> None:
+    """For who has not called `prepare_trainer`: each rank would report a training of its own.
+
+    Raises InvalidConfig.
+    """
+    ranks = 1 if running() is None else get_context().get_world_size()
+    if ranks not in (1, trainer.world_size):
+        raise _alone(trainer.strategy, ranks)
+
+
+def _alone(strategy: Any, ranks: int) -> InvalidConfig:
+    return InvalidConfig(
+        f"Trainer(strategy={type(strategy).__name__}) of Lightning's does not know of the "
+        f"{ranks} ranks of this trial: give it strategy=DDPStrategy(), FSDPStrategy() or "
+        f"DeepSpeedStrategy() of holdfast.train.lightning"
+    )

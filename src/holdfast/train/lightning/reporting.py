@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from holdfast.experiment.context import report, staging_directory
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.train.lightning.flavour import plain
+from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm
 from holdfast.train.torch.noticing import preemption_agreed
 
@@ -30,6 +31,8 @@ class EpochReport:
         self._when_preempted = when_preempted
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Raises InvalidConfig where each rank would train alone."""
+        check_ranks(trainer)
         keep_sigterm()
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.experiment.context import report
 from holdfast.train.lightning.flavour import plain
+from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm
 from holdfast.train.lightning.reporting import report_state
 from holdfast.trial.errors import InvalidConfig
@@ -57,7 +58,10 @@ class HookReport:
         super().__init__()
         self._metrics = _by_name(metrics)
         self._told: set[str] = set()
-        for name in [on] if isinstance(on, str) else on:
+        self._was_called = False
+        hooks = [on] if isinstance(on, str) else list(on)
+        self._hooks_of_fit = [f"on_{name}" for name in hooks if not name.startswith("test_")]
+        for name in hooks:
             if name not in _HOOKS:
                 raise InvalidConfig(f"on={name!r} is none of {', '.join(_HOOKS)}")
             self._hook(f"on_{name}")
@@ -71,12 +75,24 @@ class HookReport:
         keep_sigterm()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Raises InvalidConfig where each rank would train alone."""
+        check_ranks(trainer)
         keep_sigterm()
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._hooks_of_fit and not self._was_called:
+            print(
+                f"holdfast: nothing was reported of this training: Lightning has not called "
+                f"{' or '.join(self._hooks_of_fit)}. Is there a val_dataloader, or should the "
+                f"callback have another on=...?",
+                file=sys.stderr,
+            )
 
     def _hook(self, name: str) -> None:
         plainly: Callable[..., Any] = getattr(self, name)
 
         def hook(trainer: Any, *args: Any, **kwargs: Any) -> None:
+            self._was_called |= not trainer.sanity_checking
             plainly(trainer, *args, **kwargs)
             if not trainer.sanity_checking:
                 self.report(trainer)

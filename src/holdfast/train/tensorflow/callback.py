@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from holdfast.experiment.context import get_checkpoint, get_context, report
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.train.reporting import Metrics, check_metrics, chosen, report_saved
+from holdfast.train.reporting import Metrics, check_metrics, chosen, report_saved, saved
 from holdfast.trial.errors import InvalidConfig
 
 CHECKPOINT_NAME = "model.keras"
@@ -65,9 +65,9 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """The compiled model in a checkpoint. Raises what Keras raises where there is none."""
-        with checkpoint.as_directory() as folder:
-            return tf.keras.models.load_model(os.path.join(folder, filename))
+        """The compiled model in a checkpoint. Raises FileNotFoundError where there is none."""
+        with saved(checkpoint, filename) as path:
+            return tf.keras.models.load_model(path)
 
     def resume(self, model: Any) -> int:
         """Give the model, which is compiled, and its optimizer what the newest checkpoint of the

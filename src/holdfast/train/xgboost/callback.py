@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from xgboost.callback import TrainingCallback
 
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
-from holdfast.train.reporting import Metrics
+from holdfast.train.reporting import Metrics, saved
 from holdfast.trial.errors import InvalidConfig
 
 CHECKPOINT_NAME = "model.ubj"
@@ -53,10 +52,10 @@ class TrainReportCallback(TrainingCallback):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint. Raises what XGBoost raises where there is none."""
+        """The model in a checkpoint. Raises FileNotFoundError where there is none."""
         booster = Booster()
-        with checkpoint.as_directory() as folder:
-            booster.load_model(os.path.join(folder, filename))
+        with saved(checkpoint, filename) as path:
+            booster.load_model(path)
         return booster
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:

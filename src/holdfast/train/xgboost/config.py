@@ -53,8 +53,14 @@ class XGBoostConfig(BackendConfig):
         told |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
         group = CommunicatorContext(**told)
         group.__enter__()
-        yield
-        # After an error the others may not be there any more, and this process ends anyway.
+        try:
+            yield
+        except BaseException:
+            # The others may not be there any more, and this process ends anyway. A tracker that
+            # Python frees meanwhile would write twenty lines about its socket over the cause.
+            if tracker is not None:
+                vars(tracker).pop("handle", None)
+            raise
         group.__exit__()
         if tracker is not None:
             tracker.wait_for(self.timeout_s)

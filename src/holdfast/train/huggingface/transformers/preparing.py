@@ -38,18 +38,23 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
         raise InvalidConfig(
             f"prepare_trainer() takes a Transformers Trainer, not {trainer!r:.100}"
         )
-    if known.args.world_size != ranks:
-        raise InvalidConfig(
-            f"this Trainer trains with {known.args.world_size} processes, its trial has {ranks} "
-            f"ranks: make TrainingArguments and Trainer within train_loop_per_worker, and leave "
-            f"ACCELERATE_USE_CPU as it is set there"
-        )
+    check_ranks(known.args.world_size, ranks)
     if _are_batches(known.train_dataset):
         known.get_train_dataloader = lambda: _loader_of(known.train_dataset)
     if _are_batches(known.eval_dataset):
         plainly = known.get_eval_dataloader
         known.get_eval_dataloader = lambda given=None: _eval_loader(known, plainly, given)
     return trainer
+
+
+def check_ranks(processes: int, ranks: int) -> None:
+    """Raises InvalidConfig where each rank would train alone."""
+    if processes != ranks:
+        raise InvalidConfig(
+            f"this Trainer trains with {processes} processes, its trial has {ranks} ranks: make "
+            f"TrainingArguments and Trainer within train_loop_per_worker, and leave "
+            f"ACCELERATE_USE_CPU as it is set there"
+        )
 
 
 def _are_batches(data: Any) -> bool:

@@ -12,8 +12,10 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from holdfast.experiment.context import get_context, report, staging_directory
+from holdfast.experiment.session import running
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
+from holdfast.train.huggingface.transformers.preparing import check_ranks
 from holdfast.train.torch.noticing import preemption_agreed
 
 
@@ -32,6 +34,11 @@ class TrainReportCallback(TrainerCallback):
     def __init__(self, *, when_preempted: bool = True) -> None:
         super().__init__()
         self._when_preempted = when_preempted
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raises InvalidConfig where each rank would train alone."""
+        if running() is not None:
+            check_ranks(args.world_size, get_context().get_world_size())
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self._when_preempted and preemption_agreed():
