@@ -259,6 +259,9 @@ class Boosted:
     ) -> None:
         with pytest.raises(train.TrainingFailedError, match=told):
             self.trainer(tmp_path, **given).fit()
+        # Nor is the cause written over by what the group of the ranks has to say of its end.
+        (folder,) = Path(tmp_path, "results", "run").glob("*Trainer*/")
+        assert "Exception ignored" not in Path(folder, "stderr").read_text()
 
     # -- in trials ----------------------------------------------------------------------------
 

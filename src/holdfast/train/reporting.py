@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -54,6 +55,11 @@ def report_saved(metrics: Mapping[str, Any], filename: str, save: Save) -> None:
     staged = staging_directory()
     save(os.path.join(staged, filename))
     report(metrics, checkpoint=Checkpoint.from_directory(staged))
+
+
+def say_nothing_reported(why: str) -> None:
+    """For who has a callback that reports, and would find an experiment without a row."""
+    print(f"holdfast: nothing was reported of this training: {why}", file=sys.stderr)
 
 
 @contextmanager

@@ -167,6 +167,7 @@ def events(config: dict[str, Any]) -> None:
     model.fit(**data, epochs=2, callbacks=[both])
     with pytest.raises(tune.TuneError, match="no 'accuracy' to report; what there is: 'loss'"):
         model.fit(**data, callbacks=[TuneReportCallback("accuracy")])
+    model.fit(**data, callbacks=[TuneReportCallback("loss", on="test_end")])
 
 
 def test_metrics_and_checkpoints_are_reported_at_the_events_that_were_asked_for(
@@ -178,6 +179,7 @@ def test_metrics_and_checkpoints_are_reported_at_the_events_that_were_asked_for(
     saved = [row.get("checkpoint_dir_name") for row in result.rows()]
     epoch = [None, None, None]
     assert saved == [*epoch, "checkpoint_000000", *epoch, "checkpoint_000001"]
+    assert "Keras has not called test_end" in Path(result.path, "stderr").read_text()
 
 
 # -- where TensorFlow is imported -----------------------------------------------------------------

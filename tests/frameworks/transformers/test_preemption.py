@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 
 from holdfast import train
 from holdfast.train.huggingface.transformers import TrainReportCallback, prepare_trainer
 from holdfast.train.torch import TorchTrainer
+from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process
 
@@ -58,6 +66,19 @@ def loop(config: dict[str, Any]) -> None:
     with begun.as_directory() as folder:
         name = TrainReportCallback.CHECKPOINT_NAME
         trainer.train(resume_from_checkpoint=os.path.join(folder, name))
+
+
+def test_who_takes_sigterm_for_itself_is_refused() -> None:
+    args = TrainingArguments(output_dir="saved", enable_jit_checkpoint=True)
+    with pytest.raises(InvalidConfig, match="takes SIGTERM for itself"):
+        TrainReportCallback().on_train_begin(args, None, None)
+
+
+def test_a_training_that_saves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    args = TrainingArguments(output_dir="saved", save_strategy="no")
+    TrainReportCallback().on_train_end(args, TrainerState(global_step=7), None)
+    told = "nothing was reported of this training: with SaveStrategy.NO the Trainer has not"
+    assert told in capsys.readouterr().err
 
 
 def test_a_notice_saves_after_the_step_and_no_step_is_done_twice(tmp_path: Path) -> None:

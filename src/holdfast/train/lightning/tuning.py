@@ -11,6 +11,7 @@ from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm
 from holdfast.train.lightning.reporting import report_state
+from holdfast.train.reporting import say_nothing_reported
 from holdfast.trial.errors import InvalidConfig
 
 # One name, some names, or the names to report by those that Lightning has; None is all.
@@ -81,11 +82,9 @@ class HookReport:
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if self._hooks_of_fit and not self._was_called:
-            print(
-                f"holdfast: nothing was reported of this training: Lightning has not called "
-                f"{' or '.join(self._hooks_of_fit)}. Is there a val_dataloader, or should the "
-                f"callback have another on=...?",
-                file=sys.stderr,
+            say_nothing_reported(
+                f"Lightning has not called {' or '.join(self._hooks_of_fit)}. Is there a "
+                f"val_dataloader, or should the callback have another on=...?"
             )
 
     def _hook(self, name: str) -> None:

@@ -13,7 +13,14 @@ import tensorflow as tf
 
 from holdfast.experiment.context import get_checkpoint, get_context, report
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.train.reporting import Metrics, check_metrics, chosen, report_saved, saved
+from holdfast.train.reporting import (
+    Metrics,
+    check_metrics,
+    chosen,
+    report_saved,
+    saved,
+    say_nothing_reported,
+)
 from holdfast.trial.errors import InvalidConfig
 
 CHECKPOINT_NAME = "model.keras"
@@ -60,8 +67,11 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
         # First, so that an epoch that ends is counted before it is reported.
         for event in ("epoch_begin", "epoch_end"):
             self._follow(event, self._counted)
-        for event in self._saves | _events("report_metrics_on", report_metrics_on):
+        self._events = self._saves | _events("report_metrics_on", report_metrics_on)
+        self._has_reported = False
+        for event in self._events:
             self._follow(event, self._reported)
+        self._follow("train_end", self._ended)
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
@@ -102,7 +112,15 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
     def _counted(self, event: str, index: int | None, logs: Any) -> None:
         self._epochs = (index or 0) + (event == "epoch_end")
 
+    def _ended(self, event: str, index: int | None, logs: Any) -> None:
+        own = sorted(event for event in self._events if not event.startswith("predict"))
+        if own and not self._has_reported:
+            say_nothing_reported(
+                f"Keras has not called {' or '.join(own)} in it; test_... comes of validation_data"
+            )
+
     def _reported(self, event: str, index: int | None, logs: Any) -> None:
+        self._has_reported = True
         row = chosen(logs or {}, self._metrics)
         if event not in self._saves:
             report(row)

@@ -16,7 +16,9 @@ from holdfast.experiment.session import running
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.staging import stage
 from holdfast.train.huggingface.transformers.preparing import check_ranks
+from holdfast.train.reporting import say_nothing_reported
 from holdfast.train.torch.noticing import preemption_agreed
+from holdfast.trial.errors import InvalidConfig
 
 
 class TrainReportCallback(TrainerCallback):
@@ -34,9 +36,15 @@ class TrainReportCallback(TrainerCallback):
     def __init__(self, *, when_preempted: bool = True) -> None:
         super().__init__()
         self._when_preempted = when_preempted
+        self._has_reported = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raises InvalidConfig where each rank would train alone."""
+        """Raises InvalidConfig where each rank would train alone, or a SIGTERM is not ours."""
+        if self._when_preempted and getattr(args, "enable_jit_checkpoint", False):
+            raise InvalidConfig(
+                "TrainingArguments(enable_jit_checkpoint=True) takes SIGTERM for itself: leave it "
+                "off, this callback saves then; or have TrainReportCallback(when_preempted=False)"
+            )
         if running() is not None:
             check_ranks(args.world_size, get_context().get_world_size())
 
@@ -45,11 +53,19 @@ class TrainReportCallback(TrainerCallback):
             control.should_save = True
         return control
 
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self._has_reported and state.is_world_process_zero:
+            say_nothing_reported(
+                f"with {args.save_strategy} the Trainer has not saved in {state.global_step} "
+                f"steps, and each save is a report"
+            )
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Raises StorageError where what was saved cannot be read or copied."""
         metrics: dict[str, Any] = {}
         for logged in state.log_history:
             metrics |= logged
+        self._has_reported = True
         report(metrics, checkpoint=self._saved(args.output_dir, state.global_step))
 
     def _saved(self, folder: str, step: int) -> Checkpoint | None:
