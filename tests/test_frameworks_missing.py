@@ -13,6 +13,9 @@ from holdfast.lazy import Framework
 NAMES = [
     ("tensorflow", "holdfast.train.tensorflow", "TensorflowTrainer", "2.16"),
     ("tensorflow", "holdfast.train.tensorflow.keras", "ReportCheckpointCallback", "2.16"),
+    ("lightning", "holdfast.train.lightning", "DDPStrategy", "2.2"),
+    ("lightning", "holdfast.tune.integration.pytorch_lightning", "TuneReportCallback", "2.2"),
+    ("transformers", "holdfast.train.huggingface.transformers", "prepare_trainer", "4.45"),
     ("xgboost", "holdfast.train.xgboost", "XGBoostTrainer", "2.1"),
     ("xgboost", "holdfast.train.xgboost", "RayTrainReportCallback", "2.1"),
     ("lightgbm", "holdfast.train.lightgbm", "LightGBMTrainer", "4"),
@@ -26,6 +29,10 @@ def test_a_framework_that_is_missing_is_an_import_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, extra: str, module: str, name: str, _minimum: str
 ) -> None:
     monkeypatch.setitem(sys.modules, extra, None)
+    # Nor is there what comes with it, and none of our modules has been imported.
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for found in [name for name in sys.modules if name.startswith("holdfast.train.")]:
+        monkeypatch.delitem(sys.modules, found)
     with pytest.raises(ImportError, match=rf"pip install 'holdfast\[{extra}\]'") as told:
         getattr(importlib.import_module(module), name)
     assert told.value.name == extra

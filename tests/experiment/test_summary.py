@@ -138,7 +138,7 @@ def test_rows_are_bounded_and_the_others_are_counted() -> None:
 def test_columns_are_the_metric_and_numbers_that_were_reported() -> None:
     run = machine()
     row = {"note": "x", "ok": True, "each": [1, 2], "loss": 0.5, "acc": 0.1, "net": {"norm": 2}}
-    row["late"] = 1
+    row |= {"late": 1, "trial_id": 3}  # which no row shows: it is ours
     add(run, Status.RUNNING, row, iteration=4, time_total_s=8.0)
     summary = look(run)
     assert summary.metrics == ("acc", "loss", "net/norm")

@@ -57,7 +57,9 @@ def home() -> ModuleType:
     Raises ImportError where there is none of them.
     """
     found = _used() or [name for name in _HOMES if find_spec(name.partition(".")[0])]
-    return import_module(_HOMES[found[0] if found else "lightning.pytorch"])
+    package = found[0] if found else "lightning.pytorch"
+    _LIBRARIES[package].check()  # before torch is missed, which comes with it
+    return import_module(_HOMES[package])
 
 
 def _used() -> list[str]:
