@@ -30,6 +30,7 @@ class Ended:
         self.causes: Counter[tuple[str, str]] = Counter()
         self.newest_failed: deque[Trial] = deque(maxlen=max(1, keep))
         self.time_s = 0.0
+        self.silent = 0
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
         self._kept = self._broken = 0
         self._metric, self._mode, self._keep = metric, mode, max(1, keep)
@@ -43,6 +44,7 @@ class Ended:
         self.counts[trial.status] += 1
         self.time_s += trial.time_total_s
         if trial.status is Status.TERMINATED:
+            self.silent += trial.row is None
             self._lengths_s.append(trial.time_total_s)
             self._kept += trial.iteration == expected
             self._broken += expected not in (None, trial.iteration)

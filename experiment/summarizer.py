@@ -95,6 +95,7 @@ class Summarizer:
             elapsed_s=elapsed_s,
             left_s=_within_budget(left_s, elapsed_s, machine.spec.time_budget_s),
             share=share,
+            silent=0 if machine.ending else ended.silent,
             storage=storage,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,

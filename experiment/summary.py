@@ -21,7 +21,8 @@ class Summary:
     `params` are the table's columns. `failures` are at most MAX_FAILURES of `failed` and those
     to be retried. Times are seconds; `left_s` is an estimate, None where there is no ground
     for one, and `share` which part of the work is done, from 0 to 1, None where the number of
-    trials is not known. `retried` counts attempts that are made again, in this incarnation.
+    trials is not known. `retried` counts attempts that are made again, in this incarnation;
+    `silent` trials that have finished and never reported.
     `ending` says why the run is being stopped, `phase` what is waited for before the first trial
     and after the last one; both are empty otherwise.
     """
@@ -42,6 +43,7 @@ class Summary:
     left_s: float | None = None
     share: float | None = None
     retried: int = 0
+    silent: int = 0
     waits: tuple[RankWait, ...] = ()
     storage: StorageAge | None = None
     ending: str = ""

@@ -263,9 +263,17 @@ def closing_lines(summary: Summary) -> list[str]:
         hidden_text(summary.hidden),
         *failure_lines(summary),
         f"best {best_text(summary)}" if summary.best else "",
+        silent_text(summary.silent),
         storage_text(summary) if _has_unsaved(summary) else "",
         f"{closing_text(summary)}. Results: {summary.path}",
     ]
+
+
+def silent_text(count: int) -> str:
+    """Of trials from which nothing was heard: mostly a call that is missing."""
+    if not count:
+        return ""
+    return f"{_times(count, 'trial', 'trials')} finished without any report: is report() called?"
 
 
 def _has_unsaved(summary: Summary) -> bool:

@@ -14,6 +14,7 @@ from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.absent import overruled
 from holdfast.trial.lifecycle import (
     Committed,
     Dropped,
@@ -44,6 +45,8 @@ def on_report(state: State, event: Reported) -> list[Effect]:
     effects: list[Effect] = []
     if event.checkpoint is not None:
         effects += _keep_newest(state, trial, row)
+    if trial.iteration == 1 and (text := _overruled_in_first(trial, row)):
+        effects.append(Warn(text=text))
     expected = state.expected
     if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
         effects += end(state, EndOrdered(reason="abort", message=text))
@@ -87,6 +90,14 @@ def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
         effects += end(state, EndOrdered(reason="stopper", message=message))
     stops = event.stop or event.stop_all
     return effects + _judge(state, event.trial_id, row_of(trial), stops=stops)
+
+
+def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
+    """All trials report alike: it is said of the first one's first report."""
+    if trial.spec.index or trial.attempt > 1:
+        return ""
+    text = overruled(row, trial.row or {})
+    return text and f"{trial.spec.name}: {text}"
 
 
 def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""What is said of a setting that names a metric which a report does not hold."""
+"""What is said of names of metrics: of those that a setting has and no report, and the reverse."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _SHOWN_NEAR = 3
 _NEAR = 0.5
 _HARDLY_FARTHER = 0.1
 _SHOWN_NAMES = 40
+# Of these names rows have our own values, since files and checkpoints refer to them.
+OVERRULED = ("training_iteration", "trial_id")
 # In each row that users see, and told of by the user alone.
 _IN_EVERY_ROW = frozenset({"done", "should_checkpoint"})
 
@@ -59,6 +61,20 @@ def unscored(name: str, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> s
     return (
         f"{setting}: {fault} Checkpoints without a score rank below all that have one. "
         f"Reported were: {names_text(metrics)}"
+    )
+
+
+def overruled(row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """What to say of metrics whose names are ours, and whose values are not in the `row`; ""
+    where there are none."""
+    names = [name for name in OVERRULED if name in metrics and metrics[name] != row[name]]
+    if not names:
+        return ""
+    values = ", ".join(f"{name}={metrics[name]!r:.40}" for name in names)
+    ours = ", ".join(f"{name}={row[name]!r}" for name in names)
+    return (
+        f"reported were {values}: rows have holdfast's own values there ({ours}). Give "
+        f"{'another name' if len(names) == 1 else 'other names'} to keep yours"
     )
 
 

@@ -9,7 +9,14 @@ import pytest
 
 from holdfast.experiment.summarizer import Summarizer, summarize, user_frame
 from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
-from holdfast.experiment.wording import duration, failure_lines, short, size, workers_lines
+from holdfast.experiment.wording import (
+    closing_lines,
+    duration,
+    failure_lines,
+    short,
+    size,
+    workers_lines,
+)
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer import staging
@@ -303,6 +310,16 @@ def test_why_a_run_is_being_stopped_is_told() -> None:
     assert look(run).ending == "budget"
     run.ending = EndOrdered(reason="abort", message="no such metric")
     assert look(run).ending == "no such metric"
+
+
+def test_trials_that_finish_without_a_report_are_told_unless_the_run_was_stopped() -> None:
+    run = machine()
+    add(run, Status.TERMINATED, {"acc": 1.0})
+    add(run, Status.TERMINATED)
+    add(run, Status.ERROR)
+    assert "1 trial finished without any report: is report() called?" in closing_lines(look(run))
+    run.ending = EndOrdered(reason="time_budget", message="the time is over")
+    assert not any("report()" in line for line in closing_lines(look(run)))
 
 
 def test_looking_again_and_again_gives_what_one_fresh_look_gives() -> None:

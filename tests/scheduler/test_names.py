@@ -182,3 +182,21 @@ def test_a_checkpoint_without_a_report_is_looked_at_too() -> None:
     run = scored("acurracy")
     run.report("t0", {"accuracy": 0.5})
     assert len(warnings_in(run.save("t0"))) == 1
+
+
+# -- names of ours ------------------------------------------------------------------------------
+
+
+def test_metrics_with_names_of_ours_are_told_once_with_both_values() -> None:
+    run = running(2)
+    effects = run.report("t0", {"loss": 1, "training_iteration": 7, "trial_id": "mine"})
+    assert goes_on(effects)
+    (text,) = warnings_in(effects)
+    assert "training_iteration=7, trial_id='mine'" in text
+    assert "training_iteration=1, trial_id='t0'" in text
+    for trial in ("t0", "t1"):
+        assert warnings_in(run.report(trial, {"training_iteration": 7})) == []
+
+
+def test_a_metric_that_counts_as_we_do_is_no_mistake() -> None:
+    assert warnings_in(running().report("t0", {"training_iteration": 1})) == []
