@@ -79,7 +79,8 @@ def _capacity(bench: Bench, name: str, kinds: Mapping[str, list[Tracker]]) -> fl
     """Rows a second that it takes where they come faster than that."""
     bench.say(f"  how much {name} takes ...")
     told = _run(bench, kinds[name], rate=0, count=_FLOOD)
-    return _FLOOD / (told["ended_s"] - told["begun_s"] + float(told["ending_s"]))
+    took_s: float = told["ended_s"] - told["begun_s"] + told["ending_s"]
+    return _FLOOD / took_s
 
 
 def _contenders(
