@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,12 @@ def train(config: dict[str, Any]) -> None:
 
 
 def couriers(script: int) -> list[int]:
-    children = psutil.Process(script).children(recursive=True)
-    return [one.pid for one in children if "courier_process:main" in " ".join(one.cmdline())]
+    found = []
+    for one in psutil.Process(script).children(recursive=True):
+        with suppress(psutil.Error):  # others come and go
+            if "courier_process:main" in " ".join(one.cmdline()):
+                found.append(one.pid)
+    return found
 
 
 def wait_for_couriers(config: dict[str, Any]) -> None:
@@ -69,13 +74,19 @@ def wait_for_couriers(config: dict[str, Any]) -> None:
 
 
 def _connections(pid: int) -> list[Any]:
-    return [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr]
+    try:
+        return [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr]
+    except psutil.Error:  # what a courier has just forked looks like it until it is another
+        return []
 
 
 def peak_kib(pid: int) -> int:
     """The most that a process has held in memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0])
+    except (OSError, IndexError):  # it has just ended
+        return 0
 
 
 if __name__ == "__main__":
