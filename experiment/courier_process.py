@@ -25,7 +25,7 @@ from holdfast.experiment.rows import newest_row, shown_config
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.tracker_hands import TrackerHands
 from holdfast.experiment.trial_view import Surroundings
-from holdfast.runtime.priority import give_way
+from holdfast.runtime.priority import children_give_way, give_way
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.checkpoint import Checkpoint
 
@@ -140,6 +140,7 @@ def _serve(
         courier = Courier(
             _route(briefing), begin, hands, _Watch(), channel.send, patience=patience
         )
+        has_answered = False
         while True:
             courier.act()
             if courier.is_done:
@@ -149,6 +150,9 @@ def _serve(
                 if message is None:  # the controller is gone: what it left waits for a restore
                     break
                 courier.hear(message)
+                if message[0] == "outcome" and not has_answered:
+                    has_answered = True
+                    children_give_way()  # a tracker may have a service of its own, as W&B has
         _leave(0)
     except ConnectionError:  # the controller is gone: nobody is left to tell
         _leave(0)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_AUTOGROUP: Final = Path("/proc/self/autogroup")
 # Linux changes one session's priority in 100 ms, of all users', and refuses the next meanwhile.
 _PAUSE_S: Final = 0.11
 _TRIES: Final = 5
@@ -22,16 +21,29 @@ def give_way(nice: int) -> None:
     much of a core as one of nice 0 in another session, and a sixth once its session had 10, too.
     """
     os.nice(nice)
-    with suppress(OSError):  # not this kernel, or no such right
-        _lower_session(os.nice(0))
+    _lower_session(os.getpid(), os.nice(0))
 
 
-def _lower_session(nice: int) -> None:
+def children_give_way() -> None:
+    """The same for processes that this one has started, which have its nice value, and that are
+    sessions of their own."""
+    import psutil
+
+    nice = os.nice(0)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(OSError):  # it is gone
+            if os.getsid(child.pid) == child.pid:
+                _lower_session(child.pid, nice)
+
+
+def _lower_session(pid: int, nice: int) -> None:
     for left in reversed(range(_TRIES)):
         try:
-            _AUTOGROUP.write_text(f"{nice}")
-            return
+            Path(f"/proc/{pid}/autogroup").write_text(f"{nice}")
         except BlockingIOError:
-            if not left:
-                raise
-            time.sleep(_PAUSE_S)
+            if left:
+                time.sleep(_PAUSE_S)
+        except OSError:  # not this kernel, or no such right
+            return
+        else:
+            return

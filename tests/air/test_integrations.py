@@ -127,6 +127,16 @@ def test_no_pickle_of_a_tracker_has_its_key(tracker: Any) -> None:
     assert "s3cret" in str(tracker.secrets())
 
 
+def test_a_restore_of_mlflow_goes_where_its_surroundings_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracker = mlflow.MLflowLoggerCallback("http://me:pw@host:5000")
+    assert pickle.loads(pickle.dumps(tracker)).tracking_uri == "http://host:5000"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:new@elsewhere:5000")
+    assert pickle.loads(pickle.dumps(tracker)).tracking_uri == "http://me:new@elsewhere:5000"
+    assert tracker.secrets()["tracking_uri"] == "http://me:pw@host:5000"
+
+
 def test_a_uri_loses_its_password_alone() -> None:
     assert without_password("https://me:pw@host:5000/x?y") == "https://host:5000/x?y"
     assert without_password("sqlite:////a/b.db") == "sqlite:////a/b.db"

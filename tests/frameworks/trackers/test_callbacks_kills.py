@@ -45,7 +45,7 @@ def wandb(bench: Bench) -> Subject:
 
 @pytest.fixture
 def comet(bench: Bench) -> Subject:
-    callback = [f"{MODULE}.comet", "CometLoggerCallback", {"online": False, "tags": ["t"]}]
+    callback = [f"{MODULE}.comet", "CometLoggerCallback", {"online": False}]
     return Subject(callback=callback, shown=lambda: _paired(tracked.comet_offline(bench.root)))
 
 
@@ -94,6 +94,7 @@ def _only(shown: Shown) -> list[tuple[int, int]]:
 def _no_trouble(script: UserScript, root: Path) -> None:
     assert "not delivered" not in script.stderr
     assert "tried again" not in script.stderr
+    assert "COMET ERROR" not in script.stderr
     assert not list(root.glob("undelivered-*"))
     assert script.left() == []
 

@@ -170,7 +170,8 @@ class CometLoggerCallback(Tracker):
             experiment_config=comet_ml.ExperimentConfig(**config),
         )
         experiment.set_name(str(trial))
-        experiment.add_tags(self.tags)
+        if self.tags:  # of an empty list Comet says that it is an error
+            experiment.add_tags(self.tags)
         experiment.log_parameters(flatten_dict(trial.config))
         experiment.log_others({"trial_id": trial.trial_id, "experiment": trial.group})
         return experiment

@@ -28,6 +28,7 @@ MLFLOW = Framework(
 RUN_TAG: Final = "holdfast.run"
 TRIAL_TAG: Final = "trial_id"
 _EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
+_URI: Final = "MLFLOW_TRACKING_URI"
 # The server's own limits for one request.
 _MOST_METRICS: Final = 1000
 _MOST_PARAMS: Final = 100
@@ -49,7 +50,8 @@ class MLflowLoggerCallback(Tracker):
     `tracking_uri` (else MLFLOW_TRACKING_URI), `registry_uri`, `experiment_name` (else
     MLFLOW_EXPERIMENT_NAME, "Default"), made if it is not there. `tags` for every run.
     `tracking_token` travels to the process, and is kept in no file: a restore takes
-    MLFLOW_TRACKING_TOKEN. The same for a password in `tracking_uri`. `save_artifact` sends the
+    MLFLOW_TRACKING_TOKEN. The same for a password in `tracking_uri`: where MLFLOW_TRACKING_URI is
+    set, a restore uses that. `save_artifact` sends the
     trial's folder when it has ended. `log_params_on_trial_end`: the config then, not at the start.
     """
 
@@ -91,6 +93,11 @@ class MLflowLoggerCallback(Tracker):
             "tracking_uri": without_password(self.tracking_uri),
             "registry_uri": without_password(self.registry_uri),
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a restore, where a password is missing, or the server is elsewhere by now."""
+        self.__dict__.update(state)
+        self.tracking_uri = os.environ.get(_URI) or self.tracking_uri
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError without MLflow, InvalidConfig for a store that it does not open."""

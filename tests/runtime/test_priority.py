@@ -1,0 +1,40 @@
+"""Which share of a processor services ask for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+# A service, and what it starts in a session of its own; their nice values, and their sessions'.
+SERVICE = """
+import os, subprocess, sys
+from pathlib import Path
+from holdfast.runtime.priority import children_give_way, give_way
+
+def niceness(pid):
+    session = Path(f"/proc/{pid}/autogroup")
+    return os.getpriority(os.PRIO_PROCESS, pid), (
+        int(session.read_text().rpartition(" ")[2]) if session.exists() else None
+    )
+
+give_way(3)
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
+children_give_way()
+print([niceness(pid) for pid in (os.getpid(), child.pid)])
+child.communicate()
+"""
+
+
+def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVICE],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+    )
+    has_sessions = Path("/proc/self/autogroup").exists()
+    assert done.stdout.strip() == str([(3, 3 if has_sessions else None)] * 2)
