@@ -1,5 +1,6 @@
 """Which share of a processor services ask for."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def niceness(pid):
 give_way(3)
 child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
 children_give_way()
+print(os.sched_getscheduler(0) == os.SCHED_BATCH, os.sched_getscheduler(child.pid))
 print([niceness(pid) for pid in (os.getpid(), child.pid)])
 child.communicate()
 """
@@ -37,4 +39,6 @@ def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
         start_new_session=True,
     )
     has_sessions = Path("/proc/self/autogroup").exists()
-    assert done.stdout.strip() == str([(3, 3 if has_sessions else None)] * 2)
+    scheduling, niceness = done.stdout.strip().splitlines()
+    assert scheduling == f"True {os.SCHED_BATCH}"  # inherited; without it slices would be short
+    assert niceness == str([(3, 3 if has_sessions else None)] * 2)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
+from holdfast.air.integrations.stand_in import StandIn
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.context import get_context
 from holdfast.experiment.session import running
@@ -241,27 +242,6 @@ def without_password(uri: str | None) -> str | None:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-class NoMlflow:
-    """Stands for the module `mlflow` in the ranks that track nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-    def __enter__(self) -> NoMlflow:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def __bool__(self) -> bool:
-        return False
-
-
 def setup_mlflow(
     config: dict[str, Any] | None = None,
     tracking_uri: str | None = None,
@@ -286,7 +266,7 @@ def setup_mlflow(
     session = running()
     context = get_context() if session is not None else None
     if context is not None and rank_zero_only and context.get_world_rank() > 0:
-        return NoMlflow()
+        return StandIn()
     import mlflow
 
     if tracking_token:

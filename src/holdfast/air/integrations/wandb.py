@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.air.integrations.rows import facts_of, metrics_of, read_key
+from holdfast.air.integrations.stand_in import StandIn
 from holdfast.air.integrations.wandb_login import has_key, is_offline
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.context import get_context
@@ -70,6 +71,7 @@ class WandbLoggerCallback(Tracker):
         self.upload_timeout = upload_timeout
         self.kwargs = kwargs
         self._runs: dict[str, Any] = {}
+        self._told_facts: dict[str, Any] = {}
 
     def secrets(self) -> dict[str, Any]:
         return {"api_key": self.api_key}
@@ -133,11 +135,6 @@ class WandbLoggerCallback(Tracker):
         """W&B sends behind: what of a run has arrived is known when it is finished."""
         return frozenset(self._runs)
 
-    @property
-    def _told_facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = self.__dict__.setdefault("_facts", {})
-        return facts
-
     def _close(self, trial_id: str) -> None:
         self._runs.pop(trial_id, None)
         self._told_facts.pop(trial_id, None)
@@ -171,27 +168,6 @@ class WandbLoggerCallback(Tracker):
         return run
 
 
-class NoRun:
-    """Stands for a run in the ranks that track nothing: takes whatever is asked of it."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-    def __enter__(self) -> NoRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def __bool__(self) -> bool:
-        return False
-
-
 def setup_wandb(
     config: dict[str, Any] | None = None,
     api_key: str | None = None,
@@ -211,7 +187,7 @@ def setup_wandb(
     session = running()
     context = get_context() if session is not None else None
     if context is not None and rank_zero_only and context.get_world_rank() > 0:
-        return NoRun()
+        return StandIn()
     key = api_key or (read_key(api_key_file) if api_key_file else None)
     if key:
         os.environ["WANDB_API_KEY"] = key
