@@ -14,7 +14,7 @@ from holdfast.testing.aftermath import Story
 from holdfast.testing.bucket_stage import BucketStage
 from holdfast.testing.campaign import bucket_stage
 from holdfast.testing.faults import ROLES
-from holdfast.testing.ills import Aim, Ill
+from holdfast.testing.ills import Ill
 from holdfast.testing.mishaps import (
     Crash,
     Expiry,
@@ -32,11 +32,10 @@ from holdfast.testing.stage import Stage, in_memory
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS = 6, 3
+CRASHES, CUTS = 5, 3
 AT_ONCE = 2
 
 IN_A_BUCKET: tuple[Remote, ...] = (
-    Strike(ill=Ill.FORBIDDEN, at=2, aim=Aim.PART),
     Strike(ill=Ill.CORRUPTED, at=6),
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
