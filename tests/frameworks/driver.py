@@ -70,7 +70,8 @@ def let_pass(lines: list[str]) -> None:
 def main() -> None:
     let_pass(json.loads(os.environ.get("HOLDFAST_TEST_IGNORE", "[]")))
     path = Path(sys.argv.pop(1))
-    sys.path.insert(0, str(path.parent))
+    # Instead of this folder, in which `tensorflow` and its like are folders of tests.
+    sys.path[0] = str(path.parent)
     example: Any = import_module(path.stem)
     for name in LOOPS:
         if hasattr(example, name):
