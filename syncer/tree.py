@@ -51,7 +51,10 @@ def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[Found]:
 
 
 def bytes_below(path: str) -> int:
-    """The bytes of a file, or of all files below a folder. What goes meanwhile counts nothing."""
+    """The bytes of a file, or of all files below a folder. A link counts as itself, and what goes
+    meanwhile as nothing."""
+    if os.path.islink(path):
+        return _file_bytes(path)
     total = 0
     try:
         with os.scandir(path) as found:
@@ -63,7 +66,7 @@ def bytes_below(path: str) -> int:
     except NotADirectoryError:
         return _file_bytes(path)
     except FileNotFoundError:
-        return total
+        pass
     return total
 
 

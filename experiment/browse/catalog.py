@@ -193,7 +193,7 @@ def _first_error(found: Found) -> str:
 def size_of(found: Found) -> int:
     """Bytes of all files of the experiment, where it was read. Raises StorageError."""
     if found.read.layout is not None:
-        return bytes_below(str(found.read.layout.root))
+        return bytes_below(os.path.realpath(found.read.layout.root))
     return with_store(found.read.location, _stored_bytes)
 
 

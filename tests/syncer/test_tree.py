@@ -1,0 +1,24 @@
+"""How much a tree holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.syncer.tree import bytes_below
+
+
+def test_files_of_all_folders_count_and_a_link_only_as_itself(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "large").write_bytes(bytes(1_000_000))
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "b" / "file").write_bytes(bytes(70))
+    (tree / "file").write_bytes(bytes(5))
+    assert bytes_below(str(tree)) == 75
+    assert bytes_below(str(tree / "file")) == 5
+    assert bytes_below(str(tree / "none")) == 0
+    link = tree / "link"
+    link.symlink_to(elsewhere)
+    assert bytes_below(str(link)) == link.lstat().st_size
+    assert bytes_below(str(tree)) == 75 + link.lstat().st_size
