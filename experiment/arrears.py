@@ -25,7 +25,7 @@ def list_missing(
     try:
         data = json.loads(layout.tracker_cursor(file).read_text())
         accounts = decode_accounts(data, experiment_id)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError):
         accounts = {}  # then the next courier tells everything once more
     missing = list(undelivered(accounts, trials))
     path = layout.undelivered(file)

@@ -280,7 +280,7 @@ class Courier:
             return Books(decode_accounts(data, self._route.experiment_id))
         except FileNotFoundError:
             return Books()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             self._say(
                 ["trouble", f"{self._route.cursor.name} cannot be read ({error}): everything is "
                  "told once more"]

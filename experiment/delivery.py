@@ -15,7 +15,7 @@ from holdfast.experiment.callbacks import hooks_for
 from holdfast.scheduler.events import Event
 from holdfast.trial.trial import Trial
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
 # In the order in which they can follow one another in one iteration of an attempt.
@@ -197,8 +197,14 @@ def encode_books(experiment_id: str, books: Books) -> dict[str, Any]:
 
 
 def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
-    """None of another experiment. Raises ValueError, KeyError, TypeError or AttributeError for
-    what is no such data."""
+    """None of another experiment. Raises ValueError for what is no such data."""
+    try:
+        return _decoded(data, experiment_id)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
     if data["format"] != FORMAT:
         raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
     if data["experiment"] != experiment_id:

@@ -27,9 +27,9 @@ def give_way(nice: int) -> None:
     nice value of a process counts within its session alone: measured, a process of nice 10 had as
     much of a core as one of nice 0 in another session, and a sixth once its session had 10, too.
     """
-    os.nice(nice)
-    _lower_session(os.getpid(), os.nice(0))
-    _take_long_slices(os.nice(0))
+    own = os.nice(nice)
+    _lower_session(os.getpid(), own)
+    _take_long_slices(own)
 
 
 def _take_long_slices(nice: int) -> None:
