@@ -123,7 +123,7 @@ def _ours(bench: Bench, count: int, module: str = "", **environ: str) -> _Pace:
 def _ends(experiment: Path) -> list[float]:
     """When each trial's process was gone, by the clock of the day."""
     events = read_events(Layout(experiment).journal)
-    return [now for event, now, _ in events if isinstance(event, Exited)]
+    return [record.now for record, _ in events if isinstance(record.event, Exited)]
 
 
 def _last_written(experiment: Path) -> float:

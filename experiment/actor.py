@@ -93,7 +93,7 @@ class TrialActor:
             self._worker.send(["run", assignment])
 
     def reply(self, verdict: Verdict) -> None:
-        if verdict is not Verdict.CONTINUE:
+        if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self._disarm()  # what was left for the step is not what is left for its end
             self._arm()
         self._silence.begin()

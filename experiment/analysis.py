@@ -279,7 +279,7 @@ def _surroundings(outcome: Outcome, trainable: str) -> Surroundings:
         trainable_name=trainable,
         experiment_path=path,
         local_experiment_path=path if outcome.layout is None else str(outcome.layout.root),
-        config_of=lambda spec: outcome.resolve_config(spec.config),
+        config_of=lambda trial: outcome.resolve_config(trial.config),
         row_of=lambda trial: outcome.result(trial).metrics or {},
         checkpoint_of=outcome.checkpoint,
     )

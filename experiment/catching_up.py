@@ -11,7 +11,6 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.snapshots import Snapshot, load_newest_snapshot
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.journal import Position
 
 
@@ -21,16 +20,15 @@ def fold_for(
     layout: Layout,
     experiment_id: str,
     begins: int,
-    policy: TrialScheduler | None = None,
 ) -> Fold:
     """At the newest snapshot, if the tracker has all that stands before it; else at the segment
-    where the experiment begins. A policy that keeps state of its own has to see everything."""
-    if accounts and is_memoryless(policy):
+    where the experiment begins."""
+    if accounts:
         with suppress(OSError, UnknownRecord):
-            taken = load_newest_snapshot(layout, policy).snapshot
+            taken = load_newest_snapshot(layout).snapshot
             if taken is not None and _has_all(accounts, taken, experiment_id):
                 return Fold(taken.machine, taken.position, taken.begun_at)
-    return Fold(Machine(policy), Position(begins))
+    return Fold(Machine(), Position(begins))
 
 
 def _has_all(accounts: Mapping[str, Account], taken: Snapshot, experiment_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -29,6 +29,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.effects import (
+    AskScheduler,
     AskStopper,
     Commit,
     Discard,
@@ -48,6 +49,7 @@ from holdfast.scheduler.events import (
     EndOrdered,
     Event,
     Resumed,
+    SchedulerAnswered,
     StopperAnswered,
     WaitEnded,
 )
@@ -122,6 +124,7 @@ class Controller:
             ),
         )
         self._stopper = Advisor("stopper")
+        self._scheduler = Advisor("scheduler")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self.fault: BaseException | None = None
@@ -184,17 +187,19 @@ class Controller:
         machine = self.machine
         effects: list[Effect] = []
         changes: list[_Change] = []
+        records: list[bytes] = []
         for event, now in batch:
             trial_id = getattr(event, "trial_id", "")
             before = machine.trials.get(trial_id)
             effects += machine.handle(event, now=now)
+            records.append(pack(event, now, machine.answers))
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
                 # Its worker has not heard the order to stop, and waits for an answer.
                 self.crew.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             changes += self._brought_to_an_end(trial_id)
-        self.ledger.append([pack(event, now) for event, now in batch])
+        self.ledger.append(records)
         for event_or_none, before, after in changes:
             iteration = after.iteration if after else 0
             self._parts.callbacks.observe(event_or_none, before, after, iteration)
@@ -240,6 +245,8 @@ class Controller:
                 self._archive().discard(self._spec(effect.trial_id), effect.checkpoint)
             case AskStopper():
                 self.spawn(self._ask_stopper(effect))
+            case AskScheduler():
+                self.spawn(self._ask_scheduler(effect))
             case Wait():
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
                 self._later(effect.seconds, ended)
@@ -337,6 +344,17 @@ class Controller:
             )
         )
 
+    async def _ask_scheduler(self, effect: AskScheduler) -> None:
+        """What the user's functions raise ends the run, as with the search."""
+        policy, proposer = self.machine.policy, self._parts.proposer
+        assert policy is not None
+
+        def ask() -> Mapping[str, Any]:
+            return proposer.with_users_config(effect.question, policy.answer)
+
+        answer = await self._scheduler.ask(ask)
+        self.post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
+
     # -- the end ------------------------------------------------------------------------------
 
     def interrupt(self, *, preempted: bool = False) -> None:
@@ -364,3 +382,4 @@ class Controller:
             task.cancel()
         self._search.close()
         self._stopper.close()
+        self._scheduler.close()

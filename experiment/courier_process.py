@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import random
 import sys
@@ -46,7 +45,6 @@ class Briefing:
     begins: int
     samples: int | None
     total_samples: int | None
-    policy: bytes | None
     tracker: bytes
     secrets: bytes
 
@@ -97,7 +95,7 @@ def _surroundings(briefing: Briefing) -> Surroundings:
         trainable_name=briefing.trainable,
         experiment_path=briefing.experiment_path,
         local_experiment_path=briefing.root,
-        config_of=lambda spec: shown_config(spec.config),
+        config_of=lambda trial: shown_config(trial.config),
         row_of=newest_row,
         checkpoint_of=lambda spec, record: Checkpoint(str(layout.checkpoint(spec, record))),
     )
@@ -129,13 +127,11 @@ def _serve(
     """Ends the process: whatever the tracker is in the middle of, and whatever its library would
     still do at exit, is done or was given up."""
     try:
-        policy = None if briefing.policy is None else pickle.loads(briefing.policy)
         begin = partial(
             fold_for,
             layout=Layout(Path(briefing.root)),
             experiment_id=briefing.experiment_id,
             begins=briefing.begins,
-            policy=policy,
         )
         courier = Courier(
             _route(briefing), begin, hands, _Watch(), channel.send, patience=patience

@@ -41,7 +41,6 @@ class Errand:
     begins: int
     samples: int | None = None
     total_samples: int | None = None
-    policy: bytes | None = None
 
     def briefing(self, name: str, tracker: Tracker) -> Briefing:
         """Raises NotPicklable, naming the attribute that cannot travel."""

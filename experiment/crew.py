@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from holdfast.experiment.actor import Front, Patience, TrialActor
+from holdfast.experiment.adopting import copy_beside, put_in_place, record_of
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
@@ -20,11 +22,13 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.syncer.errors import StorageError
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Adopted
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
 class Office(Front, Protocol):
@@ -204,7 +208,10 @@ class Crew:
         inherited = self._inherited.get(effect.trial_id, 0)
         if checkpoint is not None and checkpoint.index >= inherited:
             checkpoint = None
-        if checkpoint is not None or self._may_miss_files(trial):
+        if effect.origin is not None:
+            adoption = self._adopt_and_start(effect, effect.origin, trial, reused)
+            self._verifying[effect.trial_id] = (self._office.spawn(adoption), reused)
+        elif checkpoint is not None or self._may_miss_files(trial):
             work = self._verify_and_start(effect, trial, checkpoint, reused)
             self._verifying[effect.trial_id] = (self._office.spawn(work), reused)
         else:
@@ -223,6 +230,46 @@ class Crew:
         archive = self._office.archive
         asked = archive is not None and archive.brings_artifacts
         return asked and trial.trial_id in self._unvisited
+
+    async def _adopt_and_start(
+        self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
+    ) -> None:
+        """A clone that cannot have its copy goes on from what it has itself."""
+        source = self._office.machine.trials[origin.trial_id].spec
+        problem = ""
+        if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0):
+            problem = await self._problem_with(source, origin.checkpoint)
+        index = trial.next_checkpoint
+        target = self._layout.trial(trial.spec) / checkpoint_dirname(index)
+        try:
+            if not problem:
+                copy, staged = await self._loop.run_in_executor(
+                    None,
+                    copy_beside,
+                    self._layout.checkpoint(source, origin.checkpoint),
+                    self._layout.staging(trial.spec),
+                )
+                put_in_place(copy, target)
+        except (StorageError, OSError) as error:
+            problem = str(error)
+        del self._verifying[trial.trial_id]
+        if problem:
+            self._office.warn(
+                f"{trial.spec.name} does not go on from checkpoint {origin.checkpoint.index} of "
+                f"{source.name}, but from its own: {problem}"
+            )
+            self._fail_to_start(effect, problem, reused)
+            return
+        record = record_of(origin.checkpoint, staged, index=index, attempt=effect.attempt)
+        self.post(Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record))
+        effect = replace(effect, checkpoint=record, origin=None)
+        self._start(effect, self._office.machine.trials[trial.trial_id], reused)
+
+    def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
+        """The attempt has no checkpoint to begin from; another one will look for one."""
+        failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
+        self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
+        self._give_up(effect.trial_id, effect.attempt, reused)
 
     async def _verify_and_start(
         self,
@@ -245,9 +292,7 @@ class Crew:
             return
         assert checkpoint is not None
         self._office.lose(trial.trial_id, checkpoint.index, problem)
-        failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
-        self.post(Raised(trial_id=trial.trial_id, attempt=effect.attempt, failure=failure))
-        self._give_up(trial.trial_id, effect.attempt, reused)
+        self._fail_to_start(effect, problem, reused)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
         """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
@@ -291,7 +336,7 @@ class Crew:
             trial_name=trial.spec.name,
             dirname=trial.spec.dirname,
             attempt=effect.attempt,
-            config=to_plain(trial.spec.config),
+            config=to_plain(trial.config),
             tag=trial.spec.tag,
             iteration=trial.iteration,
             time_total_s=trial.time_total_s,

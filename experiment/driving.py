@@ -61,9 +61,13 @@ def _steps(trainable: Trainable, session: Session) -> None:
                 _save(trainable, session) if wanted else None,
             )
         except TrialStopped:
-            if session.job.checkpoint_at_end and saved_at < trainable.iteration:
+            wanted = session.job.checkpoint_at_end or session.is_to_save
+            if wanted and saved_at < trainable.iteration:
                 session.save(_save(trainable, session))
             return
+        if session.is_to_save and saved_at < trainable.iteration:
+            session.save(_save(trainable, session))
+            saved_at = trainable.iteration
 
 
 # Counted by the session itself, over all attempts.

@@ -21,7 +21,6 @@ from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.objects import sweep as sweep_objects
 from holdfast.experiment.persisting import log_names_of
-from holdfast.experiment.pickling import dumps
 from holdfast.experiment.place import (
     Place,
     bring,
@@ -142,11 +141,10 @@ def _plan(
     debug = machinery.debug or settings.debug
     environment = request.environment(machinery)
     policy = _policy(request)
-    # Before it has seen anything: the scribe shows it the journal itself.
-    pickled = None if is_memoryless(policy) else dumps(policy, "the scheduler")
     if request.resume is None:
         check_free(place, lambda text: view.message(text, "info"))
         spec = _spec(request, settings, resources, environment)
+        policy.begun(spec)  # which checks its settings, before anything is written
         first: Begun | Resumed = Begun(
             spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
         )
@@ -197,7 +195,6 @@ def _plan(
         begins=begins,
         samples=request.tune.num_samples,
         total_samples=proposer.total,
-        policy=pickled,
     )
     plan = Plan(
         settings=settings,
@@ -221,7 +218,6 @@ def _plan(
             "num_samples": request.tune.num_samples,
             "total_num_samples": proposer.total,
         },
-        policy=pickled,
         launcher=InlineLauncher() if debug else None,
         environment=environment,
     )
@@ -251,8 +247,8 @@ def _spec(
         run=secrets.token_hex(3)[:5],
         trainable=wrap.name_of(request.trainable),
         seed=secrets.randbits(63) if seed is None else seed,
-        metric=tune.metric,
-        mode=tune.mode,
+        metric=tune.metric or _named(tune.scheduler, "metric"),
+        mode=tune.mode or _named(tune.scheduler, "mode"),
         strict_metric=settings.strict_metric,
         strict_stop=settings.strict_metric,
         num_samples=tune.num_samples,
@@ -261,6 +257,8 @@ def _spec(
         reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
         stop=request.bounds,
         has_stopper=request.stopper is not None,
+        scheduler="" if is_memoryless(tune.scheduler) else type(tune.scheduler).__name__,
+        saves_when_told=wrap.can_save(request.trainable),
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,
         failure=request.run.failure_config,
         checkpoint=request.run.checkpoint_config,
@@ -305,10 +303,25 @@ def _job(
 
 
 def _policy(request: Request) -> TrialScheduler:
+    """The scheduler of a request. Raises InvalidConfig for what is none, or cannot work with the
+    trainable."""
     policy = request.tune.scheduler or FIFOScheduler()
     if not isinstance(policy, TrialScheduler):
         raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+    is_class = isinstance(request.trainable, type)
+    if policy.needs_checkpoints and is_class and not wrap.can_save(request.trainable):
+        raise InvalidConfig(
+            f"{type(policy).__name__} lets trials go on from checkpoints, and "
+            f"{request.trainable.__qualname__} makes none: define save_checkpoint() and "
+            f"load_checkpoint() in it"
+        )
     return policy
+
+
+def _named(scheduler: Any, what: str) -> str | None:
+    """The metric or mode that a scheduler is given, for which the Tuner is given none."""
+    given = getattr(scheduler, what, None)
+    return given if isinstance(given, str) else None
 
 
 def _given(request: Request) -> tuple[Callback, ...]:

@@ -37,9 +37,9 @@ class Fold:
         """Each event, its time and its trial before it; the machine has then taken it in."""
         trials = self.machine.trials
         for payload, position in read(journal, self.position, stop):
-            event, now = unpack(payload)
+            event, now, answers = unpack(payload)
             before = trials.get(subject_of(event) or "")
-            self.machine.handle(event, now=now)
+            self.machine.replay(event, now=now, answers=answers)
             if isinstance(event, (Begun, Resumed)):
                 self.begun_at = now
             known = self.position

@@ -253,7 +253,7 @@ class Outcome:
 
     def _flat(self, trial: Trial, row: Row) -> Row:
         metrics = {key: value for key, value in row.items() if key != "config"}
-        config = columns_of({"config": self.resolve_config(trial.spec.config)})
+        config = columns_of({"config": self.resolve_config(trial.config)})
         logdir = self.location.child(trial.spec.dirname).path
         return {**columns_of(metrics), **config, "logdir": logdir}
 

@@ -30,7 +30,7 @@ class Outlook:
     def last_iteration(self, trial: Trial) -> int | None:
         epochs = self._epochs.get(trial.trial_id, _UNKNOWN)
         if epochs == _UNKNOWN:
-            epochs = self._epochs[trial.trial_id] = epochs_of(trial.spec.config)
+            epochs = self._epochs[trial.trial_id] = epochs_of(trial.config)
         return last_iteration(trial, self._bound, epochs)
 
     def look(

@@ -13,7 +13,7 @@ from holdfast.trial.values import flatten
 
 def params_of(trial: Trial) -> dict[str, Any]:
     """A trial's whole config, flat, as JSON can hold it: `{"net/width": 64}`."""
-    return flatten(readable(trial.spec.config))
+    return flatten(readable(trial.config))
 
 
 def varied_names(spec: ExperimentSpec, trials: Iterable[Trial]) -> list[str]:

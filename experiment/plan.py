@@ -53,7 +53,6 @@ class Plan:
     callbacks: Sequence[Any] = ()
     couriers: Sequence[Briefing] = ()
     callback_setup: Mapping[str, Any] | None = None
-    policy: bytes | None = None
     launcher: Launcher | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
 
@@ -90,7 +89,7 @@ class Plan:
             trainable_name=self.spec.trainable,
             experiment_path=self.location.path,
             local_experiment_path=str(self.layout.root),
-            config_of=lambda spec: users_config(spec.config, self.job.param_space),
+            config_of=lambda trial: users_config(trial.config, self.job.param_space),
             row_of=newest_row,
             checkpoint_of=lambda spec, record: Checkpoint(
                 str(self.layout.checkpoint(spec, record))

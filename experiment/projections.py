@@ -13,9 +13,10 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.experiment import tensorboard
-from holdfast.experiment.growing import Curves, Growing, Row, Table, unlink
+from holdfast.experiment.growing import Curves, Growing, Row, Table, replace_file, unlink
 from holdfast.experiment.layout import (
     ERROR,
     EVENTS_PREFIX,
@@ -154,8 +155,9 @@ class _TrialRecord:
         self, folder: str, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
     ) -> None:
         self.folder = self._at = folder
-        self._config = shown_config(spec.config)
-        self._line_end = f', "{CONFIG}": {encode(self._config)}}}\n' if with_config else "}\n"
+        self._first = shown_config(spec.config)
+        self._with_config = with_config
+        self._show(self._first)
         self._results = Growing(f"{folder}/{RESULTS}")
         self._progress = Table(f"{folder}/{PROGRESS}")
         self._errors = Growing(f"{folder}/{ERROR}")
@@ -171,10 +173,17 @@ class _TrialRecord:
             shutil.rmtree(aside, ignore_errors=True)
             os.mkdir(aside)
             self._move(aside)
+        Growing(f"{self._at}/{PARAMS}").append(self._params())
+
+    def _show(self, config: dict[str, Any]) -> None:
+        self._config = config
+        shown = f', "{CONFIG}": {encode(config)}}}' if self._with_config else "}"
+        self._line_end = f"{shown}\n"
+
+    def _params(self) -> bytes:
         # A parameter per line: json's own indent takes its slow encoder, 25 us more per trial.
         lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._config.items()]
-        params = "{\n" + ",\n".join(lines) + "\n}\n"
-        Growing(f"{self._at}/{PARAMS}").append(params.encode())
+        return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
     def settle(self) -> None:
         if self._at == self.folder:
@@ -216,6 +225,10 @@ class _TrialRecord:
         self._progress.keep(mark.rows)
         if self._curves:
             self._curves.restart(mark.curves, now)
+        config = shown_config(trial.config) if trial.changed_config else self._first
+        if config != self._config:
+            self._show(config)
+            replace_file(f"{self._at}/{PARAMS}", self._params())
 
     def fail(self, text: str) -> None:
         self._errors.append(text.encode())

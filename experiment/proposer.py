@@ -206,6 +206,28 @@ class Proposer:
             resources=self._request(config),
         )
 
+    def with_users_config(
+        self,
+        question: Mapping[str, Any],
+        ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """What `ask` answers where the config of a question has the user's own objects in it;
+        in the config that is answered, those that it left alone are named as before.
+
+        Raises what `ask` raises, NotPicklable for a value that cannot be kept.
+        """
+        kept: Mapping[str, Any] = question.get("config", {})
+        given = users_config(kept, self._param_space)
+        answer = dict(ask({**question, "config": given}))
+        if "config" in answer:
+            answer["config"] = {
+                key: kept[key]
+                if key in kept and value is given[key]
+                else seal({key: value}, self._sealed)[key]
+                for key, value in answer["config"].items()
+            }
+        return answer
+
     def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
         """A reference that also stands in the search space is named by its place there, so that a
         restore gives it anew; all else is pickled."""

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import msgpack
 
-from holdfast.scheduler.codec import decode, encode
+from holdfast.scheduler.codec import Record, decode, encode
 from holdfast.scheduler.events import Event
+from holdfast.scheduler.policy import Answers
 from holdfast.syncer.journal import START, Position, read
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
 
-def pack(event: Event, now: float) -> bytes:
-    data: bytes = _pack(encode(event, now))
+def pack(event: Event, now: float, answers: Answers = ()) -> bytes:
+    data: bytes = _pack(encode(event, now, answers))
     return data
 
 
-def unpack(payload: bytes) -> tuple[Event, float]:
+def unpack(payload: bytes) -> Record:
     """Raises UnknownRecord for a record of another version."""
     return decode(msgpack.unpackb(payload, strict_map_key=False))
 
 
 def read_events(
     journal: Path, start: Position = START, stop: Position | None = None
-) -> Iterator[tuple[Event, float, Position]]:
-    """Event, time and end position of each record from `start` on."""
+) -> Iterator[tuple[Record, Position]]:
+    """Each record from `start` on, and where it ends."""
     for payload, position in read(journal, start, stop):
-        event, now = unpack(payload)
-        yield event, now, position
+        yield unpack(payload), position

@@ -62,8 +62,8 @@ def recover(
     else:
         machine, start = Machine(policy), begins
     end = start
-    for event, now, position in read_events(layout.journal, start):
-        machine.handle(event, now=now)
+    for record, position in read_events(layout.journal, start):
+        machine.replay(record.event, now=record.now, answers=record.answers)
         end = position
     return Recovered(
         machine=machine,

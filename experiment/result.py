@@ -113,7 +113,7 @@ def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConf
         and (row or {}).get("training_iteration") != trial.iteration
     )
     newest = told_row(trial) if row is None or lags else row
-    return {**result_metrics(trial, newest), "config": resolve_config(trial.spec.config)}
+    return {**result_metrics(trial, newest), "config": resolve_config(trial.config)}
 
 
 class Result:

@@ -51,14 +51,14 @@ def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:
     row["trial_id"] = trial.trial_id
     row["done"] = metrics.get("done") is True or _is_ending(trial.status)
     if with_config and CONFIG not in row:
-        row[CONFIG] = shown_config(trial.spec.config)
+        row[CONFIG] = shown_config(trial.config)
     return row
 
 
 def result_metrics(trial: Trial, row: Mapping[str, Any]) -> dict[str, Any]:
     """`Result.metrics`: the trial's newest row with its tag, its config and whether it ended."""
     return {
-        CONFIG: shown_config(trial.spec.config),
+        CONFIG: shown_config(trial.config),
         **row,
         "done": row["done"] or trial.status.is_final,
         "experiment_tag": trial.spec.tag,

@@ -8,7 +8,6 @@ whose state on disk is not known are written anew from the journal.
 
 from __future__ import annotations
 
-import copy
 import time
 import zlib
 from collections.abc import Callable
@@ -33,7 +32,6 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.journal import Position
 from holdfast.trial.lifecycle import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
@@ -49,12 +47,11 @@ _INVISIBLE = (Committed, CheckpointLost)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScribeSettings:
-    """`policy` is as the controller's machine had it before its first event."""
+    """What it writes, and how often."""
 
     tensorboard: bool = True
     config_in_rows: bool = True
     snapshot_period_s: float = 10.0
-    policy: TrialScheduler | None = None
 
 
 class Scribe:
@@ -78,7 +75,7 @@ class Scribe:
             with_tensorboard=settings.tensorboard and tensorboard.available(),
             with_config=settings.config_in_rows,
         )
-        self._fold = Fold(self._new_machine(), Position())
+        self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
         self._snapshots = _Pace(settings.snapshot_period_s, clock)
@@ -158,9 +155,6 @@ class Scribe:
     def _has_news(self) -> bool:
         return bool(self._fold.last_payload) and self._saved != self.position
 
-    def _new_machine(self) -> Machine:
-        return Machine(copy.deepcopy(self._settings.policy))
-
     def _begin(self, stop: Position | None) -> None:
         """Find the newest experiment and bring its files and the machine to a known state."""
         loaded = load_newest_snapshot(self._layout)
@@ -182,24 +176,17 @@ class Scribe:
         left; those of what has lived since may be torn, behind, or ahead of the snapshot.
         """
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
-        fold = self._fold_of(taken, beginning)
+        fold = Fold(taken.machine, taken.position, taken.begun_at)
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
-            if subject and fold.position > taken.position and not isinstance(event, _INVISIBLE):
+            if subject and not isinstance(event, _INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
         return self._rewrite(beginning, stop, stale) if stale else fold
 
-    def _fold_of(self, taken: Snapshot, beginning: Position) -> Fold:
-        """A policy that keeps state of its own has not seen what a snapshot takes in: with one,
-        the fold begins at the beginning."""
-        if is_memoryless(self._settings.policy):
-            return Fold(taken.machine, taken.position, taken.begun_at)
-        return Fold(self._new_machine(), beginning)
-
     def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> Fold:
         """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
-        fold = Fold(self._new_machine(), start)
+        fold = Fold(Machine(), start)
         self._project(fold, stop, only=only, anew=True)
         return fold
 

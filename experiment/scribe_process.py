@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from holdfast.experiment.scribe_desk import serve
 from holdfast.experiment.sweeping import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
-from holdfast.scheduler.policy import TrialScheduler
 
 _NICE = 10
 
@@ -45,15 +43,9 @@ def main(channel: Channel) -> None:
     first = channel.receive()
     if opening is None:
         return
-    _, root, settings, policy = opening
+    _, root, settings = opening
     serve(
         _Begun(channel, first),
         Layout(Path(root)),
-        ScribeSettings(**settings, policy=_load(policy)),
+        ScribeSettings(**settings),
     )
-
-
-def _load(policy: bytes | None) -> TrialScheduler | None:
-    """The user's scheduler, as the controller that started this process pickled it."""
-    loaded: TrialScheduler | None = None if policy is None else pickle.loads(policy)
-    return loaded

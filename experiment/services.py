@@ -48,7 +48,6 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
             "config_in_rows": plan.settings.config_in_rows,
             "snapshot_period_s": plan.settings.snapshot_period_s,
         },
-        plan.policy,
     ]
     scribe = LastingService(
         "scribe (it writes result.json and its like)",

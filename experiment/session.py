@@ -66,6 +66,8 @@ class Session:
         self.assignment = assignment
         self.iteration = assignment.iteration
         self.stopping = self.is_preempted = False
+        # Whether a class trainable is to save itself now.
+        self.is_to_save = False
         # What the attempt ends with if it ends now, as the controller is told.
         self.ending = "returned"
         self._sending = False
@@ -154,7 +156,9 @@ class Session:
                 f"the metrics are too large ({error}): keep what is no metric in a checkpoint"
             ) from error
         self.iteration += 1
-        if self._answer() is not Verdict.CONTINUE:
+        verdict = self._answer()
+        self.is_to_save = verdict in (Verdict.PAUSE, Verdict.SAVE)
+        if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self.stopping = True
             raise TrialStopped("the trial was told to stop")
         if self.is_preempted and self._newest != before:

@@ -108,7 +108,7 @@ def find_beginning(journal: Path) -> Beginning | None:
         payload = _first_payload(journal, number)
         if payload is None:
             continue
-        event, now = unpack(payload)
+        event, now, _ = unpack(payload)
         if isinstance(event, Begun):
             return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
     return None

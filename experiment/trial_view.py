@@ -18,20 +18,24 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Opaque, Ref, format_tag
+from holdfast.trial.values import Opaque, Ref, flatten, format_tag
 
 # Users compare with the five states of Ray: ours that lie between two of them are shown as the
 # one whose end they wait for.
 _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNING}
 
 
-def varied(spec: TrialSpec) -> dict[str, Any]:
-    """The parameters named in the trial's tag, by names as `net/width`, with their full values.
+def varied(trial: Trial) -> dict[str, Any]:
+    """The parameters named in the trial's tag, by names as `net/width`, with the values that they
+    have now.
 
     A tag is cut at 100 characters: parameters behind the cut are not found.
     """
+    spec = trial.spec
     pairs = frozenset(spec.tag.partition("_")[2].split(","))
-    return dict(_named_in(pairs, spec.index, spec.config, ""))
+    found = dict(_named_in(pairs, spec.index, spec.config, ""))
+    now = flatten(trial.config) if trial.changed_config else {}
+    return {name: now.get(name, value) for name, value in found.items()}
 
 
 def _named_in(
@@ -57,7 +61,7 @@ class Surroundings:
     trainable_name: str
     experiment_path: str
     local_experiment_path: str
-    config_of: Callable[[TrialSpec], Mapping[str, Any]]
+    config_of: Callable[[Trial], Mapping[str, Any]]
     row_of: Callable[[Trial], dict[str, Any]]
     checkpoint_of: Callable[[TrialSpec, CheckpointRecord], Checkpoint]
 
@@ -94,14 +98,14 @@ class TrialView:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration as the trainable gets it."""
-        return dict(self._surroundings.config_of(self._trial.spec))
+        return dict(self._surroundings.config_of(self._trial))
 
     @cached_property
     def evaluated_params(self) -> dict[str, Any]:
         """The varied parameters, by names as `net/width`; `config` has the user's objects."""
         return {
             name: readable(value) if isinstance(value, (Ref, Opaque)) else value
-            for name, value in varied(self._trial.spec).items()
+            for name, value in varied(self._trial).items()
         }
 
     @property

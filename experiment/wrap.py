@@ -49,6 +49,12 @@ def find_trainable(trainable: Any) -> Any:
     return check_trainable(trainable)
 
 
+def can_save(trainable: Any) -> bool:
+    """Whether trials can be made to save themselves: those of a class that says how."""
+    is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
+    return is_class and trainable.save_checkpoint is not Trainable.save_checkpoint
+
+
 def check_trainable(trainable: Any) -> Any:
     """Raises InvalidConfig, saying what is wrong, for what cannot be run as a trial."""
     if isinstance(trainable, type):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast, get_args
 
 from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import (
@@ -21,21 +21,30 @@ from holdfast.scheduler.events import (
     ExperimentSpec,
     Raised,
     Resumed,
+    SchedulerAnswered,
     SearchEnded,
+    SearchWaits,
     StopperAnswered,
     Suggested,
     WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
+from holdfast.scheduler.policy import (
+    Answers,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
+    TrialScheduler,
+)
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.lifecycle import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
-from holdfast.trial.trial import Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import Origin, Place, Status, Trial, TrialSpec
 
 EVENTS: dict[str, type] = {
     kind.__name__: kind
@@ -52,11 +61,17 @@ EVENTS: dict[str, type] = {
         Exited,
         WaitEnded,
         StopperAnswered,
+        SchedulerAnswered,
+        SearchWaits,
+        Adopted,
         CheckpointLost,
         Committed,
         EndOrdered,
     )
 }
+
+
+DECISIONS: dict[str, type] = {kind.__name__: kind for kind in get_args(Decision)}
 
 
 class UnknownRecord(ValueError):
@@ -85,6 +100,12 @@ def _one(kind: type) -> Callable[[Any], Any]:
     return lambda plain: None if plain is None else _build(kind, plain)
 
 
+def _from_plain_or_none(plain: Any) -> Any:
+    return None if plain is None else from_plain(plain)
+
+
+_CONFIGS = (from_plain, _from_plain_or_none)
+
 # How a field that is more than a plain value is read back; writing follows from its type.
 _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
     Begun: {"spec": _one(ExperimentSpec)},
@@ -99,6 +120,12 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
     TrialSpec: {"resources": _decode_bundles, "config": from_plain},
     Reported: {"checkpoint": _one(CheckpointRecord)},
     Saved: {"checkpoint": _one(CheckpointRecord)},
+    Adopted: {"checkpoint": _one(CheckpointRecord)},
+    SchedulerAnswered: {"answer": from_plain},
+    CloneTrial: {"config": from_plain},
+    ChangeTrial: {"config": _from_plain_or_none, "resources": _decode_wish},
+    AskUser: {"question": from_plain},
+    Origin: {"checkpoint": _one(CheckpointRecord)},
     Raised: {"failure": _one(Failure)},
     StopperAnswered: {"failure": _one(Failure)},
     Trial: {
@@ -107,6 +134,8 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
         "error": _one(Failure),
         "checkpoints": _each(_one(CheckpointRecord)),
         "place": _one(Place),
+        "changed_config": _from_plain_or_none,
+        "origin": _one(Origin),
     },
     Allocation: {"gpus": tuple},
 }
@@ -134,7 +163,7 @@ def to_fields(value: Any) -> dict[str, Any]:
     nested = _DECODERS.get(type(value))
     if nested:
         for name in nested:
-            plain[name] = _plain_part(plain[name], is_config=nested[name] is from_plain)
+            plain[name] = _plain_part(plain[name], is_config=nested[name] in _CONFIGS)
     return plain
 
 
@@ -169,21 +198,40 @@ def _build(kind: type, plain: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def encode(event: Event, now: float) -> list[Any]:
-    """The record of one event."""
-    return [type(event).__name__, now, to_fields(event)]
+def encode(event: Event, now: float, answers: Answers = ()) -> list[Any]:
+    """The record of one event, and of what the policy decided upon it."""
+    record = [type(event).__name__, now, to_fields(event)]
+    return [*record, _encode_answers(answers)] if any(answers) else record
 
 
-def decode(record: list[Any]) -> tuple[Event, float]:
+def _encode_answers(answers: Answers) -> list[Any]:
+    return [[[type(one).__name__, to_fields(one)] for one in decided] for decided in answers]
+
+
+class Record(NamedTuple):
+    """An event with its time (seconds since 1970), and what the policy decided upon it."""
+
+    event: Event
+    now: float
+    answers: Answers
+
+
+def decode(record: list[Any]) -> Record:
     """Raises UnknownRecord for a record that this version cannot read."""
     try:
-        name, now, plain = record
-        kind = EVENTS[name]
+        name, now, plain, *rest = record
+        event = cast(Event, _build(EVENTS[name], plain))
+        return Record(event, now, _decode_answers(*rest) if rest else ())
     except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UnknownRecord):
+            raise
         raise UnknownRecord(
             f"not an event of this version of holdfast: {record!r:.200}"
         ) from error
-    return cast(Event, _build(kind, plain)), now
+
+
+def _decode_answers(plain: list[Any]) -> Answers:
+    return [[_build(DECISIONS[name], fields) for name, fields in decided] for decided in plain]
 
 
 def snapshot(machine: Machine) -> dict[str, Any]:
@@ -215,6 +263,9 @@ def _rarities(machine: Machine) -> dict[str, Any]:
         "bounds_unseen": machine.expected.bounds,
         "delayed": sorted(machine.allotment.delayed),
         "errored_before": machine.errored_before,
+        "returning": sorted(machine.returning),
+        "withheld": machine.withheld,
+        "questions": {key: to_plain(asked) for key, asked in machine.questions.items()},
     }
 
 
@@ -248,6 +299,14 @@ def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None
         )
         machine.paused = set(plain["paused"])
         machine.errored_before = plain.get("errored_before", 0)
+        machine.returning = set(plain.get("returning", ()))
+        machine.withheld = dict(plain.get("withheld", {}))
+        machine.questions = {
+            key: from_plain(asked) for key, asked in plain.get("questions", {}).items()
+        }
+        machine.clones = {
+            t.trial_id for t in trials if t.origin is not None and not t.status.is_final
+        }
     except UnknownRecord:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:

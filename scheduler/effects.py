@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
+from holdfast.trial.trial import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +23,8 @@ class Suggest:
 class Launch:
     """Start a worker for this attempt; answer with Started or Raised, and Exited in the end.
 
-    `reuse` names the trial whose worker, now idle, may serve.
+    `reuse` names the trial whose worker, now idle, may serve. With an `origin` the trial is first
+    given a copy of that checkpoint, which is another trial's: answer with Adopted before.
     """
 
     trial_id: str
@@ -28,6 +32,7 @@ class Launch:
     allocation: Allocation
     checkpoint: CheckpointRecord | None
     reuse: str | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,14 @@ class AskStopper:
     trial_id: str
     attempt: int
     iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskScheduler:
+    """Have the scheduler ask the user's code; answer with SchedulerAnswered."""
+
+    trial_id: str
+    question: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +134,7 @@ Effect = (
     | Launch
     | Reply
     | AskStopper
+    | AskScheduler
     | Wait
     | Preempt
     | Halt

@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.lifecycle import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
 
-FORMAT = 1
+FORMAT = 2
+"""In a journal of format 1 the scheduler's decisions do not stand beside the events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,10 @@ class ExperimentSpec:
     """What the machine must know of a run. Nothing here names a path, a host or a credential.
 
     `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial
-    asks for, None where it depends on the trial's config. `space` describes the search space (see
-    `holdfast.trial.description.describe`), `options` is what the shell wants to know on a restore.
+    asks for, None where it depends on the trial's config. `scheduler` is the class that decides;
+    `saves_when_told` says that trials can be made to save themselves. `space` describes the search
+    space (see `holdfast.trial.description.describe`), `options` is what the shell wants to know on
+    a restore.
     """
 
     experiment_id: str
@@ -43,6 +46,8 @@ class ExperimentSpec:
     stop: Mapping[str, float] = field(default_factory=dict)
     strict_stop: bool = False
     has_stopper: bool = False
+    scheduler: str = ""
+    saves_when_told: bool = False
     resources: PlacementGroupFactory | None = None
     failure: FailureConfig = field(default_factory=FailureConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -134,6 +139,19 @@ class StopperAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerAnswered:
+    """The user's code that a scheduler had asked for has answered (`policy.AskUser`)."""
+
+    trial_id: str
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchWaits:
+    """The search has no further trial before a paused one has gone on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLost:
     """A restore found that a recorded checkpoint is not there, or not whole."""
 
@@ -160,7 +178,9 @@ Event = (
     | Resumed
     | Suggested
     | SearchEnded
+    | SearchWaits
     | Started
+    | Adopted
     | Reported
     | Saved
     | Returned
@@ -168,6 +188,7 @@ Event = (
     | Exited
     | WaitEnded
     | StopperAnswered
+    | SchedulerAnswered
     | CheckpointLost
     | Committed
     | EndOrdered

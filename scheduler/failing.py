@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
+from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect, Wait, Warn
 from holdfast.scheduler.elastic import does_with_less
 from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
-from holdfast.scheduler.placing import go_on
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
@@ -16,6 +16,10 @@ from holdfast.trial.trial import Status, Trial
 
 
 def on_raised(state: State, event: Raised) -> list[Effect]:
+    if _could_not_save(state, event):
+        state.paused.discard(event.trial_id)
+        state.returning.discard(event.trial_id)
+        return _fail(state, event.trial_id, event.failure)
     if not state.is_current(event.trial_id, event.attempt):
         return []
     if state.trials[event.trial_id].status is Status.STOPPING:
@@ -40,7 +44,7 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
         failure = lost_worker(event.kind, event.cause, pid=place.pid, hostname=place.hostname)
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
         effects += on_raised(state, raised)
-    state.enqueue(event.trial_id)
+    state.freed(event.trial_id)
     return effects + go_on(state)
 
 
@@ -50,6 +54,13 @@ def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
     state.allotment.delayed.discard(event.trial_id)
     state.enqueue(event.trial_id)
     return go_on(state)
+
+
+def _could_not_save(state: State, event: Raised) -> bool:
+    """Whether a trial that was told to save itself and pause has failed to."""
+    trial = state.trials[event.trial_id]
+    is_paused = trial.status is Status.PAUSED and trial.attempt == event.attempt
+    return is_paused and state.spec.saves_when_told and trial.origin is None
 
 
 def _is_of_the_end(state: State, failure: Failure) -> bool:
@@ -68,8 +79,11 @@ def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
         trial = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
+        if trial.origin is None:
+            state.clones.discard(trial_id)
         return [] if budget is None else _delay(state, trial)
     state.move(Errored(trial_id=trial_id, failure=failure, budget=budget))
+    state.clones.discard(trial_id)
     effects = _end_for_errors(state, trial_id, failure)
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 

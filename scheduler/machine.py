@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.scheduler.allotment import Allotment
+from holdfast.scheduler.concluding import go_on, wake
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     Begun,
@@ -19,20 +20,37 @@ from holdfast.scheduler.events import (
     Exited,
     Raised,
     Resumed,
+    SchedulerAnswered,
     SearchEnded,
+    SearchWaits,
     StopperAnswered,
     Suggested,
     WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.failing import on_exit, on_raised, on_wait_ended
-from holdfast.scheduler.placing import go_on, impossible
-from holdfast.scheduler.policy import TrialEnded
-from holdfast.scheduler.reporting import on_committed, on_report, on_saved, on_stopper
+from holdfast.scheduler.placing import impossible
+from holdfast.scheduler.policy import Answers, NoMoreTrials, TrialAdded, TrialEnded
+from holdfast.scheduler.reporting import (
+    on_adopted,
+    on_committed,
+    on_report,
+    on_saved,
+    on_scheduler,
+    on_stopper,
+)
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
-from holdfast.trial.lifecycle import Committed, Dropped, Reported, Returned, Saved, Started
+from holdfast.trial.lifecycle import (
+    Adopted,
+    Committed,
+    Dropped,
+    Reported,
+    Returned,
+    Saved,
+    Started,
+)
 from holdfast.trial.trial import Trial
 
 
@@ -45,7 +63,7 @@ class Machine(State):
         Raises InvalidTransition if the event cannot follow what went before.
         """
         self._pass_time(event, now)
-        self.moved = {}
+        self.moved, self.answers = {}, []
         match event:
             case Reported():
                 return on_report(self, event)
@@ -65,9 +83,15 @@ class Machine(State):
                 return on_saved(self, event)
             case StopperAnswered():
                 return on_stopper(self, event)
+            case Adopted():
+                return on_adopted(self, event)
+            case SchedulerAnswered():
+                return on_scheduler(self, event)
             case SearchEnded():
                 self.asking, self.search_ended = False, True
-                return go_on(self)
+                return [*observe(self, NoMoreTrials()), *go_on(self)]
+            case SearchWaits():
+                return wake(self) if self.paused else []
             case EndOrdered():
                 return [*end(self, event), *go_on(self)]
             case CheckpointLost():
@@ -79,6 +103,18 @@ class Machine(State):
                 return on_resumed(self, event)
             case _:
                 assert_never(event)
+
+    def replay(self, event: Event, *, now: float, answers: Answers = ()) -> list[Effect]:
+        """As `handle`, of an event from a journal: `answers` is what the policy decided then.
+
+        The policy sees it, too, but has no say any more.
+        """
+        # A journal of the first format does not have them.
+        self._recorded = iter(answers) if answers or self.version > 1 else None
+        try:
+            return self.handle(event, now=now)
+        finally:
+            self._recorded = None
 
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment was alive; the gap before a restore is none."""
@@ -93,6 +129,9 @@ class Machine(State):
         self.spec, self.boot_id = event.spec, event.boot_id
         self.allotment = Allotment(event.capacity)
         self.expected = Expected(event.spec)
+        self.version = event.version
+        if self.policy is not None:
+            self.policy = self.policy.begun(event.spec)
         return go_on(self)
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
@@ -103,6 +142,7 @@ class Machine(State):
         effects: list[Effect] = []
         if text := impossible(self, [trial]):
             effects += end(self, EndOrdered(reason="abort", message=text))
+        effects += observe(self, TrialAdded(trial_id=spec.trial_id))
         return [*effects, *go_on(self)]
 
     def _on_progress(self, event: Started | Returned) -> list[Effect]:
@@ -124,5 +164,5 @@ class Machine(State):
             return False
         if not self.allotment.rest(event.trial_id):
             return False
-        self.enqueue(event.trial_id)
+        self.freed(event.trial_id)
         return True

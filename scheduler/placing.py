@@ -1,20 +1,15 @@
-"""What is free is given to those that wait, then to new trials; at the end, the run finishes."""
+"""What is free is given to those that wait, then to new trials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
+from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
 from holdfast.scheduler.elastic import sizes
 from holdfast.scheduler.state import State
 from holdfast.trial.lifecycle import Launched
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Trial
-
-
-def go_on(state: State) -> list[Effect]:
-    """Fill what is free; at the end, finish."""
-    return [*fill(state), *_conclude(state)]
 
 
 def fill(state: State) -> list[Effect]:
@@ -24,7 +19,7 @@ def fill(state: State) -> list[Effect]:
         if queue := state.allotment.queue:
             launch = _launch(state, queue[0])
             if launch is None:
-                effects += _release_idle(state)
+                effects += release_idle(state)
                 break
             queue.popleft()
             effects.append(launch)
@@ -83,32 +78,16 @@ def _launch(state: State, trial_id: str) -> Launch | None:
                 trial_id=trial_id,
                 attempt=trial.attempt,
                 allocation=given.allocation,
-                checkpoint=trial.newest_checkpoint,
+                checkpoint=None if trial.origin else trial.newest_checkpoint,
                 reuse=given.reuse,
+                origin=trial.origin,
             )
     return None
 
 
-def _release_idle(state: State) -> list[Effect]:
+def release_idle(state: State) -> list[Effect]:
+    """End the idle workers: nobody can use them."""
     return [
         Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
         for trial_id in state.allotment.recall_idle()
     ]
-
-
-def _conclude(state: State) -> list[Effect]:
-    allotment = state.allotment
-    if state.finished or allotment.holds or (state.asking and not state.ending):
-        return []
-    if not state.ending and (allotment.queue or allotment.delayed or not state.search_ended):
-        return []
-    if state.paused and not state.ending:
-        for trial_id in sorted(state.paused):
-            state.unpause(trial_id)
-        return go_on(state)
-    if allotment.idle:
-        return _release_idle(state)
-    state.finished = True
-    if state.ending:
-        return [Finish(reason=state.ending.reason, message=state.ending.message)]
-    return [Finish(reason="done")]

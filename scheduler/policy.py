@@ -2,29 +2,119 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrial:
+    """The trial has had enough."""
+
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseTrial:
+    """A running trial saves itself and gives up its worker, until UnpauseTrial."""
+
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpauseTrial:
+    """A paused trial goes on from its newest checkpoint, as soon as there is room."""
+
     trial_id: str
 
 
-Decision = StopTrial | PauseTrial | UnpauseTrial
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveTrial:
+    """A class trainable that has just reported saves itself before it goes on.
+
+    A function decides itself when it saves.
+    """
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneTrial:
+    """The trial leaves what it has, and goes on from the newest checkpoint of `source`.
+
+    With `config`. One that is paused stays so until UnpauseTrial.
+    """
+
+    trial_id: str
+    source: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTrial:
+    """The trial saves itself and goes on with another config, other resources, or both.
+
+    One that is paused stays so until UnpauseTrial. None leaves what there is.
+    """
+
+    trial_id: str
+    config: Mapping[str, Any] | None = None
+    resources: PlacementGroupFactory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskUser:
+    """Have the user's code asked: `TrialScheduler.answer(question)`, off the control loop.
+
+    A trial that has just reported waits for what the scheduler makes of the answer. What stands
+    under "config" in the question, and in the answer, is a trial's config: the user's code sees
+    their own objects in it.
+    """
+
+    trial_id: str
+    question: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """The user is told."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """The experiment cannot be gone on with as it was meant; it can be restored."""
+
+    message: str
+
+
+Decision = (
+    StopTrial
+    | PauseTrial
+    | UnpauseTrial
+    | SaveTrial
+    | CloneTrial
+    | ChangeTrial
+    | AskUser
+    | Tell
+    | Abort
+)
+
+# What was decided at each observation that one event led to.
+Answers = Sequence[Sequence[Decision]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAdded:
+    """The search has suggested the trial, which waits for its first worker."""
+
+    trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +126,38 @@ class TrialReported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserAnswered:
+    """What `TrialScheduler.answer` has returned for an AskUser about the trial."""
+
+    trial_id: str
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialEnded:
     """The trial is TERMINATED or ERROR."""
 
     trial_id: str
 
 
-Observation = TrialReported | TrialEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoMoreTrials:
+    """The search has ended: no other trial will be added."""
+
+    trial_id: str = field(default="", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled:
+    """Every trial that has not ended is paused, and none will be added as it is.
+
+    If none is unpaused now, all are.
+    """
+
+    trial_id: str = field(default="", init=False)
+
+
+Observation = TrialAdded | TrialReported | UserAnswered | TrialEnded | NoMoreTrials | Stalled
 
 
 class View(Protocol):
@@ -51,19 +166,43 @@ class View(Protocol):
     @property
     def trials(self) -> Mapping[str, Trial]: ...
 
+    @property
+    def spec(self) -> ExperimentSpec: ...
+
 
 class TrialScheduler:
     """Base of schedulers. `decide` is pure: the same view and event give the same decisions.
 
-    A decision that does not fit its trial (stop one that has ended, pause one that does not run,
-    unpause one that is not paused) changes nothing. A restore unpauses every trial.
+    What it decides is journalled with the event that it decided upon. A decision that does not
+    fit its trial (stop one that has ended, pause one that does not run, unpause one that is not
+    paused) changes nothing.
 
     It may keep state of its own; the state is rebuilt on a restore by showing it the journal's
-    events again, so it must depend on nothing else.
+    events again, whatever it then answers, so it must depend on nothing else. After a failure or
+    a restore a trial may report iterations again that it had reported before.
+
+    `metric` and `mode` are those of the Tuner where they are None.
     """
+
+    metric: str | None = None
+    mode: str | None = None
+    needs_checkpoints = False
+    """Whether it lets trials go on from checkpoints, so that a trainable that cannot save makes
+    no sense."""
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        """The one that decides for this experiment, and has seen nothing yet.
+
+        Raises InvalidConfig for settings that do not fit it.
+        """
+        return copy.deepcopy(self)
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         raise NotImplementedError(f"{type(self).__name__} must define decide()")
+
+    def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Call the user's own functions, for an AskUser. Changes nothing here; may block."""
+        raise NotImplementedError(f"{type(self).__name__} asks, and must define answer()")
 
 
 class FIFOScheduler(TrialScheduler):

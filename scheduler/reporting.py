@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
 from holdfast.scheduler.elastic import may_grow
-from holdfast.scheduler.events import EndOrdered, Raised, StopperAnswered
+from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
-from holdfast.scheduler.policy import TrialReported
+from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.retention import score_of, superseded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.lifecycle import (
+    Adopted,
     Committed,
     Dropped,
     PauseOrdered,
@@ -61,19 +63,38 @@ def on_report(state: State, event: Reported) -> list[Effect]:
 def on_saved(state: State, event: Saved) -> list[Effect]:
     trial = state.trials[event.trial_id]
     alive = trial.status.has_worker or trial.status is Status.PAUSED
-    if trial.attempt != event.attempt or not alive:
+    # A clone has been given another one's checkpoint meanwhile.
+    if trial.attempt != event.attempt or not alive or trial.origin is not None:
         return []
     trial = state.move(event)
     return _keep_newest(state, trial, row_of(trial))
 
 
 def on_committed(state: State, event: Committed) -> list[Effect]:
-    trial = state.move(event)
-    effects: list[Effect] = []
-    for checkpoint in superseded(trial.checkpoints, state.spec.checkpoint):
-        state.move(Dropped(trial_id=trial.trial_id, index=checkpoint.index))
-        effects.append(Discard(trial_id=trial.trial_id, checkpoint=checkpoint))
-    return effects
+    state.move(event)
+    return _supersede(state, event.trial_id)
+
+
+def on_adopted(state: State, event: Adopted) -> list[Effect]:
+    trial = state.trials[event.trial_id]
+    if not state.is_current(event.trial_id, event.attempt) or trial.origin is None:
+        return []
+    source = trial.origin.trial_id
+    state.move(event)
+    state.clones.discard(event.trial_id)
+    kept = Commit(trial_id=event.trial_id, checkpoint=event.checkpoint)
+    return [kept, *_supersede(state, source)]
+
+
+def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
+    trial_id = event.trial_id
+    if state.questions.pop(trial_id, None) is None:
+        return []
+    effects = observe(state, UserAnswered(trial_id=trial_id, answer=event.answer))
+    trial = state.trials[trial_id]
+    if state.withheld.pop(trial_id, None) == trial.attempt and trial_id in state.allotment.holds:
+        effects.append(_reply(state, trial_id))
+    return [*effects, *go_on(state)]
 
 
 def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
@@ -124,9 +145,31 @@ def _judge(
         effects += stop(state, trial_id, reporting=True)
     elif trial.status is Status.RUNNING:
         effects += observe(state, TrialReported(trial_id=trial_id, row=row))
+        if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
+            state.withheld[trial_id] = trial.attempt
+            return effects
         effects += _grow(state, trial_id)
-    verdict = _VERDICTS[state.trials[trial_id].status]
-    effects.append(Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict))
+    effects.append(_reply(state, trial_id))
+    return effects
+
+
+def _reply(state: State, trial_id: str) -> Reply:
+    trial, saving = state.trials[trial_id], state.saving == trial_id
+    state.saving = ""
+    verdict = _VERDICTS[trial.status]
+    if verdict is Verdict.PAUSE and trial.origin is not None:
+        verdict = Verdict.STOP  # it goes on from another one's checkpoint
+    elif verdict is Verdict.CONTINUE and saving and state.spec.saves_when_told:
+        verdict = Verdict.SAVE
+    return Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
+
+
+def _supersede(state: State, trial_id: str) -> list[Effect]:
+    checkpoints, needed = state.trials[trial_id].checkpoints, state.needed_of(trial_id)
+    effects: list[Effect] = []
+    for checkpoint in superseded(checkpoints, state.spec.checkpoint, needed=needed):
+        state.move(Dropped(trial_id=trial_id, index=checkpoint.index))
+        effects.append(Discard(trial_id=trial_id, checkpoint=checkpoint))
     return effects
 
 

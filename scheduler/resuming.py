@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from holdfast.scheduler.allotment import Allotment
-from holdfast.scheduler.effects import Commit, Effect
+from holdfast.scheduler.concluding import go_on
+from holdfast.scheduler.effects import AskScheduler, Commit, Effect
 from holdfast.scheduler.events import EndOrdered, Resumed
-from holdfast.scheduler.placing import go_on, impossible
+from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import budget_spent, end, observe
@@ -23,7 +24,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     if not event.strict:
         state.expected.forgive()
     state.ending, state.finished, state.asking = _spent(state), False, False
-    state.paused = set()
+    state.withheld = {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
     if event.resources is not None:
@@ -32,7 +33,14 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
     state.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
     state.errored_before = state.errored
-    effects: list[Effect] = []
+    alive = [trial for trial in state.trials.values() if not trial.status.is_final]
+    state.paused = {trial.trial_id for trial in alive if trial.status is Status.PAUSED}
+    state.clones = {trial.trial_id for trial in alive if trial.origin is not None}
+    state.returning = set()
+    effects: list[Effect] = [
+        AskScheduler(trial_id=trial_id, question=question)
+        for trial_id, question in state.questions.items()
+    ]
     for trial in state.trials.values():
         effects += _uncommitted(trial)
     for trial_id in stopping:
@@ -54,6 +62,8 @@ def _spent(state: State) -> EndOrdered | None:
 def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
     """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
     trial = state.trials[trial_id]
+    if _stays_paused(state, trial, event):
+        return False
     if befell := _back_to_waiting(trial):
         trial = state.move(befell)
     if not _is_taken_up(trial, event, is_over=state.ending is not None):
@@ -61,6 +71,12 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
     if changes := _reopening(trial, event):
         state.move(changes)
     return True
+
+
+def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
+    """Whether the scheduler is still to say when it goes on."""
+    is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.returning
+    return is_paused and event.unfinished == "resume" and state.spec.scheduler != ""
 
 
 def _ask_for(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.allotment import Allotment
-from holdfast.scheduler.events import EndOrdered, ExperimentSpec
+from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.trial.lifecycle import TrialEvent, Unpaused, advance
 from holdfast.trial.trial import Status, Trial
 
@@ -16,7 +17,7 @@ class State:
     """Changed by the functions of this package alone, while the machine handles an event."""
 
     def __init__(self, policy: TrialScheduler | None = None) -> None:
-        self.policy = policy or FIFOScheduler()
+        self.policy = None if is_memoryless(policy) else policy
         self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
         self.trials: dict[str, Trial] = {}
         self.allotment = Allotment({})
@@ -28,11 +29,26 @@ class State:
         self.search_ended = False
         self.active_s = 0.0
         self.paused: set[str] = set()
+        # Paused for as long as their workers need to end.
+        self.returning: set[str] = set()
+        # What the user's code was asked for, by the trial it is about.
+        self.questions: dict[str, Mapping[str, Any]] = {}
+        # Attempts whose report is answered after that.
+        self.withheld: dict[str, int] = {}
+        # Which trial is to save itself with the answer to its report.
+        self.saving = ""
+        # Clones that have no copy yet of what they begin from.
+        self.clones: set[str] = set()
         self.errored_before = 0
         self.asking = False
         self.now = 0.0
+        self.version = FORMAT
         # Each trial that the newest event has moved, as it was before: mostly that of the event.
         self.moved: dict[str, Trial] = {}
+        # What the policy has decided in the newest event, observation by observation.
+        self.answers: list[Sequence[Decision]] = []
+        # What it had decided then, where the event is read from a journal.
+        self._recorded: Iterator[Sequence[Decision]] | None = None
 
     @property
     def is_barren(self) -> bool:
@@ -64,12 +80,40 @@ class State:
         if self.trials[trial_id].status is Status.PENDING:
             self.allotment.wait(trial_id)
 
+    def consult(self, observation: Observation) -> Sequence[Decision]:
+        """What the policy decides; of an event from a journal, what it had decided."""
+        decided: Sequence[Decision] = ()
+        if self.policy is not None:
+            decided = tuple(self.policy.decide(self, observation))
+        if self._recorded is not None:
+            decided = next(self._recorded, ())
+        self.answers.append(decided)
+        return decided
+
     def unpause(self, trial_id: str) -> None:
+        """Let a paused trial go on, once its worker has saved what it has and is gone."""
         if trial_id not in self.paused:
             return
+        if trial_id in self.allotment.holds:
+            self.returning.add(trial_id)
+            return
         self.paused.discard(trial_id)
+        self.returning.discard(trial_id)
         self.move(Unpaused(trial_id=trial_id))
         self.enqueue(trial_id)
+
+    def freed(self, trial_id: str) -> None:
+        """The trial's worker is gone, or idle."""
+        if trial_id in self.returning:
+            self.unpause(trial_id)
+        self.enqueue(trial_id)
+
+    def needed_of(self, trial_id: str) -> set[int]:
+        """The trial's checkpoints that clones are to begin from."""
+        origins = [self.trials[clone].origin for clone in self.clones]
+        return {
+            origin.checkpoint.index for origin in origins if origin and origin.trial_id == trial_id
+        }
 
 
 def row_of(trial: Trial) -> dict[str, Any]:

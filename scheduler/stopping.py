@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast.scheduler.effects import Effect, Halt, Preempt
+from holdfast.scheduler.effects import AskScheduler, Effect, Halt, Preempt, Warn
 from holdfast.scheduler.events import EndOrdered
-from holdfast.scheduler.placing import fill
+from holdfast.scheduler.placing import fill, impossible
 from holdfast.scheduler.policy import (
+    Abort,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
     Observation,
     PauseTrial,
+    SaveTrial,
     StopTrial,
+    Tell,
     TrialEnded,
+    TrialReported,
     UnpauseTrial,
+    UserAnswered,
 )
 from holdfast.scheduler.state import State
-from holdfast.trial.lifecycle import Interrupted, PauseOrdered, StopOrdered
-from holdfast.trial.trial import Status
+from holdfast.trial.lifecycle import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
+from holdfast.trial.trial import Origin, Status, Trial
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.
 RESUMABLE = ("interrupt", "preempted", "abort", "fail_fast", "errored")
+_CHANGEABLE = (Status.PENDING, Status.RUNNING, Status.PAUSED)
+_OF_A_REPORT = (TrialReported, UserAnswered)
 # They count also where the run is ending already.
 _URGENT = ("interrupt", "preempted", "abort")
 
@@ -31,20 +42,42 @@ def budget_spent(budget_s: float) -> EndOrdered:
 
 def observe(state: State, observation: Observation) -> list[Effect]:
     """Show it to the scheduler, and do as that decides."""
+    decisions = state.consult(observation)
+    if not decisions:
+        return []
+    reporting = observation.trial_id if isinstance(observation, _OF_A_REPORT) else ""
     effects: list[Effect] = []
-    decisions = state.policy.decide(state, observation)
     for decision in decisions:
-        reporting = decision.trial_id == observation.trial_id
-        match decision:
-            case StopTrial():
-                effects += stop(state, decision.trial_id, reporting=reporting)
-            case PauseTrial():
-                effects += _pause(state, decision.trial_id, reporting=reporting)
-            case UnpauseTrial():
-                state.unpause(decision.trial_id)
-            case _:
-                assert_never(decision)
-    return [*effects, *fill(state)] if decisions else effects
+        effects += _perform(state, decision, reporting)
+    return [*effects, *fill(state)]
+
+
+def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
+    """`reporting` is the trial whose worker waits for an answer."""
+    match decision:
+        case StopTrial(trial_id=trial_id):
+            return stop(state, trial_id, reporting=trial_id == reporting)
+        case PauseTrial(trial_id=trial_id):
+            return _pause(state, trial_id, reporting=trial_id == reporting)
+        case UnpauseTrial():
+            state.unpause(decision.trial_id)
+            return []
+        case SaveTrial():
+            state.saving = decision.trial_id
+            return []
+        case CloneTrial():
+            return _clone(state, decision, reporting=decision.trial_id == reporting)
+        case ChangeTrial():
+            return _change(state, decision, reporting=decision.trial_id == reporting)
+        case AskUser():
+            state.questions[decision.trial_id] = decision.question
+            return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
+        case Tell():
+            return [Warn(text=decision.text)]
+        case Abort():
+            return end(state, EndOrdered(reason="abort", message=decision.message))
+        case _:
+            assert_never(decision)
 
 
 def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
@@ -53,7 +86,8 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
     if status.is_final or status is Status.STOPPING:
         return []
     state.move(StopOrdered(trial_id=trial_id))
-    state.paused.discard(trial_id)
+    for index in (state.paused, state.returning, state.clones):
+        index.discard(trial_id)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
         return [] if reporting else [_halt(state, trial_id, after_step=saves)]
@@ -90,11 +124,63 @@ def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
 
 
 def _pause(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
-    if state.trials[trial_id].status is not Status.RUNNING:
+    trial = state.trials[trial_id]
+    if trial.status is not Status.RUNNING:
         return []
+    if trial.iteration and not trial.checkpoints and not state.spec.saves_when_told:
+        return end(state, EndOrdered(reason="abort", message=_saves_nothing(state, trial)))
+    return _take_worker(state, trial_id, reporting=reporting)
+
+
+def _take_worker(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
+    """Pause a running trial."""
     state.move(PauseOrdered(trial_id=trial_id))
     state.paused.add(trial_id)
     return [] if reporting else [_halt(state, trial_id)]
+
+
+def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
+    trial_id, source = order.trial_id, state.trials[order.source]
+    status = state.trials[trial_id].status
+    if status not in _CHANGEABLE or order.source == trial_id:
+        return []
+    if (checkpoint := source.newest_checkpoint) is None:
+        message = _saves_nothing(state, source)
+        return end(state, EndOrdered(reason="abort", message=message))
+    effects: list[Effect] = []
+    if status is Status.RUNNING:
+        effects += _take_worker(state, trial_id, reporting=reporting)
+        state.returning.add(trial_id)
+    origin = Origin(trial_id=order.source, checkpoint=checkpoint)
+    state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
+    state.clones.add(trial_id)
+    return effects
+
+
+def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect]:
+    trial_id = order.trial_id
+    status = state.trials[trial_id].status
+    if status not in _CHANGEABLE:
+        return []
+    effects: list[Effect] = []
+    if status is Status.RUNNING:
+        effects += _pause(state, trial_id, reporting=reporting)
+        if trial_id not in state.paused:  # it saves nothing
+            return effects
+        state.returning.add(trial_id)
+    changed = Changed(trial_id=trial_id, config=order.config, resources=order.resources)
+    if text := impossible(state, [state.move(changed)]):
+        effects += end(state, EndOrdered(reason="abort", message=text))
+    return effects
+
+
+def _saves_nothing(state: State, trial: Trial) -> str:
+    name = state.spec.scheduler or "the scheduler"
+    return (
+        f"{name} lets trials go on from checkpoints, and {trial.spec.name} has reported none in "
+        f"{trial.iteration} iterations: give report() a checkpoint (a class trainable: define "
+        f"save_checkpoint and load_checkpoint), or choose a scheduler that only stops trials"
+    )
 
 
 def _halt(state: State, trial_id: str, *, after_step: bool = False) -> Halt:

@@ -6,8 +6,9 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What `report()` answers."""
+    """What `report()` answers. A class trainable saves itself on PAUSE and SAVE."""
 
     CONTINUE = "continue"
     STOP = "stop"
     PAUSE = "pause"
+    SAVE = "save"

@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, InvalidTransition
-from holdfast.trial.trial import Budget, Place, Status, Trial, evolve
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Budget, Origin, Place, Status, Trial, evolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,15 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A clone has a copy of the checkpoint that it begins from, as one of its own."""
+
+    trial_id: str
+    attempt: int
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrdered:
     """A bound, a stopper, the scheduler or the budget ended the trial; its worker is told."""
 
@@ -86,6 +96,24 @@ class Unpaused:
     """A paused trial may run again, from its newest checkpoint."""
 
     trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloned:
+    """The scheduler wants the trial to begin again from another one's checkpoint."""
+
+    trial_id: str
+    origin: Origin
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """The scheduler wants the trial to go on otherwise; None leaves what there is."""
+
+    trial_id: str
+    config: Mapping[str, Any] | None = None
+    resources: PlacementGroupFactory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +193,12 @@ TrialEvent = (
     | Started
     | Reported
     | Saved
+    | Adopted
     | StopOrdered
     | PauseOrdered
     | Unpaused
+    | Cloned
+    | Changed
     | Returned
     | Retried
     | Shrunk
@@ -180,7 +211,7 @@ TrialEvent = (
 
 
 def _launched(trial: Trial, event: Launched) -> Trial:
-    newest = trial.newest_checkpoint
+    newest = trial.origin.checkpoint if trial.origin else trial.newest_checkpoint
     iteration = newest.iteration if newest else 0
     time_s = newest.time_total_s if newest else 0.0
     return evolve(
@@ -192,7 +223,7 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         time_total_s=time_s,
         time_at_start_s=time_s,
         # A row beyond the checkpoint is rolled back with its iteration.
-        row=trial.row if iteration == trial.iteration else None,
+        row=trial.row if iteration == trial.iteration and not trial.origin else None,
         error=None,
         place=Place(),
         bundles=event.bundles,
@@ -240,12 +271,35 @@ def _saved(trial: Trial, event: Saved) -> Trial:
     )
 
 
+def _adopted(trial: Trial, event: Adopted) -> Trial:
+    return evolve(
+        trial,
+        checkpoints=(*trial.checkpoints, event.checkpoint),
+        next_checkpoint=event.checkpoint.index + 1,
+        origin=None,
+    )
+
+
+def _cloned(trial: Trial, event: Cloned) -> Trial:
+    return evolve(trial, origin=event.origin, changed_config=event.config)
+
+
+def _changed(trial: Trial, event: Changed) -> Trial:
+    config = trial.changed_config if event.config is None else event.config
+    spec = trial.spec
+    if event.resources is not None:
+        spec = replace(spec, resources=event.resources)
+    return evolve(trial, changed_config=config, spec=spec)
+
+
 def _to(status: Status) -> Callable[[Trial, Any], Trial]:
     return lambda trial, event: evolve(trial, status=status)
 
 
 def _retried(trial: Trial, event: Retried) -> Trial:
-    failed = evolve(trial, status=Status.PENDING, error=event.failure)
+    # An origin that cannot be had is not tried again.
+    origin = None if event.failure.kind == "checkpoint" else trial.origin
+    failed = evolve(trial, status=Status.PENDING, error=event.failure, origin=origin)
     return failed if event.budget is None else _charged(failed, event.budget)
 
 
@@ -273,10 +327,17 @@ def forgiven(trial: Trial) -> Trial:
 
 
 def _reopened(trial: Trial, event: Reopened) -> Trial:
-    fresh = evolve(forgiven(trial), status=Status.PENDING, error=None)
+    fresh = evolve(forgiven(trial), status=Status.PENDING, error=None, origin=None)
     if not event.from_scratch:
         return fresh
-    return evolve(fresh, checkpoints=(), iteration=0, time_total_s=0.0, row=None)
+    return evolve(
+        fresh,
+        checkpoints=(),
+        iteration=0,
+        time_total_s=0.0,
+        row=None,
+        changed_config=None,
+    )
 
 
 def _committed(trial: Trial, event: Committed) -> Trial:
@@ -307,16 +368,22 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_RUN, Saved): _saved,
     (_STOP, Saved): _saved,
     (Status.PAUSED, Saved): _saved,
+    (_START, Adopted): _adopted,
     (_START, StopOrdered): _to(_STOP),
     (_RUN, StopOrdered): _to(_STOP),
     (Status.PENDING, StopOrdered): _to(Status.TERMINATED),
     (Status.PAUSED, StopOrdered): _to(Status.TERMINATED),
     (_RUN, PauseOrdered): _to(Status.PAUSED),
     (Status.PAUSED, Unpaused): _to(Status.PENDING),
+    **{(status, Cloned): _cloned for status in (Status.PENDING, Status.PAUSED)},
+    **{(status, Changed): _changed for status in (Status.PENDING, Status.PAUSED)},
     (_RUN, Returned): _to(Status.TERMINATED),
     (_STOP, Returned): _to(Status.TERMINATED),
     (_START, Retried): _retried,
     (_RUN, Retried): _retried,
+    # It could not save itself.
+    (Status.PAUSED, Retried): _retried,
+    (Status.PAUSED, Errored): _errored,
     (_START, Shrunk): _shrunk,
     (_RUN, Shrunk): _shrunk,
     (_START, Errored): _errored,

@@ -78,6 +78,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The checkpoint of another trial that a clone is to begin from."""
+
+    trial_id: str
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One trial at one moment; `lifecycle.advance` gives the next one.
 
@@ -88,7 +96,8 @@ class Trial:
     `failures` counts against `FailureConfig.max_failures`, the three after it against budgets of
     their own, where they have any. `bundles` is how many of its resources' this attempt was
     given where they are elastic; until `shrunk_until` it is given `shrunk_to` at most. `has_room`:
-    when it last saved there was room for one more.
+    when it last saved there was room for one more. `changed_config` is the config since a
+    scheduler changed it. `origin` is what a clone begins from, until it has a copy of that.
     """
 
     spec: TrialSpec
@@ -113,10 +122,17 @@ class Trial:
     has_room: bool = False
     shrunk_to: int = 0
     shrunk_until: float = 0.0
+    changed_config: Mapping[str, Any] | None = None
+    origin: Origin | None = None
 
     @property
     def trial_id(self) -> str:
         return self.spec.trial_id
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What it trains with now."""
+        return self.spec.config if self.changed_config is None else self.changed_config
 
     @property
     def granted(self) -> PlacementGroupFactory:

@@ -83,7 +83,7 @@ def _behind(where: str, what: str) -> Finding:
 
 
 def _check_params(folder: Path, trial: Trial, _: Rows) -> None:
-    shown = json.loads(encode(shown_config(trial.spec.config)))
+    shown = json.loads(encode(shown_config(trial.config)))
     if _same(json.loads(_read(folder / PARAMS)), shown):
         return
     raise _Wrong("other parameters")

@@ -171,7 +171,6 @@ def _write_files(found: Tree, settings: Settings, policy: TrialScheduler | None)
             tensorboard=tensorboard.available()
             and (settings.tensorboard if charts is None else charts),
             config_in_rows=settings.config_in_rows if config is None else config,
-            policy=policy,
         ),
         boot="",  # no start of the system is known to have written what is there
     )

@@ -213,7 +213,7 @@ def _starts_well(path: Path) -> bool:
 def _is_beginning(payload: bytes) -> bool | None:
     """None for a record that this version does not know."""
     try:
-        return isinstance(unpack(payload)[0], Begun)
+        return isinstance(unpack(payload).event, Begun)
     except UnknownRecord:
         return None
 

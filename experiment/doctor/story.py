@@ -90,14 +90,14 @@ def tell(
 
 def _take_in(story: Story, payload: bytes) -> bool:
     try:
-        event, now = unpack(payload)
+        event, now, answers = unpack(payload)
     except UnknownRecord as error:
         story.refusal, story.is_foreign = str(error), True
         return False
     trial_id = getattr(event, "trial_id", "")
     before = story.machine.trials.get(trial_id)
     try:
-        story.machine.handle(event, now=now)
+        story.machine.replay(event, now=now, answers=answers)
     except Exception as error:  # a record that cannot follow: the user is told, as a finding
         story.refusal = f"{type(error).__name__}: {error}"
         return False

@@ -739,4 +739,9 @@ def test_varied_parameters_are_found_whatever_their_type() -> None:
         config=config,
         tag="3_kind=a_b,layers=1_2,lr=1e-05,opt=Adam",
     )
-    assert varied(tagged) == {"opt": sealed, "layers": [1, 2], "kind": "a b", "lr": 1e-05}
+    assert varied(Trial(spec=tagged)) == {
+        "opt": sealed,
+        "layers": [1, 2],
+        "kind": "a b",
+        "lr": 1e-05,
+    }

@@ -501,7 +501,7 @@ def paused(in_memory: Path) -> Path:
     run.finish(first)
     run.close()
     assert run.trial(first).attempt == 2
-    Scribe(run.layout, ScribeSettings(tensorboard=False, policy=PausesOnce())).catch_up()
+    Scribe(run.layout, ScribeSettings(tensorboard=False)).catch_up()
     tuner_file.write(run.layout.tuner, {"scheduler": cloudpickle.dumps(PausesOnce())})
     return root
 

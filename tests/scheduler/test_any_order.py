@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import (
+    AskScheduler,
     AskStopper,
     Commit,
     Discard,
@@ -208,6 +209,8 @@ class AnyOrder(RuleBasedStateMachine):
             case Finish():
                 assert not self.workers, "finished, with workers left"
                 self.finished += 1
+            case AskScheduler():
+                raise AssertionError("nobody asks")
             case _:
                 assert_never(effect)
 
@@ -466,8 +469,8 @@ class AnyOrder(RuleBasedStateMachine):
             return
         written, known = self.kept
         machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False), Obeying())
-        for event, now in self.run.events[known:]:
-            machine.handle(event, now=now)
+        for event, now, answers in self.run.events[known:]:
+            machine.replay(event, now=now, answers=answers)
         assert msgpack.packb(snapshot(machine)) == msgpack.packb(snapshot(self.run.machine))
 
     # -- what must hold -------------------------------------------------------------------------

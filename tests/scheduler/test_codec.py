@@ -7,10 +7,11 @@ import pytest
 
 from holdfast.scheduler import codec
 from holdfast.scheduler.codec import UnknownRecord, decode, encode, from_snapshot, snapshot
-from holdfast.scheduler.events import EndOrdered, Event, SearchEnded
+from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import Decision
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.testing.samples import EVENTS
+from holdfast.testing.samples import DECISIONS, EVENTS
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 
 NOW = 1_700_000_000.25
@@ -29,7 +30,18 @@ def of_kind(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_every_event_comes_back_as_it_was(event: Event) -> None:
-    assert decode(through_bytes(encode(event, NOW))) == (event, NOW)
+    assert decode(through_bytes(encode(event, NOW))) == (event, NOW, ())
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: type(decision).__name__)
+def test_what_was_decided_upon_an_event_comes_back_with_it(decision: Decision) -> None:
+    event = EndOrdered(reason="budget")
+    read = decode(through_bytes(encode(event, NOW, [(), (decision, decision)])))
+    assert read == (event, NOW, [[], [decision, decision]])
+
+
+def test_every_decision_that_is_written_can_be_read() -> None:
+    assert set(codec.DECISIONS.values()) == {type(decision) for decision in DECISIONS}
 
 
 def test_every_event_that_is_written_can_be_read() -> None:
@@ -42,11 +54,12 @@ def test_a_record_says_its_name_its_time_and_its_fields() -> None:
 
 
 def test_a_field_that_was_not_written_yet_takes_its_default() -> None:
-    assert decode(["EndOrdered", NOW, {"reason": "budget"}]) == (EndOrdered(reason="budget"), NOW)
+    assert decode(["EndOrdered", NOW, {"reason": "budget"}]).event == EndOrdered(reason="budget")
     begun = of_kind("Begun")
     del begun[2]["spec"]["has_stopper"]
-    event, _ = decode(begun)
-    assert not event.spec.has_stopper  # type: ignore[union-attr]
+    event = decode(begun).event
+    assert isinstance(event, Begun)
+    assert not event.spec.has_stopper
 
 
 def test_a_field_that_this_version_does_not_know_is_refused_and_named() -> None:

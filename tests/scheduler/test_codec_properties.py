@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import msgpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Event
 from holdfast.testing.rehearsal import through_journal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
@@ -102,6 +100,4 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
 )
 @given(event=st.one_of([any_event(kind) for kind in get_args(Event)]), now=st.floats(0, 1e10))
 def test_any_event_survives_the_journal(event: Event, now: float) -> None:
-    read = through_journal(event, now)
-    again, then = decode(msgpack.unpackb(msgpack.packb(encode(read, now)), strict_map_key=False))
-    assert repr((again, then)) == repr((event, now))
+    assert repr(through_journal(event, now)[:2]) == repr((event, now))

@@ -38,9 +38,12 @@ class Told(TrialScheduler):
         self._after_end = after_end
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        self.seen.append(event)
+        if isinstance(event, (TrialReported, TrialEnded)):
+            self.seen.append(event)
         if isinstance(event, TrialEnded):
             return self._after_end
+        if not isinstance(event, TrialReported):
+            return ()
         return [KINDS[key](trial_id=event.row[key]) for key in event.row if key in KINDS]
 
     @property
@@ -57,6 +60,12 @@ def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Re
     return run
 
 
+def told(run: Rehearsal) -> Told:
+    """The policy that decides, which is a copy of the one that was given."""
+    assert isinstance(run.machine.policy, Told)
+    return run.machine.policy
+
+
 def reply(verdict: Verdict, trial_id: str = "t0") -> Reply:
     return Reply(trial_id=trial_id, attempt=1, verdict=verdict)
 
@@ -66,10 +75,9 @@ def launches(effects: list[Effect]) -> list[str]:
 
 
 def test_a_policy_sees_each_report_with_our_counts_in_it() -> None:
-    policy = Told()
-    run = running(1, policy)
+    run = running(1)
     run.report("t0", {"loss": 1.0})
-    (seen,) = policy.seen
+    (seen,) = told(run).seen
     assert isinstance(seen, TrialReported)
     assert seen.row == {
         "loss": 1.0,
@@ -84,12 +92,11 @@ def test_a_policy_sees_each_report_with_our_counts_in_it() -> None:
 
 
 def test_a_policy_sees_each_trial_end_once() -> None:
-    policy = Told()
-    run = running(2, policy)
+    run = running(2)
     run.ends("t0")
     run.fails("t1")
     run.exits("t1")
-    assert policy.ended == ["t0", "t1"]
+    assert told(run).ended == ["t0", "t1"]
 
 
 def test_it_stops_the_trial_that_reports() -> None:
@@ -117,7 +124,7 @@ def test_a_trial_that_pauses_gives_up_its_worker_and_its_resources() -> None:
 
 
 def test_a_checkpoint_made_when_pausing_counts() -> None:
-    run = running(2)
+    run = running(2, saves_when_told=True)
     run.report("t0", {"pause": "t0"})
     run.save("t0")
     assert len(run.trial("t0").checkpoints) == 1
@@ -135,10 +142,11 @@ def test_an_unpaused_trial_starts_at_once_where_there_is_room() -> None:
 
 def test_an_unpaused_trial_waits_for_its_own_worker_to_be_gone() -> None:
     run = running(2)
-    run.report("t0", {"pause": "t0"})
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     assert launches(run.report("t1", {"unpause": "t0"})) == []
-    assert run.trial("t0").status is Status.PENDING
+    assert run.save("t0") != []
     assert launches(run.ends("t0")) == ["t0"]
+    assert run.trial("t0").resumed_from == 1
 
 
 def test_another_trial_is_paused_in_the_middle_of_its_code() -> None:
@@ -151,13 +159,12 @@ def test_another_trial_is_paused_in_the_middle_of_its_code() -> None:
 
 
 def test_a_paused_trial_can_be_stopped_and_is_seen_to_end() -> None:
-    policy = Told()
-    run = running(2, policy)
-    run.report("t0", {"pause": "t0"})
+    run = running(2)
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.ends("t0")
     assert run.report("t1", {"stop": "t0"}) == [reply(Verdict.CONTINUE, "t1")]
     assert run.trial("t0").status is Status.TERMINATED
-    assert policy.ended == ["t0"]
+    assert told(run).ended == ["t0"]
 
 
 def test_a_waiting_trial_can_be_stopped_and_never_starts() -> None:
@@ -180,7 +187,9 @@ def test_stopping_the_first_that_waits_makes_way_for_the_next() -> None:
 
 def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_told_to_stop() -> None:
     run = running(1)
-    assert run.report("t0", {"pause": "t0", "stop": "t0"}) == [reply(Verdict.STOP)]
+    assert run.report("t0", {"pause": "t0", "stop": "t0"}, checkpoint=True)[-1:] == [
+        reply(Verdict.STOP)
+    ]
 
 
 def test_trials_that_are_left_paused_at_the_end_go_on() -> None:
@@ -192,7 +201,7 @@ def test_trials_that_are_left_paused_at_the_end_go_on() -> None:
 def test_a_decision_at_the_end_of_a_trial_is_carried_out() -> None:
     policy = Told(after_end=[UnpauseTrial(trial_id="t0")])
     run = running(2, policy)
-    run.report("t0", {"pause": "t0"})
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.ends("t0")
     assert launches(run.returns("t1")) == ["t0"]
 
@@ -207,16 +216,15 @@ def test_a_decision_that_does_not_fit_its_trial_changes_nothing(order: dict[str,
 
 
 def test_a_report_of_a_trial_that_is_stopping_is_not_shown() -> None:
-    policy = Told()
-    run = running(2, policy)
+    run = running(2)
     run.report("t0", {"stop": "t1"})
     assert run.report("t1", {"pause": "t1"}) == [reply(Verdict.STOP, "t1")]
-    assert [event.trial_id for event in policy.seen] == ["t0"]
+    assert [event.trial_id for event in told(run).seen] == ["t0"]
 
 
 def test_an_interrupt_leaves_paused_trials_as_they_are() -> None:
     run = running(2)
-    run.report("t0", {"pause": "t0"})
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.handle(EndOrdered(reason="interrupt"))
     run.ends("t0")
     assert run.ends("t1") == [Finish(reason="interrupt")]
@@ -225,7 +233,7 @@ def test_an_interrupt_leaves_paused_trials_as_they_are() -> None:
 
 def test_a_spent_budget_ends_paused_trials() -> None:
     run = running(2)
-    run.report("t0", {"pause": "t0"})
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.ends("t0")
     run.handle(EndOrdered(reason="budget"))
     assert run.trial("t0").status is Status.TERMINATED
@@ -238,13 +246,21 @@ def test_a_restore_lets_paused_trials_go_on() -> None:
     assert sorted(launches(run.resume())) == ["t0", "t1"]
 
 
+def test_a_restore_leaves_it_to_the_policy_when_paused_trials_go_on() -> None:
+    run = running(2, scheduler="Told")
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
+    run.crash()
+    assert launches(run.resume()) == ["t1"]
+    run.start("t1")
+    assert launches(run.report("t1", {"unpause": "t0"})) == ["t0"]
+
+
 def test_a_policy_sees_the_end_of_a_trial_that_a_crash_cut_off_while_it_stopped() -> None:
-    policy = Told()
-    run = running(1, policy)
+    run = running(1)
     run.report("t0", {"stop": "t0"})
     run.crash()
     run.resume()
-    assert policy.ended == ["t0"]
+    assert told(run).ended == ["t0"]
 
 
 def test_fifo_decides_nothing() -> None:

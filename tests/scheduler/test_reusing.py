@@ -115,7 +115,7 @@ def test_a_trial_waits_for_its_own_worker_that_was_released() -> None:
 def test_a_trial_takes_its_own_idle_worker_before_that_of_another() -> None:
     run = running(3, policy=Told())
     run.returns("t1")
-    run.report("t0", {"pause": "t0"})
+    run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.returns("t0")
     assert list(run.machine.allotment.idle) == ["t1", "t0"]
     assert reused(run.report("t2", {"unpause": "t0"})) == {"t0": "t0"}

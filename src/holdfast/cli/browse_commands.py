@@ -97,7 +97,7 @@ def _best(given: argparse.Namespace, found: Found) -> int:
     outcome = found.outcome
     metric, mode = outcome.goal(given.metric, given.mode)
     best, value = outcome.best_scored(metric, mode, given.scope)
-    config = shown_config(best.spec.config)
+    config = shown_config(best.config)
     if not given.json:
         say_json(config)
         return SOUND

@@ -72,8 +72,8 @@ class RecordedExperiment:
     def add(self, event: Event) -> None:
         """Append to the journal and hand to the machine."""
         self.now += self._step_s
-        self._journal.append([pack(event, self.now)])
         self.machine.handle(event, now=self.now)
+        self._journal.append([pack(event, self.now, self.machine.answers)])
 
     def trial(self, trial_id: str) -> Trial:
         return self.machine.trials[trial_id]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from holdfast.scheduler.codec import decode, encode, snapshot
+from holdfast.scheduler.codec import Record, decode, encode, snapshot
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     Begun,
@@ -22,7 +22,7 @@ from holdfast.scheduler.events import (
     WaitEnded,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
+from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
@@ -54,7 +54,7 @@ class Rehearsal:
         self._tell = tell
         self.machine = Machine(policy)
         self.now = BEGINS_AT
-        self.events: list[tuple[Event, float]] = []
+        self.events: list[Record] = []
         self._capacity = {"CPU": 2.0} if capacity is None else dict(capacity)
         begun = Begun(spec=experiment_spec(**spec), capacity=self._capacity)
         self.began = self.handle(begun, after_s=0)
@@ -62,9 +62,9 @@ class Rehearsal:
     def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
         self.now += after_s
         self._tell(f"{len(self.events):4} {in_short(event)}")
-        event = through_journal(event, self.now)
-        self.events.append((event, self.now))
+        event = through_journal(event, self.now).event
         effects = self.machine.handle(event, now=self.now)
+        self.events.append(through_journal(event, self.now, self.machine.answers))
         check(self.machine)
         return effects
 
@@ -195,8 +195,8 @@ class Rehearsal:
     def folded(self) -> Machine:
         """The events so far, in a new machine."""
         machine = Machine(self.policy)
-        for event, now in self.events:
-            machine.handle(event, now=now)
+        for event, now, answers in self.events:
+            machine.replay(event, now=now, answers=answers)
         return machine
 
     def resume(
@@ -216,13 +216,13 @@ class Rehearsal:
         return self.handle(resumed, after_s=3600)
 
 
-def through_journal(event: Event, now: float) -> Event:
-    """The event as it is read back; AssertionError where that is another one."""
-    written: bytes = msgpack.packb(encode(event, now))
-    read, then = decode(msgpack.unpackb(written, strict_map_key=False))
-    assert type(read) is type(event)
+def through_journal(event: Event, now: float, answers: Answers = ()) -> Record:
+    """The record as it is read back; AssertionError where that is another one."""
+    written: bytes = msgpack.packb(encode(event, now, answers))
+    read = decode(msgpack.unpackb(written, strict_map_key=False))
+    assert type(read.event) is type(event)
     # As bytes, since NaN is not equal to itself.
-    assert msgpack.packb(encode(read, then)) == written
+    assert msgpack.packb(encode(*read)) == written
     return read
 
 

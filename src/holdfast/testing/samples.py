@@ -13,15 +13,32 @@ from holdfast.scheduler.events import (
     Exited,
     Raised,
     Resumed,
+    SchedulerAnswered,
     SearchEnded,
+    SearchWaits,
     StopperAnswered,
     Suggested,
     WaitEnded,
+)
+from holdfast.scheduler.policy import (
+    Abort,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
+    PauseTrial,
+    SaveTrial,
+    StopTrial,
+    Tell,
+    UnpauseTrial,
 )
 from holdfast.testing.rehearsal import experiment_spec, failure, trial_spec
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.lifecycle import (
+    Adopted,
+    Changed,
+    Cloned,
     Committed,
     Dropped,
     Errored,
@@ -40,7 +57,7 @@ from holdfast.trial.lifecycle import (
     Unpaused,
 )
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Place, Status, Trial
+from holdfast.trial.trial import Origin, Place, Status, Trial
 from holdfast.trial.values import Opaque, Ref
 
 BUNDLES = PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], strategy="SPREAD")
@@ -58,11 +75,20 @@ REPORTED = Reported(
     checkpoint=CHECKPOINT,
 )
 
+ADOPTED = Adopted(trial_id="t0", attempt=2, checkpoint=CHECKPOINT)
+
 TRIAL_EVENTS: tuple[TrialEvent, ...] = (
     Launched(trial_id="t0"),
     STARTED,
     REPORTED,
     Saved(trial_id="t0", attempt=2, checkpoint=CHECKPOINT),
+    ADOPTED,
+    Cloned(
+        trial_id="t0",
+        origin=Origin(trial_id="t1", checkpoint=CHECKPOINT),
+        config={"lr": 0.1, "opt": Ref(path=("opt",), index=1, summary="sgd")},
+    ),
+    Changed(trial_id="t0", resources=BUNDLES),
     StopOrdered(trial_id="t0"),
     PauseOrdered(trial_id="t0"),
     Unpaused(trial_id="t0"),
@@ -87,6 +113,8 @@ EVENTS: tuple[Event, ...] = (
             reuse_actors=True,
             stop={"training_iteration": 10, "converged": True},
             has_stopper=True,
+            scheduler="ASHAScheduler",
+            saves_when_told=True,
             resources=BUNDLES,
             failure=FailureConfig(max_failures=-1),
             checkpoint=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss"),
@@ -132,13 +160,30 @@ EVENTS: tuple[Event, ...] = (
         stop_all=True,
         failure=failure("stopper"),
     ),
+    SchedulerAnswered(trial_id="t0", answer={"config": {"lr": 0.5, "layers": (1, [2])}}),
+    SearchWaits(),
+    ADOPTED,
     CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
     Committed(trial_id="t0", index=1),
     EndOrdered(reason="budget", message="spent"),
 )
 
+DECISIONS: tuple[Decision, ...] = (
+    StopTrial(trial_id="t0"),
+    PauseTrial(trial_id="t0"),
+    UnpauseTrial(trial_id="t0"),
+    SaveTrial(trial_id="t0"),
+    CloneTrial(trial_id="t0", source="t1", config={"lr": 0.1, "layers": (1, [2])}),
+    ChangeTrial(trial_id="t0", config={"lr": 0.1}, resources=BUNDLES),
+    ChangeTrial(trial_id="t0"),
+    AskUser(trial_id="t0", question={"config": {"lr": 0.1}, "layers": (1, 2)}),
+    Tell(text="look"),
+    Abort(message="no such metric"),
+)
+
 assert {type(event) for event in TRIAL_EVENTS} == set(get_args(TrialEvent))
 assert {type(event) for event in EVENTS} == set(get_args(Event))
+assert {type(decision) for decision in DECISIONS} == set(get_args(Decision))
 
 
 def trial_in(status: Status) -> Trial:

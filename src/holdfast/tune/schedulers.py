@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.scheduler.policies.asha import (
+        ASHAScheduler as ASHAScheduler,
+    )
+    from holdfast.scheduler.policies.asha import (
+        AsyncHyperBandScheduler as AsyncHyperBandScheduler,
+    )
     from holdfast.scheduler.policy import (
         FIFOScheduler as FIFOScheduler,
     )
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "ASHAScheduler": "holdfast.scheduler.policies.asha",
+    "AsyncHyperBandScheduler": "holdfast.scheduler.policies.asha",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "TrialScheduler": "holdfast.scheduler.policy",
 }

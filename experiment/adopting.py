@@ -1,0 +1,47 @@
+"""Giving a clone a copy of the checkpoint that it begins from, as one of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.syncer.durable import remove_tree, unique
+from holdfast.syncer.staging import Staged, copy_tree
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+
+
+def copy_beside(source: Path, staging_root: Path) -> tuple[Path, Staged]:
+    """Copy a checkpoint's files to a new directory; where the file system can, no byte travels.
+
+    Raises StorageError or OSError, and then leaves nothing.
+    """
+    copy = staging_root / unique()
+    staging_root.mkdir(parents=True, exist_ok=True)
+    try:
+        return copy, copy_tree(source, copy)
+    except BaseException:
+        remove_tree(copy)
+        raise
+
+
+def put_in_place(copy: Path, target: Path) -> None:
+    """In the place of what an attempt may have left there that nobody heard of. Raises OSError."""
+    remove_tree(target)
+    os.rename(copy, target)
+
+
+def record_of(
+    known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
+) -> CheckpointRecord:
+    """What is known of the copy: as good as the one that it was made of, and not committed yet."""
+    stays = CheckpointUploadMode.NO_UPLOAD if known.stays_here else CheckpointUploadMode.ASYNC
+    return replace(
+        known,
+        index=index,
+        attempt=attempt,
+        files=staged.files,
+        size_bytes=staged.bytes,
+        committed=False,
+        upload=stays.value,
+    )

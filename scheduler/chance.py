@@ -1,0 +1,25 @@
+"""Chance that can be had again: numbers that follow from what they are drawn for."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+class Chance:
+    """A source of numbers in [0, 1), as `random.Random` is, that a name determines.
+
+    Draws for different names know nothing of each other, so that no state is to be kept between
+    two decisions: `Chance(f"{seed}/{trial_id}/{iteration}")`.
+    """
+
+    __slots__ = ("_count", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+        self._count = 0
+
+    def random(self) -> float:
+        """The next one; it has 53 bits."""
+        self._count += 1
+        digest = blake2b(b"%d/%s" % (self._count, self._name), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

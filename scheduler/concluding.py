@@ -1,0 +1,43 @@
+"""After an event: what is free is filled; where nothing runs any more, the run is at its end."""
+
+from __future__ import annotations
+
+from holdfast.scheduler.effects import Effect, Finish
+from holdfast.scheduler.placing import fill, release_idle
+from holdfast.scheduler.policy import Stalled
+from holdfast.scheduler.state import State
+from holdfast.scheduler.stopping import observe
+
+
+def go_on(state: State) -> list[Effect]:
+    """Fill what is free; at the end, finish."""
+    return [*fill(state), *_conclude(state)]
+
+
+def wake(state: State) -> list[Effect]:
+    """Where all that have not ended are paused, let some go on, as the scheduler says."""
+    allotment = state.allotment
+    if allotment.holds or allotment.queue or allotment.delayed or state.questions:
+        return []
+    effects = observe(state, Stalled())
+    if not state.ending and not (allotment.holds or allotment.queue):
+        for trial_id in sorted(state.paused):
+            state.unpause(trial_id)
+    return [*effects, *fill(state)]
+
+
+def _conclude(state: State) -> list[Effect]:
+    allotment = state.allotment
+    if state.finished or allotment.holds or (state.asking and not state.ending):
+        return []
+    if not state.ending:
+        if allotment.queue or allotment.delayed or not state.search_ended:
+            return []
+        if state.paused:
+            return [*wake(state), *_conclude(state)]
+    if allotment.idle:
+        return release_idle(state)
+    state.finished = True
+    if state.ending:
+        return [Finish(reason=state.ending.reason, message=state.ending.message)]
+    return [Finish(reason="done")]

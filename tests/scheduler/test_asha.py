@@ -1,0 +1,188 @@
+"""ASHA against its definition, worked out anew for each report from all that came before."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.scheduler.effects import Reply
+from holdfast.scheduler.events import SearchEnded
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal, experiment_spec
+from holdfast.trial.errors import InvalidConfig
+
+Report = tuple[int, int, float]
+
+
+def running(count: int, scheduler: ASHAScheduler, **spec: Any) -> Rehearsal:
+    run = Rehearsal(
+        capacity={"CPU": float(count)},
+        policy=scheduler,
+        **{"metric": "loss", "mode": "min", "scheduler": "ASHAScheduler", **spec},
+    )
+    for index in range(count):
+        run.suggest()
+        run.start(f"t{index}")
+    run.handle(SearchEnded())
+    return run
+
+
+def stops(run: Rehearsal, trial_id: str, **metrics: float) -> bool:
+    (reply,) = [e for e in run.report(trial_id, metrics) if isinstance(e, Reply)]
+    return reply.verdict is Verdict.STOP
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Between two values in proportion, as it is usually defined (Hyndman and Fan's type 7)."""
+    ranked = sorted(values)
+    place = share * (len(ranked) - 1)
+    low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
+
+
+class Definition:
+    """What the paper says, for one bracket, with all that was ever reported at hand."""
+
+    def __init__(self, grace: int, factor: int, most: int) -> None:
+        self.factor, self.most = factor, most
+        self.rungs = []
+        while grace <= most:
+            self.rungs.append(grace)
+            grace *= factor
+        self.history: list[tuple[int, int, float]] = []  # trial, rung, loss
+
+    def stops(self, trial: int, time: int, loss: float) -> bool:
+        rung = max((rung for rung in self.rungs if rung <= time), default=None)
+        judged = [(known, at) for known, at, _ in self.history]
+        if rung is None or (trial, rung) in judged:
+            return time >= self.most
+        before = [value for _, at, value in self.history if at == rung]
+        self.history.append((trial, rung, loss))
+        is_worse = bool(before) and loss > percentile(before, 1 / self.factor)
+        return is_worse or time >= self.most
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(2, 4),
+    st.integers(3, 30),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=120),
+)
+def test_every_stop_is_the_one_of_the_definition(
+    grace: int, factor: int, most: int, reports: list[tuple[int, int]]
+) -> None:
+    run = running(6, ASHAScheduler(grace_period=grace, reduction_factor=factor, max_t=most))
+    definition = Definition(grace, factor, most)
+    times = dict.fromkeys(range(6), 0)
+    stopped: set[int] = set()
+    for trial, loss in reports:
+        if trial in stopped:
+            continue
+        times[trial] += 1
+        expected = definition.stops(trial, times[trial], loss)
+        assert stops(run, f"t{trial}", loss=loss) == expected, (trial, times[trial], loss)
+        if expected:
+            stopped.add(trial)
+
+
+def test_the_rungs_are_where_the_paper_has_them() -> None:
+    run = running(1, ASHAScheduler(max_t=81, grace_period=1, reduction_factor=3, brackets=5))
+    policy = run.machine.policy
+    assert isinstance(policy, ASHAScheduler)
+    milestones = [[rung.milestone for rung in bracket.rungs] for bracket in policy._brackets]
+    assert milestones == [[81, 27, 9, 3, 1], [81, 27, 9, 3], [81, 27, 9], [81, 27], [81]]
+
+
+def test_a_trial_belongs_to_the_same_bracket_after_a_restore_and_to_each_some_do() -> None:
+    scheduler = ASHAScheduler(max_t=81, reduction_factor=3, brackets=3)
+    runs = [running(40, scheduler, seed=seed) for seed in (1, 1, 2)]
+    found = []
+    for run in runs:
+        policy = run.machine.policy
+        assert isinstance(policy, ASHAScheduler)
+        found.append([policy._brackets.index(policy._bracket(f"t{i}")) for i in range(40)])
+    assert found[0] == found[1] != found[2]
+    assert found[0].count(0) > found[0].count(1) > found[0].count(2) > 0
+
+
+@pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_the_worst(worst: float) -> None:
+    run = running(4, ASHAScheduler(reduction_factor=2))
+    assert not stops(run, "t0", loss=1.0)
+    assert stops(run, "t1", loss=worst)
+    assert not stops(run, "t2", loss=1.0)
+
+
+def test_one_that_diverged_first_does_not_stop_the_others() -> None:
+    run = running(3, ASHAScheduler(reduction_factor=2))
+    assert not stops(run, "t0", loss=math.nan)
+    assert not stops(run, "t1", loss=5.0)
+    assert stops(run, "t2", loss=math.nan)
+
+
+def test_a_report_without_the_metric_is_passed_over() -> None:
+    run = running(2, ASHAScheduler(reduction_factor=2))
+    assert not stops(run, "t0", loss=1.0)
+    assert not stops(run, "t1", other=3.0)
+    assert not stops(run, "t0", other=3.0)
+
+
+def test_a_time_that_no_report_has_ends_the_run_and_names_what_is_near() -> None:
+    run = running(1, ASHAScheduler(time_attr="epoch"))
+    run.report("t0", {"loss": 1.0, "epochs": 1})
+    assert run.machine.ending is not None
+    message = run.machine.ending.message
+    assert "ASHAScheduler(time_attr='epoch'): a report has no such number" in message
+    assert "Did you mean 'epochs'?" in message
+
+
+def test_at_max_t_a_trial_ends_unless_the_last_ones_are_left_alone() -> None:
+    for stop_last_trials in (True, False):
+        run = running(1, ASHAScheduler(max_t=2, stop_last_trials=stop_last_trials))
+        assert not stops(run, "t0", loss=1.0)
+        assert stops(run, "t0", loss=1.0) is stop_last_trials
+
+
+def test_iterations_that_are_trained_again_after_a_failure_are_judged_once() -> None:
+    run = running(2, ASHAScheduler(reduction_factor=2, max_t=8))
+    assert not stops(run, "t0", loss=5.0)
+    assert not stops(run, "t1", loss=1.0)
+    run.crash()
+    run.resume()
+    run.start("t0", "t1")
+    assert not stops(run, "t0", loss=5.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"grace_period": 10, "max_t": 5}, "grace_period=10, max_t=5"),
+        ({"grace_period": 0}, "give a number above 0"),
+        ({"max_t": 0}, "max_t=0"),
+        ({"max_t": math.nan}, "max_t=nan"),
+        ({"reduction_factor": 1}, "above 1"),
+        ({"brackets": 0}, "whole number above 0"),
+        ({"brackets": 9}, "there is room for 4 at most"),
+        ({"mode": "best"}, "give 'min' or 'max'"),
+        ({"metric": ""}, "metric=''"),
+        ({"time_attr": None}, "time_attr=None"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidConfig, match="ASHAScheduler") as refusal:
+        ASHAScheduler(**settings)
+    assert told in str(refusal.value)
+
+
+def test_the_goal_is_named_once_by_the_tuner_or_the_scheduler() -> None:
+    with pytest.raises(InvalidConfig, match="given no metric"):
+        ASHAScheduler().begun(experiment_spec())
+    with pytest.raises(InvalidConfig, match="differ"):
+        ASHAScheduler(metric="acc").begun(experiment_spec(metric="loss", mode="min"))
+    goal = ASHAScheduler(mode="max").begun(experiment_spec(metric="acc", mode="max")).goal
+    assert (goal.metric, goal.mode) == ("acc", "max")

@@ -1,0 +1,319 @@
+"""What schedulers can do with running trials beside stopping them: clone, change, save, ask."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.scheduler.effects import (
+    AskScheduler,
+    Commit,
+    Discard,
+    Effect,
+    Finish,
+    Halt,
+    Launch,
+    Reply,
+    Warn,
+)
+from holdfast.scheduler.events import SchedulerAnswered, SearchEnded, SearchWaits
+from holdfast.scheduler.policy import (
+    Abort,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
+    NoMoreTrials,
+    Observation,
+    PauseTrial,
+    SaveTrial,
+    Stalled,
+    StopTrial,
+    Tell,
+    TrialAdded,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    UserAnswered,
+    View,
+)
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Status
+
+BETTER = {"lr": 0.1}
+
+
+class Scripted(TrialScheduler):
+    """At the observation with number n of those that it has a word for, decides `script[n]`."""
+
+    def __init__(self, *script: Sequence[Decision], upon: type = TrialReported) -> None:
+        self._script, self._upon = list(script), upon
+        self.seen: list[Observation] = []
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        self.seen.append(event)
+        if isinstance(event, self._upon) and self._script:
+            return self._script.pop(0)
+        return ()
+
+
+def running(policy: TrialScheduler, count: int = 2, **spec: Any) -> Rehearsal:
+    run = Rehearsal(capacity={"CPU": float(count)}, policy=policy, scheduler="Scripted", **spec)
+    for index in range(count):
+        run.suggest()
+        run.start(f"t{index}")
+    run.handle(SearchEnded())
+    return run
+
+
+def of(kind: type, effects: list[Effect]) -> list[Any]:
+    return [effect for effect in effects if type(effect) is kind]
+
+
+def adopt(run: Rehearsal, trial_id: str) -> list[Effect]:
+    """The shell has copied what the clone begins from."""
+    trial = run.trial(trial_id)
+    assert trial.origin is not None
+    record = CheckpointRecord(
+        index=trial.next_checkpoint,
+        iteration=trial.origin.checkpoint.iteration,
+        attempt=trial.attempt,
+        files=1,
+        size_bytes=10,
+    )
+    return run.handle(Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=record))
+
+
+def cloned(**spec: Any) -> Rehearsal:
+    """t1 has made two checkpoints, and t0 is to go on from the newest."""
+    run = running(
+        Scripted([], [], [CloneTrial(trial_id="t0", source="t1", config=BETTER)]), **spec
+    )
+    for _ in range(2):
+        run.report("t1", {"loss": 0.5}, checkpoint=True)
+    assert run.report("t0", {"loss": 0.9}) == [
+        Reply(trial_id="t0", attempt=1, verdict=Verdict.STOP)
+    ]
+    return run
+
+
+def test_a_clone_begins_from_a_copy_of_the_others_checkpoint_with_its_new_config() -> None:
+    run = cloned()
+    (launch,) = of(Launch, run.ends("t0"))
+    assert (launch.checkpoint, launch.origin.trial_id) == (None, "t1")
+    assert launch.origin.checkpoint.index == 1
+    (commit,) = adopt(run, "t0")
+    assert isinstance(commit, Commit)
+    run.start("t0")
+    trial = run.trial("t0")
+    assert (trial.iteration, trial.resumed_from, trial.config) == (2, 2, BETTER)
+    assert trial.spec.config == {"lr": 1.0}
+    assert (trial.checkpoints, trial.origin) == ((commit.checkpoint,), None)
+
+
+def test_a_crash_at_any_point_of_a_clone_loses_nothing_of_it() -> None:
+    run = cloned()
+    run.crash()
+    effects = run.resume()
+    (origin,) = [launch.origin for launch in of(Launch, effects) if launch.trial_id == "t0"]
+    assert origin.checkpoint.index == 1
+    run.crash()
+    run.resume()
+    adopt(run, "t0")
+    run.crash()
+    (launch,) = [one for one in of(Launch, run.resume()) if one.trial_id == "t0"]
+    assert (launch.origin, launch.checkpoint.iteration) == (None, 2)
+    assert run.trial("t0").config == BETTER
+
+
+def test_what_a_clone_begins_from_stays_until_the_clone_has_its_copy() -> None:
+    run = cloned(checkpoint=CheckpointConfig(num_to_keep=1))
+    run.commit("t1", 0)
+    run.commit("t1", 1)
+    run.report("t1", {"loss": 0.4}, checkpoint=True)
+    assert of(Discard, run.commit("t1", 2)) == []
+    run.ends("t0")
+    (discard,) = of(Discard, adopt(run, "t0"))
+    assert (discard.trial_id, discard.checkpoint.index) == ("t1", 1)
+
+
+def test_a_clone_that_cannot_have_its_copy_goes_on_from_its_own_checkpoint() -> None:
+    run = running(
+        Scripted([], [], [CloneTrial(trial_id="t0", source="t1", config=BETTER)]),
+        checkpoint=CheckpointConfig(num_to_keep=1),
+    )
+    run.report("t0", checkpoint=True)
+    run.report("t1", checkpoint=True)
+    run.report("t0")
+    run.ends("t0")
+    run.fails("t0", kind="checkpoint")
+    (launch,) = of(Launch, run.exits("t0"))
+    assert (launch.origin, launch.checkpoint.iteration) == (None, 1)
+    assert run.trial("t0").failures == 0
+    assert run.machine.clones == set()
+
+
+def test_a_checkpoint_that_a_clones_old_worker_still_makes_does_not_count() -> None:
+    run = cloned(saves_when_told=True)
+    assert run.save("t0") == []
+    assert run.trial("t0").checkpoints == ()
+
+
+def test_a_paused_clone_stays_paused_until_it_is_told() -> None:
+    run = running(
+        Scripted(
+            [PauseTrial(trial_id="t0")],
+            [CloneTrial(trial_id="t0", source="t1", config=BETTER)],
+            [UnpauseTrial(trial_id="t0")],
+        )
+    )
+    run.report("t0", checkpoint=True)
+    run.ends("t0")
+    assert of(Launch, run.report("t1", checkpoint=True)) == []
+    assert run.trial("t0").status is Status.PAUSED
+    (launch,) = of(Launch, run.report("t1"))
+    assert launch.origin.trial_id == "t1"
+
+
+def test_a_clone_of_a_trial_without_checkpoints_ends_the_run_and_says_what_to_do() -> None:
+    run = running(Scripted([CloneTrial(trial_id="t0", source="t1", config=BETTER)]))
+    run.report("t0", {"loss": 1.0})
+    assert run.machine.ending is not None
+    assert "train_t1 has reported none in 0 iterations" in run.machine.ending.message
+
+
+def test_a_pause_without_a_checkpoint_ends_the_run_instead_of_training_again() -> None:
+    run = running(Scripted([PauseTrial(trial_id="t0")]))
+    assert Halt(trial_id="t0", attempt=1) in run.report("t0", {"loss": 1.0})
+    assert run.machine.ending is not None
+    assert run.machine.ending.message.startswith("Scripted lets trials go on from checkpoints")
+
+
+def test_a_trial_that_is_changed_saves_itself_and_goes_on_otherwise() -> None:
+    twice = PlacementGroupFactory([{"CPU": 2}])
+    change = ChangeTrial(trial_id="t0", config=BETTER, resources=twice)
+    run = running(Scripted([change]), saves_when_told=True)
+    (reply,) = run.report("t0", {"loss": 1.0})
+    assert reply.verdict is Verdict.PAUSE  # type: ignore[union-attr]
+    run.save("t0")
+    run.returns("t0")
+    assert of(Launch, run.exits("t0")) == []  # the other one has one of two CPUs
+    (launch,) = of(Launch, run.ends("t1"))
+    assert (launch.trial_id, launch.allocation.amounts) == ("t0", {"CPU": 2})
+    assert (run.trial("t0").resumed_from, run.trial("t0").config) == (1, BETTER)
+
+
+def test_a_change_to_resources_that_there_are_not_ends_the_run() -> None:
+    run = running(
+        Scripted([ChangeTrial(trial_id="t0", resources=PlacementGroupFactory([{"CPU": 9}]))])
+    )
+    run.report("t0", checkpoint=True)
+    assert run.machine.ending is not None
+    assert "asks for {'CPU': 9" in run.machine.ending.message
+
+
+def test_a_class_trainable_saves_itself_before_it_goes_on() -> None:
+    for saves, verdict in ((True, Verdict.SAVE), (False, Verdict.CONTINUE)):
+        run = running(Scripted([SaveTrial(trial_id="t0")]), saves_when_told=saves)
+        (reply,) = run.report("t0")
+        assert reply.verdict is verdict  # type: ignore[union-attr]
+        (reply,) = run.report("t1")
+        assert reply.verdict is Verdict.CONTINUE  # type: ignore[union-attr]
+
+
+class Asking(TrialScheduler):
+    """Asks about each report, and stops the trial if the answer says so."""
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case TrialReported():
+                return [AskUser(trial_id=event.trial_id, question={"config": {"lr": 1.0}})]
+            case UserAnswered():
+                return [StopTrial(trial_id=event.trial_id)] if event.answer["stop"] else []
+            case _:
+                return ()
+
+
+def answered(run: Rehearsal, answer: Mapping[str, Any]) -> list[Effect]:
+    return run.handle(SchedulerAnswered(trial_id="t0", answer=answer))
+
+
+def test_a_report_is_answered_when_the_users_code_has_answered() -> None:
+    run = running(Asking())
+    asked = AskScheduler(trial_id="t0", question={"config": {"lr": 1.0}})
+    assert run.report("t0") == [asked]
+    assert answered(run, {"stop": False}) == [
+        Reply(trial_id="t0", attempt=1, verdict=Verdict.CONTINUE)
+    ]
+    run.report("t0")
+    assert answered(run, {"stop": True}) == [Reply(trial_id="t0", attempt=1, verdict=Verdict.STOP)]
+
+
+def test_what_was_asked_and_not_answered_before_a_crash_is_asked_again() -> None:
+    run = running(Asking())
+    run.report("t0")
+    run.crash()
+    assert of(AskScheduler, run.resume()) != []
+    run.start("t0")
+    assert answered(run, {"stop": False}) == []
+    assert run.machine.questions == {}
+
+
+def test_an_answer_about_a_worker_that_is_gone_answers_no_report() -> None:
+    run = running(Asking())
+    run.report("t0")
+    run.exits("t0", "was killed")
+    assert of(Reply, answered(run, {"stop": False})) == []
+
+
+def test_a_scheduler_is_told_of_new_trials_and_of_the_end_of_the_search() -> None:
+    run = running(Scripted(), 1)
+    policy = run.machine.policy
+    assert isinstance(policy, Scripted)
+    assert policy.seen == [TrialAdded(trial_id="t0"), NoMoreTrials()]
+
+
+def test_where_all_are_paused_the_scheduler_says_who_goes_on() -> None:
+    script = Scripted([UnpauseTrial(trial_id="t1")], upon=Stalled)
+    run = running(script, 2)
+    for trial_id in ("t0", "t1"):
+        run.report(trial_id, checkpoint=True)
+    policy = run.machine.policy
+    assert isinstance(policy, Scripted)
+    policy._upon, policy._script = (
+        TrialReported,
+        [
+            [PauseTrial(trial_id="t0")],
+            [PauseTrial(trial_id="t1")],
+        ],
+    )
+    run.report("t0")
+    run.report("t1")
+    run.ends("t0")
+    policy._upon, policy._script = Stalled, [[UnpauseTrial(trial_id="t1")]]
+    (launch,) = of(Launch, run.ends("t1"))
+    assert launch.trial_id == "t1"
+    assert run.trial("t0").status is Status.PAUSED
+
+
+def test_a_search_that_waits_for_paused_trials_does_not_wait_for_ever() -> None:
+    run = Rehearsal(
+        capacity={"CPU": 1}, policy=Scripted([PauseTrial(trial_id="t0")]), scheduler="Scripted"
+    )
+    run.suggest()
+    run.start("t0")
+    run.report("t0", checkpoint=True)
+    run.ends("t0")
+    (launch,) = of(Launch, run.handle(SearchWaits()))
+    assert launch.trial_id == "t0"
+
+
+def test_a_scheduler_can_warn_and_can_end_the_run() -> None:
+    run = running(Scripted([Tell(text="look out"), Abort(message="no such metric")]))
+    effects = run.report("t0")
+    assert of(Warn, effects) == [Warn(text="look out")]
+    run.exits("t0")
+    assert of(Finish, run.exits("t1")) == [Finish(reason="abort", message="no such metric")]
