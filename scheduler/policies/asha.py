@@ -25,11 +25,11 @@ class Rung:
     def has_judged(self, trial_id: str) -> bool:
         return trial_id in self._judged
 
-    def cutoff(self, reduction_factor: float) -> float:
+    def cutoff(self, reduction_factor: float) -> float | None:
         """What the best of every `reduction_factor` are worth at least, between two of them in
-        proportion; minus infinity where nobody has come so far."""
+        proportion; None where nobody has come so far."""
         if not self._values:
-            return -math.inf
+            return None
         place = (len(self._values) - 1) * (1 - 1 / reduction_factor)
         below = math.floor(place)
         part = place - below
@@ -58,14 +58,15 @@ class Bracket:
     def goes_on(self, trial_id: str, time: float, value: float) -> bool:
         """Whether a trial that is worth `value` after `time` is among the best so far.
 
-        It is judged once at each rung, the highest that it has reached.
+        It is judged once at each rung, the highest that it has reached. One that has diverged
+        goes on only where it is the first.
         """
         rung = next((rung for rung in self.rungs if rung.milestone <= time), None)
         if rung is None or rung.has_judged(trial_id):
             return True
         cutoff = rung.cutoff(self._reduction_factor)
         rung.record(trial_id, value)
-        return value >= cutoff
+        return cutoff is None or (value >= cutoff and value > -math.inf)
 
 
 class ASHAScheduler(Judging):
