@@ -122,6 +122,7 @@ class Controller:
                 or self.machine.allotment.delayed
                 or self.machine.paused
             ),
+            are_paused=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
         self._stopper = Advisor("stopper")
         self._scheduler = Advisor("scheduler")

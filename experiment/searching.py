@@ -9,15 +9,15 @@ from typing import Any
 
 from holdfast.experiment.advisors import Advisor
 from holdfast.experiment.proposer import Proposer
-from holdfast.scheduler.events import EndOrdered, Event, Resumed, SearchEnded
+from holdfast.scheduler.events import EndOrdered, Event, Resumed, SearchEnded, SearchWaits
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial
 
 
 class SearchThread:
     """`row_of` gives the full row of a trial's newest report; `is_under_way` says whether there is
-    a trial whose report could make a search that said «not now» answer otherwise. `fail` is told
-    what the user's code raises."""
+    a trial whose report could make a search that said «not now» answer otherwise, `are_paused`
+    whether some of them are paused. `fail` is told what the user's code raises."""
 
     def __init__(
         self,
@@ -27,12 +27,14 @@ class SearchThread:
         fail: Callable[[BaseException], None],
         row_of: Callable[[Trial], dict[str, Any]],
         is_under_way: Callable[[], bool],
+        are_paused: Callable[[], bool],
     ) -> None:
         self._proposer = proposer
         self._post = post
         self._fail = fail
         self._row_of = row_of
         self._is_under_way = is_under_way
+        self._are_paused = are_paused
         self._advisor = Advisor("search algorithm")
         self._asking: set[asyncio.Task[None]] = set()
         self._telling: set[asyncio.Future[Any]] = set()
@@ -100,6 +102,8 @@ class SearchThread:
             self._post(answer)
         elif self._is_under_way():
             self._postponed = index
+            if self._are_paused():
+                self._post(SearchWaits())
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
 

@@ -263,6 +263,7 @@ def _rarities(machine: Machine) -> dict[str, Any]:
         "bounds_unseen": machine.expected.bounds,
         "delayed": sorted(machine.allotment.delayed),
         "errored_before": machine.errored_before,
+        "search_waits": machine.search_waits,
         "returning": sorted(machine.returning),
         "withheld": machine.withheld,
         "questions": {key: to_plain(asked) for key, asked in machine.questions.items()},
@@ -299,6 +300,7 @@ def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None
         )
         machine.paused = set(plain["paused"])
         machine.errored_before = plain.get("errored_before", 0)
+        machine.search_waits = plain.get("search_waits", False)
         machine.returning = set(plain.get("returning", ()))
         machine.withheld = dict(plain.get("withheld", {}))
         machine.questions = {

@@ -28,8 +28,10 @@ def wake(state: State) -> list[Effect]:
 
 def _conclude(state: State) -> list[Effect]:
     allotment = state.allotment
-    if state.finished or allotment.holds or (state.asking and not state.ending):
+    if state.finished or allotment.holds:
         return []
+    if state.asking and not state.ending:
+        return wake(state) if state.search_waits and state.paused else []
     if not state.ending:
         if allotment.queue or allotment.delayed or not state.search_ended:
             return []

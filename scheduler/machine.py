@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.scheduler.allotment import Allotment
-from holdfast.scheduler.concluding import go_on, wake
+from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     Begun,
@@ -88,10 +88,11 @@ class Machine(State):
             case SchedulerAnswered():
                 return on_scheduler(self, event)
             case SearchEnded():
-                self.asking, self.search_ended = False, True
+                self.asking, self.search_waits, self.search_ended = False, False, True
                 return [*observe(self, NoMoreTrials()), *go_on(self)]
             case SearchWaits():
-                return wake(self) if self.paused else []
+                self.search_waits = True
+                return go_on(self)
             case EndOrdered():
                 return [*end(self, event), *go_on(self)]
             case CheckpointLost():
@@ -135,7 +136,7 @@ class Machine(State):
         return go_on(self)
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
-        self.asking = False
+        self.asking = self.search_waits = False
         spec = event.spec
         trial = self.trials[spec.trial_id] = Trial(spec=spec)
         self.allotment.wait(spec.trial_id)

@@ -23,7 +23,8 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     state.epoch, state.boot_id = event.epoch, event.boot_id
     if not event.strict:
         state.expected.forgive()
-    state.ending, state.finished, state.asking = _spent(state), False, False
+    state.ending, state.finished = _spent(state), False
+    state.asking = state.search_waits = False
     state.withheld = {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]

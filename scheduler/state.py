@@ -41,6 +41,8 @@ class State:
         self.clones: set[str] = set()
         self.errored_before = 0
         self.asking = False
+        # The search says that it wants to see paused trials go on first.
+        self.search_waits = False
         self.now = 0.0
         self.version = FORMAT
         # Each trial that the newest event has moved, as it was before: mostly that of the event.

@@ -306,8 +306,8 @@ def test_a_search_that_waits_for_paused_trials_does_not_wait_for_ever() -> None:
     run.suggest()
     run.start("t0")
     run.report("t0", checkpoint=True)
-    run.ends("t0")
-    (launch,) = of(Launch, run.handle(SearchWaits()))
+    run.handle(SearchWaits())
+    (launch,) = of(Launch, run.ends("t0"))
     assert launch.trial_id == "t0"
 
 
