@@ -234,9 +234,7 @@ class Run:
             gpu_names=plan.machinery.gpu_names,
             gang=plan.job.gang,
             full_row_of=newest_row,
-            history=history(
-                plan.layout.journal, Position(plan.begins), ledger.position, plan.policy
-            ),
+            history=history(plan.layout.journal, Position(plan.begins), ledger.position),
             show_line=self._show_line,
             warn=self.tell,
             on_retry=self._on_retry,

@@ -13,7 +13,6 @@ from pathlib import Path
 from holdfast.experiment.fold import Fold, subject_of
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.journal import Position
 from holdfast.trial.trial import Trial
 
@@ -21,12 +20,10 @@ from holdfast.trial.trial import Trial
 Change = tuple[Event | None, Trial | None, Trial | None]
 
 
-def history(
-    journal: Path, start: Position, stop: Position, policy: bytes | None
-) -> Iterator[Change]:
+def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
     """Each change of a trial between two positions of the journal; `start` is where the experiment
-    begins, `policy` its scheduler as it was pickled before it had seen anything."""
-    fold = Fold(Machine(_loaded(policy)), start)
+    begins."""
+    fold = Fold(Machine(), start)
     for event, _, before in fold.run(journal, stop):
         subject = subject_of(event) or ""
         yield event, before, fold.machine.trials.get(subject)
@@ -42,12 +39,3 @@ def brought_to_an_end(machine: Machine, by: str) -> list[Change]:
         if trial_id != by and after.status.is_final and not before.status.is_final:
             ended.append((None, before, after))
     return ended
-
-
-def _loaded(policy: bytes | None) -> TrialScheduler | None:
-    if policy is None:
-        return None
-    import cloudpickle
-
-    loaded: TrialScheduler = cloudpickle.loads(policy)
-    return loaded
