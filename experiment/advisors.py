@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -31,24 +31,39 @@ class Advisor:
         self._thread: _Thread | None = None
 
     async def ask(self, question: Callable[[], Any]) -> Any:
-        """The answer; raises what the user's code raises, TuneError at the deadline."""
+        """The answer; raises what the user's code raises, TuneError at the deadline.
+
+        The deadline is for one question: what was told before may take its own time.
+        """
         thread = self._started()
-        before = thread.answered
         answer = thread.put(question)
         try:
-            return await asyncio.wait_for(answer, self._deadline_s)
-        except TimeoutError as error:
-            if not answer.cancelled():
-                raise  # the user's own
-            if thread is self._thread and thread.answered == before:
-                self._abandon(thread)
-            raise TuneError(
-                f"the {self._name} gave no answer within {self._deadline_s:g} s"
-            ) from error
+            while True:
+                before = thread.answered
+                await asyncio.wait([answer], timeout=self._deadline_s)
+                if answer.done():
+                    return answer.result()
+                if thread.answered == before:
+                    break
+        finally:
+            answer.cancel()
+        if thread is self._thread:
+            self._abandon(thread)
+        raise TuneError(f"the {self._name} gave no answer within {self._deadline_s:g} s")
 
     def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
         """Have `statement` called after all that was asked or told before it."""
         return self._started().put(statement)
+
+    def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
+        """Have all of `steps` gone through, as `tell` does; each has the deadline to itself."""
+        thread = self._started()
+
+        def go_through() -> None:
+            for _ in steps:
+                thread.answered += 1
+
+        return thread.put(go_through)
 
     def close(self) -> None:
         """Ask nothing more; what waits is cancelled, what runs is not waited for."""

@@ -23,6 +23,7 @@ from holdfast.experiment.pickling import dumps
 from holdfast.experiment.plan import Plan
 from holdfast.experiment.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.relay import Relay
+from holdfast.experiment.retelling import history
 from holdfast.experiment.retries import Retries, Retry
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.services import couriers_of, open_archive, open_callbacks, open_ledger
@@ -33,7 +34,7 @@ from holdfast.experiment.wording import retry_text
 from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event
-from holdfast.syncer.journal import Journal
+from holdfast.syncer.journal import Journal, Position
 
 ENTRY = "holdfast.experiment.host:HOST"
 _FLUSH_AFTER_FAULT_S = 5.0
@@ -233,6 +234,7 @@ class Run:
             gpu_names=plan.machinery.gpu_names,
             gang=plan.job.gang,
             full_row_of=newest_row,
+            history=history(plan.layout.journal, Position(plan.begins), ledger.position),
             show_line=self._show_line,
             warn=self.tell,
             on_retry=self._on_retry,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -23,6 +23,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import lost_notice
+from holdfast.experiment.retelling import Change, brought_to_an_end
 from holdfast.experiment.retries import Retry, retry_of
 from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
@@ -82,13 +83,10 @@ class Parts:
     gpu_names: tuple[str, ...]
     gang: GangTerms | None
     full_row_of: Callable[[Trial], dict[str, Any]]
+    history: Iterable[Change]
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
     on_retry: Callable[[Retry], None]
-
-
-# What a trial was before and is after an event: its own, or (None) one of something else.
-_Change = tuple[Event | None, Trial | None, Trial | None]
 
 
 class Controller:
@@ -115,6 +113,7 @@ class Controller:
             parts.proposer,
             post=self.post,
             fail=self._search_failed,
+            warn=parts.warn,
             row_of=parts.full_row_of,
             is_under_way=lambda: bool(
                 self.machine.allotment.holds
@@ -148,7 +147,7 @@ class Controller:
     def begin(self, events: Sequence[Event]) -> None:
         """Start with these events, and watch the time budget."""
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
-        self._search.begin(self.machine.trials.values(), resumed)
+        self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
         self.crew.inherit(self.machine.trials.values())
         for event in events:
             self.post(event)
@@ -187,7 +186,7 @@ class Controller:
         """Decide, then write: nothing is performed that is not in the journal."""
         machine = self.machine
         effects: list[Effect] = []
-        changes: list[_Change] = []
+        changes: list[Change] = []
         records: list[bytes] = []
         for event, now in batch:
             trial_id = getattr(event, "trial_id", "")
@@ -199,7 +198,7 @@ class Controller:
                 # Its worker has not heard the order to stop, and waits for an answer.
                 self.crew.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
-            changes += self._brought_to_an_end(trial_id)
+            changes += brought_to_an_end(machine, trial_id)
         self.ledger.append(records)
         for event_or_none, before, after in changes:
             iteration = after.iteration if after else 0
@@ -208,15 +207,6 @@ class Controller:
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
         return effects
-
-    def _brought_to_an_end(self, by: str) -> list[_Change]:
-        """Other trials that the event of trial `by` has ended: they have no event of their own."""
-        ended: list[_Change] = []
-        for trial_id, before in self.machine.moved.items():
-            after = self.machine.trials[trial_id]
-            if trial_id != by and after.status.is_final and not before.status.is_final:
-                ended.append((None, before, after))
-        return ended
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
         """A full disk: nobody is told that a row was kept which was not."""

@@ -6,6 +6,7 @@ of resources); where it does, `runs_user_code` says so and the controller calls 
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
 import time
@@ -22,7 +23,7 @@ from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.space import has_user_code, is_grid
+from holdfast.trial.space import has_user_code, is_grid, is_searched
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Opaque,
@@ -31,12 +32,15 @@ from holdfast.trial.values import (
     format_tag,
     key_name,
     seal,
+    spread,
     summarize,
 )
 from holdfast.trial.variants import Space, Variant
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 _LONGEST_NAME = 180
+# So often a search algorithm may suggest one config in a row.
+MOST_ALIKE = 100
 _UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 
@@ -90,6 +94,9 @@ class Proposer:
         self._dirnames = set(dirnames)
         self._root = root
         self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
+        self._newest: Mapping[str, Any] | None = None
+        self._alike = 0
+        self.ended_because = ""
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
@@ -131,9 +138,9 @@ class Proposer:
     def open(self) -> None:
         """Give the searcher its goal and space. Raises InvalidConfig where nobody searches it."""
         assert isinstance(self._search, Searcher)
-        taken = self._search.set_search_properties(
-            self._spec.metric, self._spec.mode, self._param_space
-        )
+        metric, mode = self._spec.metric, self._spec.mode
+        more = {"seed": self._spec.seed} if _takes_more(self._search) else {}
+        taken = self._search.set_search_properties(metric, mode, self._param_space, **more)
         searched = [] if taken else list(_searched(self._param_space))
         if searched:
             raise InvalidConfig(
@@ -159,7 +166,34 @@ class Proposer:
             return SearchEnded()
         if answer is None:
             return None
-        return Suggested(spec=self._make(trial_id, self._merged(index, answer)))
+        spec = self._make(trial_id, self._merged(index, answer))
+        if self._is_stuck(spec.config):
+            return SearchEnded()
+        assert isinstance(answer, Mapping)  # so `_merged` has seen to it
+        sealed = seal(dict(answer), self._sealed)
+        return Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
+
+    def recall(self, suggested: Suggested) -> None:
+        """Remind the searcher of what it has suggested before a restore."""
+        assert isinstance(self._search, Searcher)
+        spec = suggested.spec
+        answer = spec.config if suggested.answer is None else suggested.answer
+        self._is_stuck(spec.config)
+        self._search.recall(spec.trial_id, users_config(answer, self._param_space))
+
+    def _is_stuck(self, config: Mapping[str, Any]) -> bool:
+        """Whether the searcher has come to suggest one config for ever; says so."""
+        assert isinstance(self._search, Searcher)
+        self._alike = self._alike + 1 if config == self._newest else 1
+        self._newest = config
+        most = MOST_ALIKE * self._search.repeats
+        if self._alike <= most:
+            return False
+        self.ended_because = (
+            f"{type(self._search).__name__} has suggested the same config {most + 1} times in a "
+            f"row: the search is over. tune.search.Repeater runs each config several times"
+        )
+        return True
 
     def _draw(self, index: int) -> Variant:
         assert self._space is not None
@@ -174,7 +208,7 @@ class Proposer:
             )
         fixed = Space(_without_searched(self._param_space)).variant(0, random.Random(0))
         config = _overlaid(fixed.config, answer)
-        return Variant(index=index, config=config, evaluated=dict(answer))
+        return Variant(index=index, config=config, evaluated=spread(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
         config = seal(variant.config, self._sealed)
@@ -259,7 +293,7 @@ def _folder(name: str) -> str:
 
 def _searched(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     """The keys of `space` that hold a domain or a grid."""
-    if isinstance(space, Domain) or is_grid(space):
+    if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
         yield key_name(path)
     elif isinstance(space, Mapping):
         for key, value in space.items():
@@ -270,8 +304,19 @@ def _without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _without_searched(value) if type(value) is dict else value
         for key, value in space.items()
-        if not isinstance(value, Domain) and not is_grid(value)
+        if not (isinstance(value, Domain) or is_grid(value) or _is_searched_list(value))
     }
+
+
+def _is_searched_list(value: Any) -> bool:
+    """A search gives such a list whole, what is fixed in it too."""
+    return isinstance(value, (list, tuple)) and is_searched(value)
+
+
+def _takes_more(search: Searcher) -> bool:
+    """Whether its `set_search_properties` has room for what else is known of the experiment."""
+    taken = inspect.signature(search.set_search_properties).parameters.values()
+    return any(one.kind is one.VAR_KEYWORD for one in taken)
 
 
 def _overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,6 +94,12 @@ class Request:
         log = self.run.log_to_file
         for name in () if isinstance(log, bool) else (log,) if isinstance(log, str) else log:
             _check_log_name(name)
+        search = self.tune.search_alg
+        if search is not None and not isinstance(search, (Searcher, BasicVariantGenerator)):
+            raise InvalidConfig(
+                f"search_alg must be a tune.search.Searcher, as create_searcher() makes one, or a "
+                f"BasicVariantGenerator; not {search!r:.100}"
+            )
         metric, mode = self.tune.metric, self.tune.mode
         if self.tune.scheduler is not None and metric and not mode:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from holdfast.experiment.advisors import Advisor
 from holdfast.experiment.proposer import Proposer
-from holdfast.scheduler.events import EndOrdered, Event, Resumed, SearchEnded, SearchWaits
+from holdfast.experiment.retelling import Change
+from holdfast.scheduler.events import (
+    EndOrdered,
+    Event,
+    Resumed,
+    SearchEnded,
+    SearchWaits,
+    Suggested,
+)
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial
 
@@ -17,7 +25,8 @@ from holdfast.trial.trial import Status, Trial
 class SearchThread:
     """`row_of` gives the full row of a trial's newest report; `is_under_way` says whether there is
     a trial whose report could make a search that said «not now» answer otherwise, `are_paused`
-    whether some of them are paused. `fail` is told what the user's code raises."""
+    whether some of them are paused. `fail` is told what the user's code raises, `warn` why a
+    search is over that would have gone on."""
 
     def __init__(
         self,
@@ -25,6 +34,7 @@ class SearchThread:
         *,
         post: Callable[[Event], None],
         fail: Callable[[BaseException], None],
+        warn: Callable[[str], None],
         row_of: Callable[[Trial], dict[str, Any]],
         is_under_way: Callable[[], bool],
         are_paused: Callable[[], bool],
@@ -32,6 +42,7 @@ class SearchThread:
         self._proposer = proposer
         self._post = post
         self._fail = fail
+        self._warn = warn
         self._row_of = row_of
         self._is_under_way = is_under_way
         self._are_paused = are_paused
@@ -40,16 +51,36 @@ class SearchThread:
         self._telling: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None
         self._news = 0
+        self._closed = False
 
-    def begin(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
-        """Get ready; on a restore `trials` are those of before, and the ends that stand are told
-        again."""
+    def begin(
+        self, trials: Iterable[Trial], resumed: Resumed | None, history: Iterable[Change]
+    ) -> None:
+        """Get ready; on a restore `trials` are those of before, and `history` is told again."""
         if self._proposer.searcher is None:
             return
         self._tell(self._proposer.open)
-        for trial in trials:
-            if resumed is not None and _stays_ended(trial, resumed):
-                self._tell_end(trial)
+        if resumed is not None:
+            known = list(trials)
+            standing = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
+            left = [trial for trial in known if _is_left(trial, resumed)]
+            self._watch(self._advisor.tell_each(self._retold(history, standing, left)))
+
+    def _retold(
+        self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
+    ) -> Iterator[None]:
+        """Tell `history` step by step: of the ends of a trial only the one that stands, which is
+        that of the attempt in `standing`. Nothing will come of those that are `left`."""
+        for event, before, after in history:
+            if self._closed:
+                return
+            if isinstance(event, Suggested):
+                self._proposer.recall(event)
+            for statement in self._news_of(event, before, after, standing):
+                statement()
+            yield
+        for trial in left:
+            self._end_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
         """Post trial number `index`, or that there is no other."""
@@ -58,18 +89,14 @@ class SearchThread:
             self._asking.add(task)
             task.add_done_callback(self._asked)
         else:
-            self._post(self._proposer.propose(index) or SearchEnded())
+            self._answer(self._proposer.propose(index) or SearchEnded())
 
     def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
         """Tell what has happened to a trial: its report, its end."""
-        searcher = self._proposer.searcher
-        if searcher is None or before is None or after is None or before is after:
+        if self._proposer.searcher is None or before is None or before is after:
             return
-        if isinstance(event, Reported):
-            row = self._row_of(after)
-            self._tell(partial(searcher.on_trial_result, after.trial_id, row))
-        if after.status.is_final and not before.status.is_final:
-            self._tell_end(after)
+        for statement in self._news_of(event, before, after):
+            self._tell(statement)
         self._news += 1
         if self._postponed is not None:
             index, self._postponed = self._postponed, None
@@ -89,6 +116,7 @@ class SearchThread:
 
     def close(self) -> None:
         """Ask nothing more."""
+        self._closed = True
         for task in self._asking:
             task.cancel()
 
@@ -99,7 +127,7 @@ class SearchThread:
             seen = self._news
             answer = await self._advisor.ask(lambda: self._proposer.propose(index))
         if answer is not None:
-            self._post(answer)
+            self._answer(answer)
         elif self._is_under_way():
             self._postponed = index
             if self._are_paused():
@@ -113,15 +141,38 @@ class SearchThread:
         if error is not None:
             self._fail(error)
 
-    def _tell_end(self, trial: Trial) -> None:
+    def _answer(self, answer: Suggested | SearchEnded) -> None:
+        if isinstance(answer, SearchEnded) and self._proposer.ended_because:
+            self._warn(self._proposer.ended_because)
+        self._post(answer)
+
+    def _news_of(
+        self,
+        event: Event | None,
+        before: Trial | None,
+        after: Trial | None,
+        standing: Mapping[str, int] | None = None,
+    ) -> Iterator[Callable[[], Any]]:
+        """What to tell of a change; of ends only those that are `standing`, where that is said."""
+        searcher = self._proposer.searcher
+        if searcher is None or before is None or after is None or before is after:
+            return
+        if isinstance(event, Reported):
+            yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))
+        stands = standing is None or standing.get(after.trial_id) == after.attempt
+        if stands and after.status.is_final and not before.status.is_final:
+            yield self._end_of(after, failed=after.error is not None)
+
+    def _end_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
         searcher = self._proposer.searcher
         assert searcher is not None
         row = None if trial.row is None else self._row_of(trial)
-        failed = trial.error is not None
-        self._tell(partial(searcher.on_trial_complete, trial.trial_id, row, failed))
+        return partial(searcher.on_trial_complete, trial.trial_id, row, failed)
 
     def _tell(self, statement: Callable[[], Any]) -> None:
-        telling = self._advisor.tell(statement)
+        self._watch(self._advisor.tell(statement))
+
+    def _watch(self, telling: asyncio.Future[Any]) -> None:
         self._telling.add(telling)
         telling.add_done_callback(self._told)
 
@@ -140,3 +191,9 @@ def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
             return resumed.errored == "skip"
         case _:
             return False
+
+
+def _is_left(trial: Trial, resumed: Resumed) -> bool:
+    """Whether it was under way and is not taken up again."""
+    under_way = bool(trial.attempt) and not trial.status.is_final
+    return under_way and trial.status is not Status.STOPPING and resumed.unfinished == "skip"

@@ -116,7 +116,7 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
         "space": tuple,
     },
     Resumed: {"resources": _decode_wish},
-    Suggested: {"spec": _one(TrialSpec)},
+    Suggested: {"spec": _one(TrialSpec), "answer": from_plain},
     TrialSpec: {"resources": _decode_bundles, "config": from_plain},
     Reported: {"checkpoint": _one(CheckpointRecord)},
     Saved: {"checkpoint": _one(CheckpointRecord)},

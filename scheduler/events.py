@@ -85,9 +85,14 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggested:
-    """The search answered with the next trial."""
+    """The search answered with the next trial.
+
+    `answer` is what a search algorithm has answered, where that is not the whole of the trial's
+    config: the fixed values of the search space stand in the config too.
+    """
 
     spec: TrialSpec
+    answer: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

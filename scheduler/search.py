@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import lookup
 
 FINISHED: Final = "FINISHED"
 
@@ -13,26 +14,47 @@ FINISHED: Final = "FINISHED"
 class Searcher:
     """Base of search algorithms that are asked for one config at a time.
 
-    Its methods run in one thread of the script's process, in the order of events, and may block.
-    What `suggest` answered is journalled and, after a restore, told again through
-    `on_trial_result` and `on_trial_complete`, never asked again.
+    Its methods run in one thread of the script's process, in the order of events, and may block;
+    a question that is not answered in 300 s ends the run, as does whatever they raise.
+
+    **After a restore** the object is as it was when `fit()` began, and `set_search_properties`
+    is called as then. What `suggest` answered is in the journal and is never asked again: it is
+    told with `recall`, and between these come `on_trial_result` and `on_trial_complete` as they
+    came. A question whose answer did not get into the journal is asked again, for the same
+    trial. So `suggest` goes on as if nothing had happened if its answer follows from what these
+    methods were told and from a seed, and if it draws from a generator that is made anew for each
+    question, such as `random.Random(f"{seed}/{trial_id}")`, not from one whose state it would
+    have to keep. A trial that a restore took up again has several ends: only the last is told.
+
+    A row may lack the metric, or hold NaN or an infinite value for it: what that means is the
+    algorithm's to say. Those of `holdfast.tune.search` take it for a failure of the trial.
     """
 
     FINISHED = FINISHED
+    repeats: int = 1
+    """How often in a row it suggests one config on purpose; 100 times as often, and it is over."""
 
-    def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
+    def __init__(
+        self, metric: str | Sequence[str] | None = None, mode: str | Sequence[str] | None = None
+    ) -> None:
         self.metric = metric
         self.mode = mode
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take metric, mode and space from the Tuner; False where they are set already."""
+        """Take metric, mode and space from the Tuner; False where the space is set already.
+
+        `spec` has the experiment's `seed`, which is the same after a restore.
+        """
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """A config for a new trial; None for «not now», `Searcher.FINISHED` for «no more»."""
         raise NotImplementedError(f"{type(self).__name__} must define suggest()")
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        """Hear after a restore what `suggest` had answered before it for this trial."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """See a report."""
@@ -42,6 +64,30 @@ class Searcher:
     ) -> None:
         """See a trial end; `result` is its last report."""
 
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn, before `fit()`, of a config that was tried elsewhere. Raises InvalidConfig where
+        the algorithm cannot."""
+        raise InvalidConfig(f"{type(self).__name__} takes in no points that were tried elsewhere")
+
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+        """Learn, before `fit()`, of the trials of a ResultGrid, of an ExperimentAnalysis, or of a
+        list of Results. Those that have not failed and have no such metric are left out."""
+        for config, row, failed in _evaluated(trials_or_analysis):
+            value = lookup(row, metric)
+            if failed or value is not None:
+                self.add_evaluated_point(config, value, error=failed)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Keep to so many trials at once; False where others have to see to that."""
+        return False
+
 
 class BasicVariantGenerator:
     """Random and grid search: every grid combination, `num_samples` times.
@@ -50,6 +96,7 @@ class BasicVariantGenerator:
     once, 0 for no limit. `constant_grid_search`: the combinations of one sample share its random
     values. `random_state`: a whole number makes the configs reproducible.
 
+    J. Bergstra, Y. Bengio, "Random Search for Hyper-Parameter Optimization" (2012).
     Raises InvalidConfig.
     """
 
@@ -77,3 +124,11 @@ def _seed_from(state: Any) -> int | None:
         if callable(method):
             return int(method(0, 2**31 - 1))
     raise InvalidConfig(f"random_state must be a whole number or a NumPy generator, not {state!r}")
+
+
+def _evaluated(found: Any) -> Iterable[tuple[dict[str, Any], Mapping[str, Any], bool]]:
+    """Config, last row and failure of each trial of an analysis, a grid or a list of results."""
+    if hasattr(found, "trials"):
+        return [(t.config, t.last_result or {}, t.status == "ERROR") for t in found.trials]
+    results = [found] if hasattr(found, "metrics") else found
+    return [(r.config or {}, r.metrics or {}, r.error is not None) for r in results]

@@ -145,7 +145,7 @@ class _Compiler:
         if not isinstance(value, Categorical):
             return Drawn(value)
         inner = spot._replace(is_chosen=True)
-        return Chosen(self._categories(value.categories, inner))
+        return Chosen(self._categories(value.categories, inner), value)
 
     def _grid(self, value: Any, spot: _Spot) -> Grid:
         if spot.is_chosen:

@@ -92,6 +92,14 @@ class Float(Domain):
         drawn = _between(first * self.q, last * self.q, rng, log=self.log)
         return min(max(_nearest(drawn, self.q), self.lower), self.upper)
 
+    def nearest(self, value: float) -> float:
+        """The number that `draw` could return and that is next to `value`."""
+        if self.q is None:
+            return min(max(float(value), self.lower), self.upper)
+        first, last = self._multiples(self.q)
+        inside = min(max(float(value), first * self.q), last * self.q)
+        return min(max(_nearest(inside, self.q), self.lower), self.upper)
+
     def is_valid(self, value: object) -> bool:
         if not isinstance(value, Real) or not self.lower <= float(value) <= self.upper:
             return False
@@ -133,7 +141,11 @@ class Normal(Domain):
     def draw(self, rng: Random) -> float:
         radius = math.sqrt(-2.0 * math.log(1.0 - rng.random()))
         value = self.mean + self.sd * radius * math.cos(math.tau * rng.random())
-        return value if self.q is None else _nearest(value, self.q)
+        return self.nearest(value)
+
+    def nearest(self, value: float) -> float:
+        """The number that `draw` could return and that is next to `value`."""
+        return float(value) if self.q is None else _nearest(value, self.q)
 
     def is_valid(self, value: object) -> bool:
         if not isinstance(value, Real) or not math.isfinite(value):
@@ -187,8 +199,13 @@ class Integer(Domain):
             return (first + below(last - first + 1, rng)) * step
         if self.q is None:
             return min(math.floor(_between(self.lower, self.upper, rng, log=True)), last)
-        drawn = _between(first * step, last * step, rng, log=True)
-        return min(max(round(drawn / step), first), last) * step
+        return self.nearest(_between(first * step, last * step, rng, log=True))
+
+    def nearest(self, value: float) -> int:
+        """The number that `draw` could return and that is next to `value`."""
+        step = self.q or 1
+        first, last = self._multiples()
+        return min(max(round(value / step), first), last) * step
 
     def is_valid(self, value: object) -> bool:
         if not isinstance(value, Integral):

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.trial.domains import Domain, Function, Random, below
+from holdfast.trial.domains import Categorical, Domain, Function, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.spec import Spec, Waiting, detach
-from holdfast.trial.values import Path, Ref
+from holdfast.trial.values import Path, Ref, spread
 
 
 class Template(NamedTuple):
@@ -39,7 +39,7 @@ class Template(NamedTuple):
             value: Any = config
             for step in path:
                 value = value[step]
-            _spread(found, name, value)
+            found |= spread({name: value})
         return found
 
 
@@ -94,6 +94,7 @@ class Drawn(NamedTuple):
 
 class Chosen(NamedTuple):
     children: tuple[Node, ...]
+    domain: Categorical
 
     def place(self, draw: Draw, container: Any, key: Any) -> None:
         self.children[below(len(self.children), draw.rng)].place(draw, container, key)
@@ -210,11 +211,3 @@ def copy(value: Any) -> Any:
     if kind is set:
         return set(value)
     return tuple(map(copy, value)) if kind is tuple else value
-
-
-def _spread(found: dict[str, Any], name: str, value: Any) -> None:
-    if type(value) is dict and value:
-        for key, item in value.items():
-            _spread(found, f"{name}/{key}", item)
-    else:
-        found[name] = value

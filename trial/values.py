@@ -159,6 +159,17 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def spread(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` under names as `net/width`; lists stay as they are."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if type(value) is dict and value:
+            found |= {f"{name}/{key}": item for key, item in spread(value).items()}
+        else:
+            found[name] = value
+    return found
+
+
 def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
     """`0_kind=a,lr=0.6176`: a trial's number and varied parameters, safe in a file name.
 

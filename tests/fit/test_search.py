@@ -336,34 +336,96 @@ def test_an_error_in_a_searcher_is_raised_by_fit_as_it_is(fit: Any, method: str)
         fit(train, None, tune.TuneConfig(search_alg=searcher, num_samples=1))
 
 
-def test_after_a_restore_a_searcher_is_told_what_had_finished_and_not_asked_for_it_again(
+def test_after_a_restore_a_searcher_is_told_its_history_and_not_asked_for_it_again(
     fit: Any, tmp_path: Path
 ) -> None:
-    def train(config: dict[str, Any]) -> None:
-        if config["x"] == 1 and not (tmp_path / "mended").exists():
-            raise RuntimeError("not yet")
-        tune.report({"loss": config["x"] * 5})
+    class Remembers(Recorder):
+        def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+            self.note("suggest", trial_id, config)
 
-    config = tune.TuneConfig(search_alg=Recorder(), num_samples=3, max_concurrent_trials=1)
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            answer = super().suggest(trial_id)
+            return {"net": answer} if isinstance(answer, dict) else answer
+
+        def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+            self.note("result", trial_id, result["loss"])
+
+    def train(config: dict[str, Any]) -> None:
+        number = config["net"]["x"]
+        if number == 1 and not (tmp_path / "mended").exists():
+            raise RuntimeError("not yet")
+        tune.report({"loss": number * 5})
+
+    space = {"net": {"width": 8}, "data": Dataset([1])}
+    config = tune.TuneConfig(search_alg=Remembers(), num_samples=3, max_concurrent_trials=1)
     failing = tune.FailureConfig(fail_fast=True)
-    first = fit(train, None, config, name="again", failure_config=failing)
+    first = fit(train, space, config, name="again", failure_config=failing)
     assert len(first) == 2
 
     (tmp_path / "mended").touch()
     tuner = tune.Tuner.restore(str(tmp_path / "results" / "again"), train, resume_errored=True)
     searcher = tuner._request.tune.search_alg
-    # Three suggestions were never asked of this copy: it counts from what it is told.
-    searcher.told = [("suggest", "told before"), ("suggest", "told before")]
     results = tuner.fit()
-    kinds = [what for what in searcher.told if what[0] != "result"][2:]
-    metrics = first[0].metrics
-    assert metrics is not None
-    ids = [f"{metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
-    assert kinds[0] == ("complete", ids[0], 0, False)
-    assert ("suggest", ids[2]) in kinds
-    assert {(what[1], what[2]) for what in kinds if what[0] == "complete"} == {
-        (ids[0], 0),
-        (ids[1], 5),
-        (ids[2], 10),
-    }
+    assert first[0].metrics is not None
+    ids = [f"{first[0].metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
+    before, after = searcher.told[:4], searcher.told[4:]
+    # The failure of the second trial does not stand any more: it is taken up again.
+    assert before == [
+        ("suggest", ids[0], {"net": {"x": 0}}),
+        ("result", ids[0], 0),
+        ("complete", ids[0], 0, False),
+        ("suggest", ids[1], {"net": {"x": 1}}),
+    ]
+    assert sorted(after, key=lambda what: (what[1], ["suggest", "result"].count(what[0]))) == [
+        ("complete", ids[1], 5, False),
+        ("result", ids[1], 5),
+        ("complete", ids[2], 10, False),
+        ("suggest", ids[2]),
+        ("result", ids[2], 10),
+    ]
     assert [(result.metrics or {})["loss"] for result in results] == [0, 5, 10]
+
+
+def test_a_search_that_suggests_one_config_for_ever_is_ended_and_told(
+    fit: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck(Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            return {"x": 1}
+
+    monkeypatch.setattr("holdfast.experiment.proposer.MOST_ALIKE", 3)
+    results = fit(
+        report_config, None, tune.TuneConfig(search_alg=Stuck(), num_samples=9), verbose=1
+    )
+    assert len(results) == 3
+    assert "Stuck has suggested the same config 4 times in a row" in capfd.readouterr().err
+
+
+def test_what_is_no_search_algorithm_is_refused(fit: Any) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"search_alg must be a tune\.search\.Searcher.*optuna"
+    ):
+        fit(report_config, None, tune.TuneConfig(search_alg="optuna"))
+
+
+def test_trials_that_a_restore_leaves_as_they_are_are_told_as_failed(
+    fit: Any, tmp_path: Path
+) -> None:
+    class Two(Recorder):
+        def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+            self.note("suggest", trial_id)
+
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"loss": config["x"]})
+        if config["x"] == 1:
+            raise RuntimeError("the end")
+        threading.Event().wait()
+
+    failing = tune.FailureConfig(fail_fast=True)
+    tuning = tune.TuneConfig(search_alg=Two(2), num_samples=2, max_concurrent_trials=2)
+    fit(train, None, tuning, name="left", failure_config=failing)
+    path = str(tmp_path / "results" / "left")
+    tuner = tune.Tuner.restore(path, train, resume_unfinished=False)
+    searcher = tuner._request.tune.search_alg
+    tuner.fit()
+    assert [what[3] for what in searcher.told if what[0] == "complete"] == [True, True]

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
         Searcher as Searcher,
     )
     from holdfast.trial.space import grid_search as grid_search
+    from holdfast.tune.search.library import LibrarySearch as LibrarySearch
 
 _HOMES = {
+    "LibrarySearch": "holdfast.tune.search.library",
     "BasicVariantGenerator": "holdfast.scheduler.search",
     "Searcher": "holdfast.scheduler.search",
     "grid_search": "holdfast.trial.space",

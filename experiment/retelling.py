@@ -1,0 +1,41 @@
+"""The history of an experiment, told again from its journal to whoever keeps a state of his own.
+
+A search algorithm or a stopper that a restore has loaded knows nothing of what went before. One
+pass over the journal tells it, change by change, in the order and in the words of the first time;
+no more than one record is held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.experiment.fold import Fold, subject_of
+from holdfast.scheduler.events import Event
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal import Position
+from holdfast.trial.trial import Trial
+
+# What a trial was before and is after an event: its own, or (None) one of something else.
+Change = tuple[Event | None, Trial | None, Trial | None]
+
+
+def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
+    """Each change of a trial between two positions of the journal; `start` is where the experiment
+    begins."""
+    fold = Fold(Machine(), start)
+    for event, _, before in fold.run(journal, stop):
+        subject = subject_of(event) or ""
+        yield event, before, fold.machine.trials.get(subject)
+        yield from brought_to_an_end(fold.machine, subject)
+
+
+def brought_to_an_end(machine: Machine, by: str) -> list[Change]:
+    """Other trials that the newest event, of trial `by`, has ended: they have no event of their
+    own."""
+    ended: list[Change] = []
+    for trial_id, before in machine.moved.items():
+        after = machine.trials[trial_id]
+        if trial_id != by and after.status.is_final and not before.status.is_final:
+            ended.append((None, before, after))
+    return ended

@@ -1,0 +1,361 @@
+"""What the search algorithms of all libraries share: an adapter only asks and tells.
+
+An adapter is a subclass of `LibrarySearch` with the parameters that its users know, and a `Study`
+that it makes in the search's own thread, where alone the library is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+from holdfast.lazy import Framework
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.absent import has_metric, near_text
+from holdfast.trial.domains import same
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment, Parameters, Same
+from holdfast.trial.stopper import lookup
+from holdfast.trial.values import unwrap_scalar
+
+Losses = tuple[float, ...]
+_SIGNS: Final = {"min": 1.0, "max": -1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One config that is to be tried.
+
+    `number` counts from 0, points that were tried elsewhere included. `seed` (32 bits) follows
+    from the search's seed and the number: who draws from it alone answers the same after a
+    restore. `trial_id` is "" for a point that was tried elsewhere, and `pruned` says that it was
+    given up early.
+    """
+
+    number: int
+    seed: int
+    trial_id: str = ""
+    pruned: bool = False
+
+
+class Study(Protocol):
+    """A library at work on one search. All calls come from one thread.
+
+    Values of an assignment are those of `Parameter.domain`, category numbers for choices. Losses
+    are smaller for the better, one for each metric.
+    """
+
+    def ask(self, query: Query) -> Assignment | str | None:
+        """What to try next; None for «not now», `Searcher.FINISHED` for «no more».
+
+        What does not exist is left out, and values are brought to the nearest that the parameters
+        can have."""
+
+    def take(self, query: Query, assignment: Assignment) -> None:
+        """This query is answered already: by the user, or by `ask` before a restore."""
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:
+        """A trial has reported these at its `training_iteration` of `step`."""
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        """A trial has ended with these in its last report; None for a failure."""
+
+
+class Terms(Protocol):
+    """How configs are assignments and back: see `Parameters`."""
+
+    def config(self, assignment: Assignment) -> dict[str, Any]: ...
+    def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def assignment(self, config: Mapping[str, Any], label: str, alike: Same) -> Assignment: ...
+    def fit(self, assignment: Assignment, who: str) -> Assignment: ...
+    def complete(self, assignment: Assignment, rng: random.Random) -> Assignment: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is to be optimized: each metric with its mode, "min" or "max"."""
+
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
+
+    def losses(self, row: Mapping[str, Any]) -> Losses | None:
+        """What a report is worth; None where a metric is missing, not finite or no number."""
+        return self.losses_of([lookup(row, metric) for metric in self.metrics])
+
+    def losses_of(self, values: Sequence[Any]) -> Losses | None:
+        if not all(map(_is_finite, values)):
+            return None
+        return tuple(
+            _SIGNS[mode] * float(value) for mode, value in zip(self.modes, values, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluated:
+    """A point that was tried elsewhere; `values` None where it failed."""
+
+    config: Mapping[str, Any]
+    values: tuple[Any, ...] | None
+    pruned: bool = False
+    steps: tuple[float, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What one `fit()` is about: nothing of it is kept but by the journal."""
+
+    goal: Goal
+    terms: Terms
+    study: Study
+    seed: int
+    points: list[Assignment]
+    number: int = 0
+    suggested: int = 0
+    is_seen: bool = False
+    asked: dict[str, tuple[Query, Assignment]] = field(default_factory=dict)
+
+    def query(self, trial_id: str = "", *, pruned: bool = False) -> Query:
+        seed = int(random.Random(f"{self.seed}/{self.number}").random() * 2**32)
+        return Query(number=self.number, seed=seed, trial_id=trial_id, pruned=pruned)
+
+    def note(self, query: Query, assignment: Assignment) -> None:
+        self.number += 1
+        if query.trial_id:
+            self.suggested += 1
+            self.asked[query.trial_id] = (query, assignment)
+
+
+class LibrarySearch(Searcher, ABC):
+    """Base of the search algorithms over libraries.
+
+    `space`: a dict of domains as `param_space`; without it that of the Tuner is searched.
+    `metric`, `mode`: the goal; without them that of the Tuner's TuneConfig. `points_to_evaluate`:
+    configs to begin with; what one of them leaves out is drawn at random. `evaluated_rewards`: the
+    metric's values for these points, which are then told and not run. `seed`: a whole number makes
+    the answers reproducible.
+
+    What a trial is worth is the metric in its last report. One that failed, or whose last report
+    lacks the metric, or holds NaN or an infinite value for it, is told as a failure. If no report
+    has ever held the metric, the end of a trial that did not fail is an error.
+
+    Raises ImportError where the library is missing, InvalidConfig.
+    """
+
+    library: ClassVar[Framework]
+    takes_many_metrics: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        space: Any = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.library.check()
+        super().__init__(metric=metric, mode=mode)
+        for one in _listed(mode):
+            _check_mode(one)
+        seed = unwrap_scalar(seed)
+        if seed is not None and not isinstance(seed, int):
+            raise InvalidConfig(f"seed must be a whole number, not {seed!r}")
+        self.seed: int | None = seed
+        self._space = space
+        self._points = [dict(point) for point in points_to_evaluate or ()]
+        self._evaluated: list[_Evaluated] = []
+        self._run: _Run | None = None
+        if evaluated_rewards is not None:
+            self._take_rewards(evaluated_rewards)
+
+    @abstractmethod
+    def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
+        """The library at work on `parameters`, as `read_space` gives them. Called once for each
+        `fit()`, in the search's thread; `seed` is below 2**32. Raises InvalidSearchSpace, naming
+        the parameter, for what the library cannot express.
+        """
+
+    def read_space(self, space: Any, *, is_own: bool) -> Terms:
+        """What is to be asked for; `is_own`: `space` was given to the search and not the Tuner."""
+        return Parameters(space, who=type(self).__name__, named=not is_own)
+
+    # -- what is asked and told -----------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        goal = self._goal(self.metric or metric, self.mode or mode)
+        is_own = self._space is not None
+        terms = self.read_space(self._space if is_own else config, is_own=is_own)
+        seed = self.seed if self.seed is not None else int(spec.get("seed", 0))
+        points = [
+            terms.assignment(point, f"points_to_evaluate[{i}]", same)
+            for i, point in enumerate(self._points)
+        ]
+        study = self.open_study(terms, goal, int(random.Random(seed).random() * 2**32))
+        self._run = _Run(goal=goal, terms=terms, study=study, seed=seed, points=points)
+        for evaluated in self._evaluated:
+            self._tell_evaluated(evaluated)
+        return not is_own
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        run = self._opened
+        query = run.query(trial_id)
+        if run.suggested < len(run.points):
+            rng = random.Random(f"{run.seed}/{query.number}")
+            assignment = run.terms.complete(run.points[run.suggested], rng)
+            run.study.take(query, assignment)
+        else:
+            answer = run.study.ask(query)
+            if answer is None or isinstance(answer, str):
+                return answer
+            assignment = run.terms.fit(answer, type(self).__name__)
+        run.note(query, assignment)
+        return run.terms.config(assignment)
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        run = self._opened
+        query = run.query(trial_id)
+        alike = same if self._space is None else _looks_same
+        assignment = run.terms.assignment(config, f"trial {trial_id}", alike)
+        run.study.take(query, assignment)
+        run.note(query, assignment)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        run = self._opened
+        run.is_seen = run.is_seen or _has_all(result, run.goal.metrics)
+        losses = run.goal.losses(result)
+        if losses is not None and trial_id in run.asked:
+            step = int(result.get("training_iteration", 0))
+            run.study.saw(run.asked[trial_id][0], step, losses)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        run = self._opened
+        if trial_id not in run.asked:
+            return
+        if result is not None and not error:
+            self._check_known(run, result)
+        query, assignment = run.asked.pop(trial_id)
+        losses = None if error or result is None else run.goal.losses(result)
+        run.study.tell(query, assignment, losses)
+
+    # -- what was tried elsewhere ---------------------------------------------------------------
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: Any,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn, before `fit()`, of a config that was tried elsewhere.
+
+        What is not searched is passed over. With several metrics `value` is a list. Raises
+        InvalidConfig after `fit()` has begun.
+        """
+        if self._run is not None:
+            raise InvalidConfig("points that were tried elsewhere are to be added before fit()")
+        values = None if error else tuple(_listed(value))
+        steps = tuple(intermediate_values or ())
+        self._evaluated.append(
+            _Evaluated(config=dict(parameters), values=values, pruned=pruned, steps=steps)
+        )
+
+    def _take_rewards(self, rewards: Sequence[Any]) -> None:
+        if len(rewards) != len(self._points):
+            raise InvalidConfig(
+                f"evaluated_rewards must be one for each of points_to_evaluate: there are "
+                f"{len(rewards)} for {len(self._points)}"
+            )
+        for point, reward in zip(self._points, rewards, strict=True):
+            self.add_evaluated_point(point, reward)
+        self._points = []
+
+    def _tell_evaluated(self, evaluated: _Evaluated) -> None:
+        run, label = self._opened, "a point that was tried elsewhere"
+        query = run.query(pruned=evaluated.pruned)
+        known = run.terms.known(evaluated.config)
+        found = run.terms.assignment(known, label, _looks_same)
+        assignment = run.terms.fit(found, label)
+        losses = None if evaluated.values is None else run.goal.losses_of(evaluated.values)
+        run.study.take(query, assignment)
+        for step, value in enumerate(evaluated.steps, start=1):
+            seen = run.goal.losses_of([value])
+            if seen is not None:
+                run.study.saw(query, step, seen)
+        run.study.tell(query, assignment, losses)
+        run.note(query, assignment)
+
+    # -- the rest -------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As it was made: what a run has learned is in its journal."""
+        return {**self.__dict__, "_run": None}
+
+    @property
+    def _opened(self) -> _Run:
+        if self._run is None:
+            raise InvalidConfig(f"{type(self).__name__} is to be given to a Tuner")
+        return self._run
+
+    def _goal(self, metric: str | Sequence[str] | None, mode: str | Sequence[str] | None) -> Goal:
+        metrics, modes = _listed(metric), _listed(mode)
+        name = type(self).__name__
+        if not metrics or not modes:
+            raise InvalidConfig(
+                f"{name} must know what is to be optimized: TuneConfig(metric=..., mode='min') or "
+                f"{name}(metric=..., mode='min')"
+            )
+        for one in modes:
+            _check_mode(one)
+        if len(metrics) != len(modes):
+            raise InvalidConfig(f"{name} needs one mode for each metric: {metrics}, {modes}")
+        if len(metrics) > 1 and not self.takes_many_metrics:
+            raise InvalidConfig(f"{name} optimizes one metric, not {', '.join(metrics)}")
+        return Goal(metrics=metrics, modes=modes)
+
+    def _check_known(self, run: _Run, row: Mapping[str, Any]) -> None:
+        run.is_seen = run.is_seen or _has_all(row, run.goal.metrics)
+        if not run.is_seen:
+            absent = [metric for metric in run.goal.metrics if not has_metric(row, metric)]
+            raise InvalidConfig(
+                f"{type(self).__name__} searches by {', '.join(map(repr, absent))}: a trial has "
+                f"ended, and none has reported it.{near_text(absent, row)} Correct the name"
+            )
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _check_mode(mode: Any) -> None:
+    if mode not in _SIGNS:
+        raise InvalidConfig(f"mode must be 'min' or 'max', not {mode!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    value = unwrap_scalar(value)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _has_all(row: Mapping[str, Any], metrics: Sequence[str]) -> bool:
+    return all(has_metric(row, metric) for metric in metrics)
+
+
+def _looks_same(one: object, other: object) -> bool:
+    """Objects of the user's that were pickled apart are compared by what they hold."""
+    import cloudpickle
+
+    if same(one, other):
+        return True
+    return type(one) is type(other) and cloudpickle.dumps(one) == cloudpickle.dumps(other)
