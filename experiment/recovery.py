@@ -54,7 +54,7 @@ def recover(
         )
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if to_go_on else None
-    loaded = load_newest_snapshot(layout, policy, within=within)
+    loaded = load_newest_snapshot(layout, within=within)
     notices = [str(skipped) for skipped in loaded.skipped]
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):

@@ -23,7 +23,6 @@ from holdfast.experiment.records import unpack
 from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.durable import fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name, segments
 
@@ -114,15 +113,13 @@ def find_beginning(journal: Path) -> Beginning | None:
     return None
 
 
-def load_newest_snapshot(
-    layout: Layout, policy: TrialScheduler | None = None, *, within: Position | None = None
-) -> Loaded:
+def load_newest_snapshot(layout: Layout, *, within: Position | None = None) -> Loaded:
     """The newest snapshot of the newest experiment that is whole and fits the journal.
 
-    Its machine's `policy` has been shown nothing: one that keeps state of its own has to be
-    folded from the beginning instead. `within` is how far the journal can be relied on: a snapshot
-    of what comes after is not used. Raises UnknownRecord where the journal begins with a
-    record of another version of holdfast.
+    Its machine has no policy: one with a state has to be shown everything from the beginning
+    instead. `within` is how far the journal can be relied on: a snapshot of what comes after is
+    not used. Raises UnknownRecord where the journal begins with a record of another version of
+    holdfast.
     """
     beginning = find_beginning(layout.journal)
     if beginning is None:
@@ -130,7 +127,7 @@ def load_newest_snapshot(
     skipped = []
     for name in snapshots_of(layout.root, beginning.spec.experiment_id):
         try:
-            found = load_snapshot(layout, name, policy)
+            found = load_snapshot(layout, name)
         except (BadSnapshot, UnknownRecord, OSError) as error:
             skipped.append(Skipped(name=name, reason=str(error)))
             continue
@@ -228,7 +225,7 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
     return base64.b64decode(value[_MARK]) if _MARK in value else value
 
 
-def load_snapshot(layout: Layout, name: str, policy: TrialScheduler | None = None) -> Snapshot:
+def load_snapshot(layout: Layout, name: str) -> Snapshot:
     """Raises BadSnapshot, UnknownRecord, OSError."""
     data = (layout.root / name).read_bytes()
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
@@ -246,7 +243,7 @@ def load_snapshot(layout: Layout, name: str, policy: TrialScheduler | None = Non
     )
     _check_journal(layout.journal, last)
     return Snapshot(
-        machine=from_snapshot(plain["machine"], policy),
+        machine=from_snapshot(plain["machine"]),
         last=last,
         begun_at=plain["begun_at"],
         boot_id=plain["boot_id"],

@@ -36,7 +36,6 @@ from holdfast.scheduler.policy import (
     ChangeTrial,
     CloneTrial,
     Decision,
-    TrialScheduler,
 )
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
@@ -270,13 +269,13 @@ def _rarities(machine: Machine) -> dict[str, Any]:
     }
 
 
-def from_snapshot(plain: Mapping[str, Any], policy: TrialScheduler | None = None) -> Machine:
-    """The machine as it was; its policy is shown nothing (see `TrialScheduler.decide`).
+def from_snapshot(plain: Mapping[str, Any]) -> Machine:
+    """The machine as it was, but for a policy.
 
     Raises UnknownRecord for a snapshot of another version.
     """
     try:
-        machine = Machine(policy)
+        machine = Machine()
         machine.spec = _build(ExperimentSpec, plain["spec"])
         trials = [_build(Trial, part) for part in plain["trials"]]
         machine.trials = {trial.trial_id: trial for trial in trials}

@@ -14,7 +14,6 @@ from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.wording import size
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import delete_tree
 from holdfast.syncer.errors import StorageError
@@ -26,7 +25,7 @@ from holdfast.syncer.store import Store
 from holdfast.syncer.tree import MANIFEST_NAME
 
 
-def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) -> Report:
+def collect(case: Case, *, removes: bool) -> Report:
     """What nothing needs, here and in storage; with `removes` it goes.
 
     Raises Locked while somebody runs it on this machine, Usurped where another machine has taken
@@ -36,19 +35,19 @@ def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) 
     being_read = set[str]()
     if case.layout is None:
         here, found = None, list[Garbage]()
-        there = _collect_there(case, None, removes=removes, policy=policy)
+        there = _collect_there(case, None, removes=removes)
     elif removes:
         lock = ExperimentLock(case.layout.lock, deadline_s=0)
         try:
-            here, found = _look(case.layout, policy)
+            here, found = _look(case.layout)
             being_read = _remove(case.layout.root, found)
-            there = _collect_there(case, here, removes=True, policy=policy)
+            there = _collect_there(case, here, removes=True)
         finally:
             lock.release()
     else:
         _check_free(case.layout)
-        here, found = _look(case.layout, policy)
-        there = _collect_there(case, here, removes=False, policy=policy)
+        here, found = _look(case.layout)
+        there = _collect_there(case, here, removes=False)
     deeds = [_deed(one, done=removes and one.where not in being_read) for one in found]
     deeds += [_deed(one, done=removes, prefix=PREFIX) for one in there]
     size = sum(one.size_bytes for one in (*found, *there))
@@ -61,8 +60,8 @@ def collect(case: Case, *, removes: bool, policy: TrialScheduler | None = None) 
     )
 
 
-def _look(layout: Layout, policy: TrialScheduler | None) -> tuple[Tree, list[Garbage]]:
-    found = tree.read(layout, policy=policy)
+def _look(layout: Layout) -> tuple[Tree, list[Garbage]]:
+    found = tree.read(layout)
     return found, garbage.here(found)
 
 
@@ -94,12 +93,10 @@ def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
     return stays
 
 
-def _collect_there(
-    case: Case, here: Tree | None, *, removes: bool, policy: TrialScheduler | None
-) -> list[Garbage]:
+def _collect_there(case: Case, here: Tree | None, *, removes: bool) -> list[Garbage]:
     if case.remote is None:
         return []
-    stored = storage.gather(case.remote, case.layout, policy=policy)
+    stored = storage.gather(case.remote, case.layout)
     found = persisted.garbage(stored, here)
     if removes and found and stored.published is not None and stored.published.story is not None:
         spec = stored.published.story.machine.spec

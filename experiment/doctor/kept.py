@@ -70,21 +70,14 @@ def _shortly(text: str, directory: str) -> str:
 
 
 def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
-    """Those of the folders (`<trial>/<name>`) that are a checkpoint of ours which no record names.
-
-    Where the machine did not decide as in the run, only what it has dropped itself counts: what
-    was reported meanwhile may be named.
-    """
+    """Those of the folders (`<trial>/<name>`) that are a checkpoint which no record names."""
     trials = story.dirnames
     for folder in folders:
         above, _, name = folder.rpartition("/")
         index, trial = checkpoint_number(name), trials.get(above)
         if index is None or trial is None:
             continue
-        if any(record.index == index for record in trial.checkpoints):
-            continue
-        key = (trial.trial_id, index)
-        if story.is_exact or key in story.held or key not in story.mentioned:
+        if all(record.index != index for record in trial.checkpoints):
             yield folder
 
 

@@ -166,7 +166,7 @@ def _judge_checkpoints(stored: Stored, tree: Tree | None, *, in_use: bool) -> It
     for one in committed(stored):
         if fault := stored.fault(one.folder):
             yield _broken(one, fault, has_copy=tree is not None and has_whole(tree, one))
-    if tree is None or tree.story is None or not tree.story.is_exact:
+    if tree is None or tree.story is None:
         return
     for one in kept.named(tree.story):
         if one.folder in promised or one.record.stays_here or not stored.fault(one.folder):

@@ -25,7 +25,6 @@ from holdfast.experiment.records import pack
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import CheckpointLost
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.durable import fsync_dir
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import Journal
@@ -49,7 +48,6 @@ def repair(
     settings: Settings,
     *,
     depth: Depth = Depth.CHECKSUMS,
-    policy: TrialScheduler | None = None,
 ) -> Report:
     """Mend the tree on this machine; what remains wrong is in the report.
 
@@ -60,10 +58,10 @@ def repair(
     began = time.monotonic()
     lock = ExperimentLock(case.layout.lock, deadline_s=0)
     try:
-        deeds = tuple(_mend(case, case.layout, settings, depth, policy))
+        deeds = tuple(_mend(case, case.layout, settings, depth))
     finally:
         lock.release()
-    after = verify(case, depth=depth, policy=policy)
+    after = verify(case, depth=depth)
     return Report(
         path=case.shown,
         findings=after.findings,
@@ -73,30 +71,24 @@ def repair(
     )
 
 
-def _mend(
-    case: Case, layout: Layout, settings: Settings, depth: Depth, policy: TrialScheduler | None
-) -> Iterator[Deed]:
-    before = tree.read(layout, policy=policy)
+def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
+    before = tree.read(layout)
     if before.story is None:
         return  # without a beginning nothing says what anything means: it stays as it is
     # Asked before anything is changed: it may not answer.
-    stored = (
-        None if case.remote is None else storage.gather(case.remote, case.layout, policy=policy)
-    )
+    stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     yield from seal(layout.journal, before.chapters)
     found = tree.examine(
         layout,
         with_checksums=depth is not Depth.QUICK,
         is_mirror=case.remote is not None or bool(case.kept_in),
-        policy=policy,
     )
     story = found.story
     if story is None or story.refusal:
         return
     yield from _mend_checkpoints(case, found, stored)
-    if story.is_exact:
-        yield from _put_snapshots_aside(found)
-        yield from _write_files(found, settings, policy)
+    yield from _put_snapshots_aside(found)
+    yield from _write_files(found, settings)
 
 
 def _mend_checkpoints(case: Case, found: Tree, stored: Stored | None) -> Iterator[Deed]:
@@ -159,7 +151,7 @@ def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
             yield Deed(what=f"put aside, as {path.name}{UNUSABLE}", where=finding.where)
 
 
-def _write_files(found: Tree, settings: Settings, policy: TrialScheduler | None) -> Iterator[Deed]:
+def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
     """All trials' files and a snapshot, as the scribe of a run that lost its power writes them."""
     behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
     if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):

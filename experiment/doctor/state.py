@@ -55,7 +55,7 @@ def judge_snapshots(taken: list[Taken], story: Story) -> Iterator[Finding]:
     """A snapshot is never the truth: one that is no good costs a restore some seconds."""
     for one in taken:
         fault = one.fault
-        if one.snapshot is not None and story.is_exact:
+        if one.snapshot is not None:
             folded = story.machines.get(one.snapshot.position)
             if folded is not None and not _same(folded, plain_machine(one.snapshot.machine)):
                 fault = "it is not what the journal gives up to the record that it was taken after"

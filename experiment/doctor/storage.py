@@ -18,7 +18,6 @@ from holdfast.experiment.doctor.tree import read as read_tree
 from holdfast.experiment.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
 from holdfast.experiment.published import has_all, read_head
 from holdfast.experiment.tuner_file import TunerFile
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer import download
 from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import ManifestMismatch, NotStored
@@ -70,9 +69,7 @@ class Stored:
         return self.broken.get(folder, "")
 
 
-def gather(
-    remote: Location, here: Layout | None = None, *, policy: TrialScheduler | None = None
-) -> Stored:
+def gather(remote: Location, here: Layout | None = None) -> Stored:
     """List what is there, and read the journal, tuner.pkl and every manifest.
 
     What `here` has of the journal stands in for what is damaged there.
@@ -85,7 +82,7 @@ def gather(
         if here is not None:
             for name in stored.bad_segments:
                 _stand_in(here, copy, stored.segments[name])
-        stored.published = read_tree(copy, policy=policy)
+        stored.published = read_tree(copy)
         # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
         # restore from storage reads none.
         if TUNER in stored.entries:

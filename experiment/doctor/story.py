@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import json
@@ -19,9 +18,8 @@ from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.journal import Position, read
-from holdfast.trial.lifecycle import Reported, Saved, Started
+from holdfast.trial.lifecycle import Reported, Started
 from holdfast.trial.trial import Trial
 
 # Local time, which another machine writes in another way.
@@ -40,17 +38,12 @@ class ExpectedRow(NamedTuple):
 class Story:
     """One experiment as its records tell it.
 
-    `is_exact`: the machine decided as it did in the run. A scheduler of the user's that is not
-    loaded decided there, and what it paused or stopped is not known then. `mentioned` are the
-    checkpoints that any record names, `held` those of records that counted. `refusal` is why the
-    fold ended early, and `is_foreign` that another version of holdfast wrote the record.
+    `refusal` is why the fold ended early, and `is_foreign` that another version of holdfast wrote
+    the record.
     """
 
     machine: Machine
-    is_exact: bool = True
     rows: dict[str, list[ExpectedRow]] = field(default_factory=dict)
-    mentioned: set[tuple[str, int]] = field(default_factory=set)
-    held: set[tuple[str, int]] = field(default_factory=set)
     machines: dict[Position, Any] = field(default_factory=dict)
     records: int = 0
     refusal: str = ""
@@ -62,13 +55,7 @@ class Story:
         return {trial.spec.dirname: trial for trial in self.machine.trials.values()}
 
 
-def tell(
-    journal: Path,
-    chapter: Chapter,
-    policy: TrialScheduler | None = None,
-    *,
-    moments: Collection[Position] = (),
-) -> Story | None:
+def tell(journal: Path, chapter: Chapter, *, moments: Collection[Position] = ()) -> Story | None:
     """Fold one experiment; None where its beginning cannot be read.
 
     At each of the `moments` the machine is kept as plain data, to hold snapshots against.
@@ -76,15 +63,13 @@ def tell(
     span = chapter.span
     if span is None or not chapter.begins:
         return None
-    story = Story(Machine(copy.deepcopy(policy)))
+    story = Story(Machine())
     start, stop = span
     for payload, position in read(journal, start, stop):
         if not _take_in(story, payload):
             break
         if position in moments:
             story.machines[position] = plain_machine(story.machine)
-    decided = "scheduler" in story.machine.spec.options.get("objects", ())
-    story.is_exact = policy is not None or not decided
     return story
 
 
@@ -103,11 +88,19 @@ def _take_in(story: Story, payload: bytes) -> bool:
         return False
     story.records += 1
     _note(story, event, before)
-    return True
+    if _lacks_decisions(story.machine):
+        story.refusal = "it does not say what the experiment's scheduler decided"
+        story.is_foreign = True
+    return not story.refusal
+
+
+def _lacks_decisions(machine: Machine) -> bool:
+    """Whether a scheduler of the user's decided, and the journal is too old to have that."""
+    return machine.version == 1 and "scheduler" in machine.spec.options.get("objects", ())
 
 
 def _note(story: Story, event: Event, before: Trial | None) -> None:
-    """What follows from an event for rows and checkpoints."""
+    """What follows from an event for rows."""
     match event:
         case Started():
             after = story.machine.trials[event.trial_id]
@@ -118,21 +111,10 @@ def _note(story: Story, event: Event, before: Trial | None) -> None:
                 ]
         case Reported():
             after = story.machine.trials[event.trial_id]
-            if event.checkpoint is not None:
-                _mention(story, event.trial_id, event.checkpoint.index, counts=after is not before)
             if after is not before:
                 story.rows.setdefault(event.trial_id, []).append(expected_row(after))
-        case Saved():
-            counts = story.machine.trials[event.trial_id] is not before
-            _mention(story, event.trial_id, event.checkpoint.index, counts=counts)
         case _:
             return
-
-
-def _mention(story: Story, trial_id: str, index: int, *, counts: bool) -> None:
-    story.mentioned.add((trial_id, index))
-    if counts:
-        story.held.add((trial_id, index))
 
 
 def expected_row(trial: Trial) -> ExpectedRow:
@@ -170,10 +152,7 @@ def _cell(value: Any) -> str:
     return read_again
 
 
-def tell_all(
-    journal: Path, parts: list[Chapter], policy: TrialScheduler | None = None
-) -> Iterator[tuple[Chapter, Story | None]]:
-    """Every experiment of the directory; the newest is the last, and alone has the `policy`."""
+def tell_all(journal: Path, parts: list[Chapter]) -> Iterator[tuple[Chapter, Story | None]]:
+    """Every experiment of the directory; the newest is the last."""
     for chapter in parts:
-        given = policy if chapter is parts[-1] else None
-        yield chapter, tell(journal, chapter, given)
+        yield chapter, tell(journal, chapter)

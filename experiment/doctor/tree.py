@@ -11,7 +11,6 @@ from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.story import Story, tell
 from holdfast.experiment.layout import JOURNAL, Layout
 from holdfast.experiment.snapshots import find_beginning
-from holdfast.scheduler.policy import TrialScheduler
 
 
 @dataclass(slots=True)
@@ -44,19 +43,16 @@ def examine(
     in_use: bool = False,
     with_checksums: bool = True,
     is_mirror: bool = False,
-    policy: TrialScheduler | None = None,
 ) -> Tree:
     """Look at everything. `is_mirror`: what is not here may lie in storage. Raises OSError."""
-    tree = read(layout, in_use=in_use, policy=policy)
+    tree = read(layout, in_use=in_use)
     story = tree.story
     tree.findings += state.judge_objects(layout, story)
     if story is None:
         return tree
     tree.findings += state.judge_snapshots(tree.taken, story)
     tree.habits = projected.habits(layout, story)
-    if not story.is_exact:
-        tree.findings.append(_inexact())
-    elif not in_use and not story.refusal:
+    if not in_use and not story.refusal:
         tree.findings += projected.examine(layout, story, charts=tree.habits.charts is True)
     _examine_checkpoints(tree, story, with_checksums=with_checksums, is_mirror=is_mirror)
     if in_use:
@@ -67,7 +63,7 @@ def examine(
     return tree
 
 
-def read(layout: Layout, *, in_use: bool = False, policy: TrialScheduler | None = None) -> Tree:
+def read(layout: Layout, *, in_use: bool = False) -> Tree:
     """The journal and the snapshots alone. Raises OSError."""
     chapters = segments.chapters(segments.look(layout.journal))
     tree = Tree(layout=layout, chapters=chapters, story=None)
@@ -78,14 +74,14 @@ def read(layout: Layout, *, in_use: bool = False, policy: TrialScheduler | None 
     beginning = find_beginning(layout.journal)
     assert beginning is not None
     tree.taken = state.snapshots(layout, beginning.spec.experiment_id)
-    story = tell(layout.journal, newest, policy, moments=state.moments(tree.taken))
+    story = tell(layout.journal, newest, moments=state.moments(tree.taken))
     if story is None:
         return tree
     tree.story = story
     rows = sum(len(found) for found in story.rows.values())
     trials = len(story.machine.trials)
     tree.looked_at |= {"records": story.records, "trials": trials, "rows": rows}
-    if story.refusal and (story.is_exact or story.is_foreign):
+    if story.refusal:
         tree.findings.append(_refused(story))
     return tree
 
@@ -94,9 +90,6 @@ def _examine_checkpoints(
     tree: Tree, story: Story, *, with_checksums: bool, is_mirror: bool
 ) -> None:
     several = kept.named(story)
-    if not story.is_exact:
-        # What the scheduler's decisions have superseded is not known: what is gone may be.
-        several = [one for one in several if (tree.layout.root / one.folder).is_dir()]
     tree.broken = dict(kept.faults(tree.layout, story, several, with_checksums=with_checksums))
     tree.looked_at |= {
         "checkpoints": len(several),
@@ -151,17 +144,6 @@ def _refused(story: Story) -> Finding:
         what=f"record {story.records + 1} cannot follow those before it: {story.refusal}",
         advice="This is a fault of holdfast: please report it with the journal. What was reported "
         "before can be read with tune.ExperimentAnalysis where a snapshot is left",
-    )
-
-
-def _inexact() -> Finding:
-    return Finding(
-        kind="scheduler-not-loaded",
-        severity=Severity.NOTE,
-        where=JOURNAL,
-        what="the experiment has a scheduler of your own, which decided what trials did: rows, "
-        "and checkpoints that are missing, are not judged without it",
-        advice="--load-scheduler unpickles it from tuner.pkl, which runs your code",
     )
 
 

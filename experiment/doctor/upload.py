@@ -27,7 +27,6 @@ from holdfast.experiment.records import pack
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
@@ -55,7 +54,6 @@ def sync(
     downloads: bool = False,
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    policy: TrialScheduler | None = None,
 ) -> Report:
     """Bring everything to where it lasts. Each operation is tried again for `timeout_s`.
 
@@ -75,11 +73,11 @@ def sync(
     lock = ExperimentLock(case.layout.lock, deadline_s=0)
     try:
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
-        found = examine(case, depth=depth, policy=policy)
+        found = examine(case, depth=depth)
         deeds = _Upload(case, found, timeout_s, tell, progress).run()
     finally:
         lock.release()
-    after = verify(case, depth=Depth.QUICK, policy=policy)
+    after = verify(case, depth=Depth.QUICK)
     return Report(
         path=case.shown,
         findings=after.findings,
@@ -271,11 +269,6 @@ def _sound_machine(found: Examined) -> Machine:
     story = found.tree.story
     if story is None or found.tree.is_damaged:
         raise NotFit("the journal cannot be read to its end: repair it first")
-    if not story.is_exact:
-        raise NotFit(
-            "the experiment has a scheduler of your own, without which its records mean something "
-            "else: --load-scheduler unpickles it from tuner.pkl, which runs your code"
-        )
     for finding in found.findings:
         if finding.kind in ("storage-other", "storage-ahead"):
             raise NotFit(f"{finding.what}. {finding.advice}")

@@ -12,7 +12,6 @@ from holdfast.experiment.doctor.findings import Finding, Report, Severity, order
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import LOCK, MIRROR_OF
-from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.location import Location
 
 
@@ -34,19 +33,17 @@ class Examined:
     looked_at: dict[str, int]
 
 
-def verify(
-    case: Case, *, depth: Depth = Depth.CHECKSUMS, policy: TrialScheduler | None = None
-) -> Report:
+def verify(case: Case, *, depth: Depth = Depth.CHECKSUMS) -> Report:
     """Not a byte is changed, no file is made and no lock is held, so it may be running.
 
     Raises OSError or StorageError where something cannot be looked at as a whole.
     """
     began = time.monotonic()
     user = user_of(case.layout) if case.layout is not None else ""
-    examined = examine(case, depth=depth, policy=policy, user=user)
+    examined = examine(case, depth=depth, user=user)
     if case.layout is not None and not user and (user := user_of(case.layout)):
         # It was begun while we looked: what we saw may be half of something.
-        examined = examine(case, depth=depth, policy=policy, user=user)
+        examined = examine(case, depth=depth, user=user)
     return Report(
         path=case.shown,
         findings=examined.findings,
@@ -59,7 +56,6 @@ def examine(
     case: Case,
     *,
     depth: Depth = Depth.CHECKSUMS,
-    policy: TrialScheduler | None = None,
     user: str = "",
 ) -> Examined:
     """Both sides. `user` runs it at this moment."""
@@ -74,14 +70,13 @@ def examine(
             in_use=bool(user),
             with_checksums=depth is not Depth.QUICK,
             is_mirror=case.remote is not None or bool(case.kept_in),
-            policy=policy,
         )
         found += here.findings
         looked_at |= here.looked_at
     if case.kept_in:
         found.append(_not_named(case.kept_in))
     if case.remote is not None:
-        stored = storage.gather(case.remote, case.layout, policy=policy)
+        stored = storage.gather(case.remote, case.layout)
         if depth is Depth.DOWNLOAD:
             _download(case.remote, stored, looked_at)
         found += persisted.judge(stored, here, in_use=bool(user))

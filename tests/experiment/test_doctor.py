@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from holdfast.experiment import tuner_file
@@ -27,7 +26,6 @@ from holdfast.experiment.recovery import recover
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import find_beginning
-from holdfast.experiment.tuner_file import TunerFile
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
@@ -487,7 +485,7 @@ class PausesOnce(TrialScheduler):
 
 @pytest.fixture
 def paused(in_memory: Path) -> Path:
-    """An experiment that means something only with its scheduler."""
+    """A scheduler of the user's has decided in it."""
     root = in_memory / "run"
     run = RecordedExperiment(root, boot=boot_id(), options={"objects": ["scheduler"]})
     run.machine.policy = PausesOnce()
@@ -502,35 +500,35 @@ def paused(in_memory: Path) -> Path:
     run.close()
     assert run.trial(first).attempt == 2
     Scribe(run.layout, ScribeSettings(tensorboard=False)).catch_up()
-    tuner_file.write(run.layout.tuner, {"scheduler": cloudpickle.dumps(PausesOnce())})
+    tuner_file.write(run.layout.tuner, {"scheduler": b"of no use here"})
     return root
 
 
-def test_what_a_scheduler_of_the_users_decided_is_not_judged_without_it(paused: Path) -> None:
-    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
-    for folder in paused.glob("*/checkpoint_*"):
-        shutil.rmtree(folder)
-    for path in paused.glob("*/result.json"):
-        path.write_text("{}")
-    assert kinds(verify(case(paused))) == ["scheduler-not-loaded"]
-    assert repair(case(paused), SETTINGS).deeds == ()
-    with pytest.raises(NotFit, match="--load-scheduler"):
-        sync(case(paused))
-
-
-def test_without_the_scheduler_no_checkpoint_that_a_record_names_is_garbage(paused: Path) -> None:
+def test_what_a_scheduler_of_the_users_decided_is_judged_and_mended_without_it(
+    paused: Path,
+) -> None:
+    assert verify(case(paused)).findings == ()
     assert collect(case(paused), removes=True).deeds == ()
-    assert len(list(paused.glob("*/checkpoint_*"))) == 2
-
-
-def test_with_the_scheduler_everything_is_judged_and_mended(paused: Path) -> None:
-    policy = TunerFile(paused / "tuner.pkl").load("scheduler")
-    assert verify(case(paused), policy=policy).findings == ()
     for path in paused.glob("*/result.json"):
         path.write_text("{}")
-    assert set(kinds(verify(case(paused), policy=policy))) == {"rows-behind"}
-    assert repair(case(paused), SETTINGS, policy=policy).findings == ()
+    assert set(kinds(verify(case(paused)))) == {"rows-behind"}
+    assert repair(case(paused), SETTINGS).findings == ()
     assert checker.check(paused) == []
+
+
+def test_a_journal_too_old_to_have_what_a_scheduler_decided_is_left_alone(
+    in_memory: Path,
+) -> None:
+    root = in_memory / "old"
+    run = RecordedExperiment(root, options={"objects": ["scheduler"]}, version=1)
+    run.report(run.begin(), {"loss": 1.0}, checkpoint="committed")
+    run.close()
+    (finding,) = [f for f in verify(case(root)).findings if f.kind.startswith("journal")]
+    assert finding.kind == "journal-foreign"
+    assert "what the experiment's scheduler decided" in finding.what
+    assert repair(case(root), SETTINGS).deeds == collect(case(root), removes=True).deeds == ()
+    with pytest.raises(NotFit, match="cannot be read"):
+        sync(case(root))
 
 
 def test_an_empty_segment_and_a_beginning_that_never_came_are_no_damage(root: Path) -> None:

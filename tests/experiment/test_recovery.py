@@ -40,8 +40,9 @@ def test_a_scheduler_is_shown_everything_again_also_what_a_snapshot_holds(
     run.report(trial, {"loss": 1.0})
     run.write_files(snapshot=True)
     run.report(trial, {"loss": 0.5})
-    policy = Counting()
-    recovered = recover(run.layout, policy)
+    recovered = recover(run.layout, Counting())
+    policy = recovered.machine.policy
+    assert isinstance(policy, Counting)
     assert policy.reports == 2
     assert recovered.machine.trials[trial].iteration == 2
 

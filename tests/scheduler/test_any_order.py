@@ -8,6 +8,7 @@ An event of a new kind needs a rule that lets it happen (`self.perform(self.run.
 an effect a case in `perform_one`; what must hold then stands in `holdfast.testing.invariants`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -239,9 +240,9 @@ class AnyOrder(RuleBasedStateMachine):
     def rank(self, trial_id: str, index: int) -> float:
         score = self.scores[trial_id, index]
         is_min = self.run.machine.spec.checkpoint.checkpoint_score_order == "min"
-        if not isinstance(score, float) or score != score:
-            return float("-inf")
-        return max(-score if is_min else score, -1e9)  # infinitely bad is better than none
+        if not isinstance(score, float) or not math.isfinite(score):
+            return -math.inf
+        return -score if is_min else score
 
     # -- what may happen ------------------------------------------------------------------------
 
@@ -453,7 +454,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def machine_is_read_back_from_a_snapshot(self) -> None:
         written = msgpack.packb(snapshot(self.run.machine))
-        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False), Obeying())
+        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False))
+        machine.policy = Obeying()
         check(machine)
         assert msgpack.packb(snapshot(machine)) == written
         self.run.machine = machine
@@ -468,7 +470,8 @@ class AnyOrder(RuleBasedStateMachine):
         if self.kept is None:
             return
         written, known = self.kept
-        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False), Obeying())
+        machine = from_snapshot(msgpack.unpackb(written, strict_map_key=False))
+        machine.policy = Obeying()
         for event, now, answers in self.run.events[known:]:
             machine.replay(event, now=now, answers=answers)
         assert msgpack.packb(snapshot(machine)) == msgpack.packb(snapshot(self.run.machine))

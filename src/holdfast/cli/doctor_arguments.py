@@ -82,12 +82,6 @@ def _add_place(command: argparse.ArgumentParser) -> None:
         help="the experiment's URI in storage, where PATH is the local directory of a run that "
         "was persisted elsewhere",
     )
-    command.add_argument(
-        "--load-scheduler",
-        action="store_true",
-        help="unpickle the scheduler in tuner.pkl, for an experiment with one of your own; this "
-        "runs your code, and nothing is unpickled without it",
-    )
 
 
 def _add_depth(command: argparse.ArgumentParser) -> None:

@@ -12,8 +12,6 @@ from holdfast.experiment.doctor.case import Case, find_case
 from holdfast.experiment.doctor.findings import Report
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.tuner_file import TunerFile
-from holdfast.scheduler.policy import TrialScheduler
 
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
@@ -32,16 +30,15 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Report:
-    policy = _policy(given, case)
     match given.command:
         case "verify":
             from holdfast.experiment.doctor.verify import verify
 
-            return verify(case, depth=_depth(given), policy=policy)
+            return verify(case, depth=_depth(given))
         case "repair":
             from holdfast.experiment.doctor.repair import repair
 
-            return repair(case, settings, depth=_depth(given), policy=policy)
+            return repair(case, settings, depth=_depth(given))
         case "sync":
             from holdfast.experiment.doctor.upload import sync
 
@@ -51,25 +48,17 @@ def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Repor
                 downloads=given.deep,
                 tell=lambda text: print(text, file=sys.stderr, flush=True),
                 progress=_progress,
-                policy=policy,
             )
         case "gc":
             from holdfast.experiment.doctor.collect import collect
 
-            return collect(case, removes=given.yes, policy=policy)
+            return collect(case, removes=given.yes)
         case _:
             raise AssertionError(given.command)
 
 
 def _depth(given: argparse.Namespace) -> Depth:
     return Depth.QUICK if given.quick else Depth.DOWNLOAD if given.deep else Depth.CHECKSUMS
-
-
-def _policy(given: argparse.Namespace, case: Case) -> TrialScheduler | None:
-    if not given.load_scheduler or case.layout is None:
-        return None
-    loaded = TunerFile(case.layout.tuner).load("scheduler")
-    return loaded if isinstance(loaded, TrialScheduler) else None
 
 
 def _progress(done: int, total: int) -> None:
@@ -81,5 +70,4 @@ def _progress(done: int, total: int) -> None:
 def _named(given: argparse.Namespace) -> str:
     """How the same experiment is named to another command of the doctor's."""
     storage = f" --storage {quoted(given.storage)}" if given.storage else ""
-    scheduler = " --load-scheduler" if given.load_scheduler else ""
-    return f"{quoted(given.path)}{storage}{scheduler}"
+    return f"{quoted(given.path)}{storage}"

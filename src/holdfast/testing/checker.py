@@ -90,7 +90,7 @@ class Checked:
 
 
 def records(root: Path) -> Iterator[list[Any]]:
-    """Every record of the journal, up to the first byte that is none."""
+    """Name, time and fields of every record of the journal, up to the first byte that is none."""
     for path in sorted((root / "journal").glob("*.log")):
         data = path.read_bytes()
         if not data.startswith(_MAGIC):
@@ -103,7 +103,8 @@ def records(root: Path) -> Iterator[list[Any]]:
             payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
             if len(payload) < length or zlib.crc32(payload) != crc:
                 return
-            yield msgpack.unpackb(payload, strict_map_key=False)
+            # What a scheduler decided may stand after them.
+            yield msgpack.unpackb(payload, strict_map_key=False)[:3]
             offset += _FRAME.size + length
 
 

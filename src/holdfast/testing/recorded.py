@@ -9,7 +9,15 @@ from typing import Any
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import pack
 from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, Raised, Suggested
+from holdfast.scheduler.events import (
+    FORMAT,
+    Begun,
+    Event,
+    Exited,
+    ExperimentSpec,
+    Raised,
+    Suggested,
+)
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer import manifest
 from holdfast.syncer.journal import Journal
@@ -31,7 +39,7 @@ class RecordedExperiment:
     """Writes the journal through the machine, and everything else through the scribe.
 
     Each event happens `step_s` after the one before. `boot` is the start of the system that it
-    ran in. `spec` are fields of ExperimentSpec.
+    ran in, `version` the format of the journal. `spec` are fields of ExperimentSpec.
     """
 
     def __init__(
@@ -42,6 +50,7 @@ class RecordedExperiment:
         step_s: float = 1.0,
         boot: str = "",
         tensorboard: bool = False,
+        version: int = FORMAT,
         **spec: Any,
     ) -> None:
         self.layout = Layout(root)
@@ -59,6 +68,7 @@ class RecordedExperiment:
                 ),
                 capacity={"CPU": 1000},
                 boot_id=boot,
+                version=version,
             )
         )
         self._scribe = Scribe(
