@@ -6,7 +6,6 @@ of resources); where it does, `runs_user_code` says so and the controller calls 
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
 import time
@@ -18,7 +17,7 @@ from typing import Any
 from holdfast.experiment.objects import ObjectRef, standing_in
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
-from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.scheduler.search import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import excerpt
@@ -138,9 +137,8 @@ class Proposer:
     def open(self) -> None:
         """Give the searcher its goal and space. Raises InvalidConfig where nobody searches it."""
         assert isinstance(self._search, Searcher)
-        metric, mode = self._spec.metric, self._spec.mode
-        more = {"seed": self._spec.seed} if _takes_more(self._search) else {}
-        taken = self._search.set_search_properties(metric, mode, self._param_space, **more)
+        spec, space = self._spec, self._param_space
+        taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
         searched = [] if taken else list(_searched(self._param_space))
         if searched:
             raise InvalidConfig(
@@ -311,12 +309,6 @@ def _without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
 def _is_searched_list(value: Any) -> bool:
     """A search gives such a list whole, what is fixed in it too."""
     return isinstance(value, (list, tuple)) and is_searched(value)
-
-
-def _takes_more(search: Searcher) -> bool:
-    """Whether its `set_search_properties` has room for what else is known of the experiment."""
-    taken = inspect.signature(search.set_search_properties).parameters.values()
-    return any(one.kind is one.VAR_KEYWORD for one in taken)
 
 
 def _overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Final
 
 from holdfast.trial.errors import InvalidConfig
@@ -87,6 +88,19 @@ class Searcher:
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Keep to so many trials at once; False where others have to see to that."""
         return False
+
+
+def introduce(
+    searcher: Searcher,
+    metric: str | None,
+    mode: str | None,
+    config: Mapping[str, Any],
+    **spec: Any,
+) -> bool:
+    """`set_search_properties` of a searcher that may have no room for `spec`."""
+    taken = signature(searcher.set_search_properties).parameters.values()
+    more = spec if any(one.kind is one.VAR_KEYWORD for one in taken) else {}
+    return searcher.set_search_properties(metric, mode, config, **more)
 
 
 class BasicVariantGenerator:

@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         uniform as uniform,
     )
     from holdfast.trial.stopper import Stopper as Stopper
+    from holdfast.tune.search.creating import create_searcher as create_searcher
 
 _HOMES = {
     "ExperimentAnalysis": "holdfast.experiment.analysis",
@@ -159,6 +160,7 @@ _HOMES = {
     "sample_from": "holdfast.trial.space",
     "uniform": "holdfast.trial.space",
     "Stopper": "holdfast.trial.stopper",
+    "create_searcher": "holdfast.tune.search.creating",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.scheduler.limiting import ConcurrencyLimiter as ConcurrencyLimiter
+    from holdfast.scheduler.repeating import Repeater as Repeater
     from holdfast.scheduler.search import (
         BasicVariantGenerator as BasicVariantGenerator,
     )
@@ -14,12 +16,17 @@ if TYPE_CHECKING:
         Searcher as Searcher,
     )
     from holdfast.trial.space import grid_search as grid_search
+    from holdfast.tune.search.creating import create_searcher as create_searcher
     from holdfast.tune.search.library import LibrarySearch as LibrarySearch
 
 _HOMES = {
-    "LibrarySearch": "holdfast.tune.search.library",
     "BasicVariantGenerator": "holdfast.scheduler.search",
+    "ConcurrencyLimiter": "holdfast.scheduler.limiting",
+    "LibrarySearch": "holdfast.tune.search.library",
+    "OptunaSearch": "holdfast.tune.search.optuna",
+    "Repeater": "holdfast.scheduler.repeating",
     "Searcher": "holdfast.scheduler.search",
+    "create_searcher": "holdfast.tune.search.creating",
     "grid_search": "holdfast.trial.space",
 }
 

@@ -33,12 +33,13 @@ class Query:
     `number` counts from 0, points that were tried elsewhere included. `seed` (32 bits) follows
     from the search's seed and the number: who draws from it alone answers the same after a
     restore. `trial_id` is "" for a point that was tried elsewhere, and `pruned` says that it was
-    given up early.
+    given up early. `is_given`: the user has answered it, not the library.
     """
 
     number: int
     seed: int
     trial_id: str = ""
+    is_given: bool = False
     pruned: bool = False
 
 
@@ -55,8 +56,10 @@ class Study(Protocol):
         What does not exist is left out, and values are brought to the nearest that the parameters
         can have."""
 
-    def take(self, query: Query, assignment: Assignment) -> None:
-        """This query is answered already: by the user, or by `ask` before a restore."""
+    def take(self, query: Query, assignment: Assignment) -> Assignment | None:
+        """This query is answered already: by the user, or by `ask` before a restore.
+
+        What is returned is what becomes of it, None for the same."""
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
         """A trial has reported these at its `training_iteration` of `step`."""
@@ -120,7 +123,18 @@ class _Run:
 
     def query(self, trial_id: str = "", *, pruned: bool = False) -> Query:
         seed = int(random.Random(f"{self.seed}/{self.number}").random() * 2**32)
-        return Query(number=self.number, seed=seed, trial_id=trial_id, pruned=pruned)
+        return Query(
+            number=self.number,
+            seed=seed,
+            trial_id=trial_id,
+            is_given=not trial_id or self.suggested < len(self.points),
+            pruned=pruned,
+        )
+
+    def take(self, query: Query, assignment: Assignment) -> Assignment:
+        assignment = self.study.take(query, assignment) or assignment
+        self.note(query, assignment)
+        return assignment
 
     def note(self, query: Query, assignment: Assignment) -> None:
         self.number += 1
@@ -205,15 +219,14 @@ class LibrarySearch(Searcher, ABC):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         run = self._opened
         query = run.query(trial_id)
-        if run.suggested < len(run.points):
+        if query.is_given:
             rng = random.Random(f"{run.seed}/{query.number}")
-            assignment = run.terms.complete(run.points[run.suggested], rng)
-            run.study.take(query, assignment)
-        else:
-            answer = run.study.ask(query)
-            if answer is None or isinstance(answer, str):
-                return answer
-            assignment = run.terms.fit(answer, type(self).__name__)
+            point = run.terms.complete(run.points[run.suggested], rng)
+            return run.terms.config(run.take(query, point))
+        answer = run.study.ask(query)
+        if answer is None or isinstance(answer, str):
+            return answer
+        assignment = run.terms.fit(answer, type(self).__name__)
         run.note(query, assignment)
         return run.terms.config(assignment)
 
@@ -221,9 +234,7 @@ class LibrarySearch(Searcher, ABC):
         run = self._opened
         query = run.query(trial_id)
         alike = same if self._space is None else _looks_same
-        assignment = run.terms.assignment(config, f"trial {trial_id}", alike)
-        run.study.take(query, assignment)
-        run.note(query, assignment)
+        run.take(query, run.terms.assignment(config, f"trial {trial_id}", alike))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         run = self._opened
@@ -285,13 +296,12 @@ class LibrarySearch(Searcher, ABC):
         found = run.terms.assignment(known, label, _looks_same)
         assignment = run.terms.fit(found, label)
         losses = None if evaluated.values is None else run.goal.losses_of(evaluated.values)
-        run.study.take(query, assignment)
+        assignment = run.take(query, assignment)
         for step, value in enumerate(evaluated.steps, start=1):
             seen = run.goal.losses_of([value])
             if seen is not None:
                 run.study.saw(query, step, seen)
         run.study.tell(query, assignment, losses)
-        run.note(query, assignment)
 
     # -- the rest -------------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""Optuna asks in the order of a function of the user's, for two goals at once.
+
+    python examples/search/optuna_define_by_run.py --storage /tmp/results --name define
+
+The function says what there is to choose, and constants that stand beside it; it trains nothing.
+The sampler is NSGA-II, and the goals are a small loss and few features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import curve
+import optuna
+
+from holdfast.tune.search.optuna import OptunaSearch
+
+
+def space(trial: Any) -> dict[str, Any]:
+    trial.suggest_float("lr", 1e-3, 3, log=True)
+    if trial.suggest_categorical("fast", [True, False]):
+        trial.suggest_float("momentum", 0.5, 0.99)
+        constants = {"epochs": 3}
+    else:
+        constants = {"epochs": 6, "momentum": 0.0}
+    trial.suggest_int("features", 2, 40)
+    return constants
+
+
+def make_search() -> OptunaSearch:
+    return OptunaSearch(
+        space,
+        metric=["loss", "config/features"],
+        mode=["min", "min"],
+        sampler=optuna.samplers.NSGAIISampler(population_size=6),
+        seed=1,
+    )
+
+
+if __name__ == "__main__":
+    curve.main(__doc__, make_search, space={}, metric=None, mode=None)

@@ -1,0 +1,57 @@
+"""A search algorithm of one's own: it looks around the best config so far.
+
+    python examples/search/own_searcher.py --storage /tmp/results --name own
+
+What it answers follows from what it was told and from a seed alone, so that after a kill and a
+restart it goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import curve
+
+from holdfast.tune.search import ConcurrencyLimiter, Searcher
+
+
+class Climber(Searcher):
+    """The (1+1) way: the best so far, each number changed by up to half of it."""
+
+    def __init__(self, start: dict[str, float], seed: int = 0) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.best, self.loss = start, float("inf")
+        self.seed = seed
+        self.count = 0
+        self.waiting: dict[str, dict[str, Any]] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        rng = random.Random(f"{self.seed}/{self.count}")
+        config = {key: value * (0.5 + rng.random()) for key, value in self.best.items()}
+        config["momentum"] = min(config["momentum"], 0.99)
+        config["features"] = max(2, round(config["features"]))
+        self.recall(trial_id, config)
+        return config
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self.count += 1
+        self.waiting[trial_id] = config
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        config = self.waiting.pop(trial_id)
+        if result is not None and not error and result["loss"] < self.loss:
+            self.best, self.loss = config, result["loss"]
+
+
+def make_search() -> ConcurrencyLimiter:
+    # Two at a time: more would look around a config that is soon the best no more.
+    return ConcurrencyLimiter(
+        Climber({"lr": 0.05, "momentum": 0.5, "features": 10}), max_concurrent=2
+    )
+
+
+if __name__ == "__main__":
+    curve.main(__doc__, make_search, space={})

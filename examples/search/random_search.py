@@ -1,0 +1,29 @@
+"""Random search, with points to begin with, and a grid inside.
+
+    python examples/search/random_search.py --storage /tmp/results --name random --samples 8
+
+Every sample is run with each number of features; with `constant_grid_search` the other values
+are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import curve
+
+from holdfast import tune
+from holdfast.tune.search import BasicVariantGenerator
+
+SPACE = {**curve.SPACE, "features": tune.grid_search([4, 16])}
+
+
+def make_search() -> BasicVariantGenerator:
+    return BasicVariantGenerator(
+        points_to_evaluate=[{"lr": 0.1, "momentum": 0.9}],
+        constant_grid_search=True,
+        max_concurrent=4,
+        random_state=7,
+    )
+
+
+if __name__ == "__main__":
+    curve.main(__doc__, make_search, SPACE)

@@ -1,0 +1,119 @@
+"""A search algorithm that has only so many trials under way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.scheduler.search import Searcher, introduce
+from holdfast.trial.errors import InvalidConfig
+
+_End = tuple[dict[str, Any] | None, bool]
+
+
+class Wrapper(Searcher, ABC):
+    """Base of searches that stand in front of another one, `searcher`."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise InvalidConfig(
+                f"{type(self).__name__} needs a tune.search.Searcher, not {searcher!r:.100}"
+            )
+        super().__init__(metric=searcher.metric, mode=searcher.mode)
+        self.searcher = searcher
+        self.repeats = searcher.repeats
+
+    @property
+    def seed(self) -> int | None:
+        """That of the inner search, which is then the experiment's."""
+        return getattr(self.searcher, "seed", None)
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        self.metric, self.mode = self.metric or metric, self.mode or mode
+        self._forget()
+        return introduce(self.searcher, metric, mode, config, **spec)
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Be as before the first trial."""
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        self.searcher.add_evaluated_point(
+            parameters, value, error=error, pruned=pruned, intermediate_values=intermediate_values
+        )
+
+
+class ConcurrencyLimiter(Wrapper):
+    """Asks `searcher` for a config only while fewer than `max_concurrent` trials are under way.
+
+    With `batch`, the ends of trials are kept back until all of a full batch are there, and are
+    told together: as the searcher hears of them before it is asked again, it is asked for
+    `max_concurrent` configs on the same knowledge. Trials that a restore takes up count.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+        super().__init__(searcher)
+        if isinstance(searcher, ConcurrencyLimiter):
+            raise InvalidConfig("a ConcurrencyLimiter in a ConcurrencyLimiter: give one limit")
+        self.batch = batch
+        self._forget()
+        self.set_max_concurrency(max_concurrent)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Have so many trials under way from now on. Raises InvalidConfig."""
+        whole = isinstance(max_concurrent, int) and not isinstance(max_concurrent, bool)
+        if not whole or max_concurrent < 1:
+            raise InvalidConfig(f"max_concurrent must be 1 or more, not {max_concurrent!r}")
+        self.max_concurrent = max_concurrent
+        self._is_inner = self.searcher.set_max_concurrency(max_concurrent)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if not self._is_inner and len(self._live) >= self.max_concurrent:
+            return None
+        answer = self.searcher.suggest(trial_id)
+        if answer is None and self._live and len(self._ended) == len(self._live):
+            # It waits for what is kept back here.
+            self._tell_ends()
+            answer = self.searcher.suggest(trial_id)
+        if isinstance(answer, dict):
+            self._live[trial_id] = None
+        return answer
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self._live[trial_id] = None
+        self.searcher.recall(trial_id, config)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.searcher.on_trial_result(trial_id, result)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        if trial_id not in self._live:
+            return
+        self._ended[trial_id] = (result, error)
+        if not self.batch or len(self._ended) >= self.max_concurrent:
+            self._tell_ends()
+
+    def _forget(self) -> None:
+        self._live: dict[str, None] = {}
+        self._ended: dict[str, _End] = {}
+
+    def _tell_ends(self) -> None:
+        ended, self._ended = self._ended, {}
+        for trial_id, (result, error) in ended.items():
+            del self._live[trial_id]
+            self.searcher.on_trial_complete(trial_id, result, error)

@@ -1,0 +1,123 @@
+"""A search algorithm of which each config is tried several times, against noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.scheduler.limiting import Wrapper
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import lookup
+from holdfast.trial.values import unwrap_scalar
+
+TRIAL_INDEX: Final = "__trial_index__"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """The trials of one config, of which the searcher knows the first."""
+
+    config: dict[str, Any]
+    trials: list[str] = field(default_factory=list)
+    scores: dict[str, Mapping[str, float] | None] = field(default_factory=dict)
+
+
+class Repeater(Wrapper):
+    """Has each config of `searcher` tried `repeat` times, and tells it the mean.
+
+    With `set_index`, each config has its number among them, from 0, under `__trial_index__`.
+    The mean is that of the metric in the last reports. Trials that failed, and those that have no
+    number or NaN for it, are left out; where none is left, the searcher is told of a failure.
+    Reports on the way are not told. `num_samples` counts trials, so it should be a multiple of
+    `repeat`; a scheduler that stops trials early spoils the mean.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
+        super().__init__(searcher)
+        if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+            raise InvalidConfig(f"repeat must be 1 or more, not {repeat!r}")
+        self.repeat = repeat
+        self.set_index = set_index
+        self.repeats = repeat * searcher.repeats
+        self._forget()
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        taken = super().set_search_properties(metric, mode, config, **spec)
+        if not self._metrics:
+            raise InvalidConfig(
+                "Repeater must know which metric to average: TuneConfig(metric=..., mode=...)"
+            )
+        return taken
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        group = self._open_group()
+        if group is None:
+            answer = self.searcher.suggest(trial_id)
+            if not isinstance(answer, dict):
+                return answer
+            group = _Group(config=answer)
+        return self._joined(group, trial_id)
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        group = self._open_group()
+        if group is None:
+            inner = {key: value for key, value in config.items() if key != TRIAL_INDEX}
+            self.searcher.recall(trial_id, inner)
+            group = _Group(config=inner)
+        self._joined(group, trial_id)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        group = self._groups.get(trial_id)
+        if group is None:
+            return
+        del self._groups[trial_id]
+        group.scores[trial_id] = None if error or result is None else self._scores(result)
+        if len(group.scores) == self.repeat:
+            mean = self._mean(group)
+            self.searcher.on_trial_complete(group.trials[0], mean, error=mean is None)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        return self.searcher.set_max_concurrency(max_concurrent)
+
+    def _forget(self) -> None:
+        self._newest: _Group | None = None
+        self._groups: dict[str, _Group] = {}
+
+    @property
+    def _metrics(self) -> Sequence[str]:
+        return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
+
+    def _open_group(self) -> _Group | None:
+        group = self._newest
+        return None if group is None or len(group.trials) == self.repeat else group
+
+    def _joined(self, group: _Group, trial_id: str) -> dict[str, Any]:
+        self._newest = group
+        number = len(group.trials)
+        group.trials.append(trial_id)
+        self._groups[trial_id] = group
+        return {**group.config, TRIAL_INDEX: number} if self.set_index else dict(group.config)
+
+    def _scores(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:
+        found = {metric: unwrap_scalar(lookup(row, metric)) for metric in self._metrics}
+        return found if all(map(_is_number, found.values())) else None
+
+    def _mean(self, group: _Group) -> dict[str, Any] | None:
+        scores = [score for score in group.scores.values() if score is not None]
+        if not scores:
+            return None
+        return {m: sum(score[m] for score in scores) / len(scores) for m in self._metrics}
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and not math.isnan(value)

@@ -1,0 +1,37 @@
+"""Search algorithms by their short names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.trial.errors import InvalidConfig
+
+_HOMES = {
+    "ax": "holdfast.tune.search.ax:AxSearch",
+    "bayesopt": "holdfast.tune.search.bayesopt:BayesOptSearch",
+    "bohb": "holdfast.tune.search.bohb:TuneBOHB",
+    "hebo": "holdfast.tune.search.hebo:HEBOSearch",
+    "hyperopt": "holdfast.tune.search.hyperopt:HyperOptSearch",
+    "nevergrad": "holdfast.tune.search.nevergrad:NevergradSearch",
+    "optuna": "holdfast.tune.search.optuna:OptunaSearch",
+    "random": "holdfast.scheduler.search:BasicVariantGenerator",
+    "variant_generator": "holdfast.scheduler.search:BasicVariantGenerator",
+    "zoopt": "holdfast.tune.search.zoopt:ZOOptSearch",
+}
+
+
+def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGenerator:
+    """The search algorithm of this short name, made with `kwargs`.
+
+    Raises InvalidConfig for a name that there is not, ImportError where its library is missing.
+    """
+    home = _HOMES.get(search_alg.lower()) if isinstance(search_alg, str) else None
+    if home is None:
+        raise InvalidConfig(
+            f"there is no search algorithm {search_alg!r}, only {', '.join(_HOMES)}"
+        )
+    module, _, name = home.partition(":")
+    found: Searcher | BasicVariantGenerator = getattr(import_module(module), name)(**kwargs)
+    return found

@@ -1,0 +1,111 @@
+"""Search with Optuna's samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from holdfast.lazy import OPTUNA, Framework
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Study, Terms
+from holdfast.tune.search.optuna_space import (
+    Asks,
+    AsksDistributions,
+    AsksFunction,
+    AsksParameters,
+    NamedParameters,
+    distributions_of,
+)
+
+
+class OptunaSearch(LibrarySearch):
+    """Asks a sampler of Optuna (T. Akiba et al., "Optuna: A Next-generation Hyperparameter
+    Optimization Framework", 2019); without `sampler` TPE (J. Bergstra et al., "Algorithms for
+    Hyper-Parameter Optimization", 2011).
+
+    `space`: a dict of domains, as `param_space`; a dict of Optuna's distributions, with names as
+    `net/width` for nested ones; or a function of a trial which calls its `suggest_...` methods
+    and returns a dict of constants to stand beside them, or None. Without it that of the Tuner.
+    `metric`, `mode`: of one goal, or lists of several. `seed` makes the answers reproducible, also
+    those of a `sampler`. `storage` (a URL or a storage of Optuna's, kept in memory by default) and
+    `study_name`: where the study is kept for others to look at; one that is there is gone on
+    with. See `LibrarySearch` for the rest.
+
+    A trial that a scheduler stops early is told as complete, with its last report: only the TPE
+    sampler of Optuna's learns from pruned ones. Reports on the way are told where a `storage` or a
+    sampler that is not Optuna's may make use of them, for one metric.
+
+    Raises ImportError without Optuna, InvalidConfig.
+    """
+
+    library: ClassVar[Framework] = OPTUNA
+    takes_many_metrics: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        space: Any = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        sampler: Any = None,
+        study_name: str | None = None,
+        storage: Any = None,
+        seed: int | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        if space is not None and not (callable(space) or isinstance(space, Mapping)):
+            raise InvalidConfig(
+                f"space must be a dict of domains or of Optuna's distributions, or a function of "
+                f"a trial, not {space!r:.100}"
+            )
+        if isinstance(sampler, type):
+            raise InvalidConfig(f"sampler must be a sampler, not its class: {sampler.__name__}()")
+        self._sampler = sampler
+        self._study_name = study_name
+        self._storage = storage
+
+    def read_space(self, space: Any, *, is_own: bool) -> Terms:
+        if callable(space):
+            return NamedParameters(None)
+        if is_own and _has_distributions(space):
+            return NamedParameters(space)
+        return super().read_space(space, is_own=is_own)
+
+    def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
+        from holdfast.tune.search.optuna_study import OptunaStudy
+
+        asks: Asks
+        if isinstance(parameters, Parameters):
+            asks = AsksParameters(parameters)
+        elif parameters.distributions is not None:
+            asks = AsksDistributions(parameters.distributions)
+        else:
+            asks = AsksFunction(self._space)
+        return OptunaStudy(
+            asks,
+            goal,
+            sampler=self._sampler,
+            seed=seed,
+            storage=self._storage,
+            study_name=self._study_name,
+        )
+
+    @staticmethod
+    def convert_search_space(spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Optuna's distributions for a dict of domains, by names as `net/width`.
+
+        What stands inside of choices is among them, as `net:0/width` (see `trial.parameters`).
+        Raises InvalidSearchSpace, naming the parameter, for what Optuna has no distribution for.
+        """
+        return dict(distributions_of(Parameters(spec, who="OptunaSearch", named=False)))
+
+
+def _has_distributions(space: Mapping[str, Any]) -> bool:
+    from optuna.distributions import BaseDistribution
+
+    found = [isinstance(value, BaseDistribution) for value in space.values()]
+    if any(found) and not all(found):
+        raise InvalidConfig("space mixes distributions of Optuna with something else")
+    return any(found)

@@ -1,0 +1,193 @@
+"""Search spaces as Optuna has them, and configs in its terms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from holdfast.trial.domains import Categorical, Float, Integer, same
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.parameters import Assignment, Parameter, Parameters, Same
+from holdfast.trial.values import spread
+
+_AS_THEY_ARE = (type(None), bool, int, float, str)
+
+
+class NamedParameters:
+    """Configs of a space of Optuna's own: nested under names as `net/width`, values as they are.
+
+    `distributions` are the parameters, None where a function names them as it goes.
+    """
+
+    def __init__(self, distributions: Mapping[str, Any] | None) -> None:
+        self.distributions = distributions
+
+    def config(self, assignment: Assignment) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        for name, value in assignment.items():
+            *path, last = name.split("/")
+            place = config
+            for key in path:
+                place = place.setdefault(key, {})
+            place[last] = value
+        return config
+
+    def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.distributions is None:
+            return config
+        flat = spread(config)
+        return {name: flat[name] for name in self.distributions if name in flat}
+
+    def assignment(self, config: Mapping[str, Any], label: str, alike: Same) -> Assignment:
+        flat = spread(config)
+        for name in flat if self.distributions is not None else ():
+            if name not in self.distributions:  # type: ignore[operator]
+                known = ", ".join(map(repr, self.distributions or ()))
+                raise InvalidSearchSpace(
+                    f"{label}: {name} is not in the search space, only {known}"
+                )
+        return flat
+
+    def fit(self, assignment: Assignment, who: str) -> Assignment:
+        return assignment
+
+    def complete(self, assignment: Assignment, rng: random.Random) -> Assignment:
+        """What a point leaves out the sampler adds."""
+        return assignment
+
+
+class Asks(Protocol):
+    """Asks a trial of Optuna's for its parameters."""
+
+    def ask(self, trial: Any) -> Assignment:
+        """The whole assignment."""
+
+    def fixed(self, assignment: Assignment) -> dict[str, Any]:
+        """What Optuna has for `assignment`."""
+
+
+class AsksParameters:
+    """For a space of ours: what exists under the choices that come before it."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters.all
+        self._distributions = dict(distributions_of(parameters))
+        self._choices = {
+            one.name: choices_of(one.domain)
+            for one in parameters.all
+            if isinstance(one.domain, Categorical)
+        }
+
+    def ask(self, trial: Any) -> Assignment:
+        found: dict[str, Any] = {}
+        for parameter in self._parameters:
+            name = parameter.name
+            if parameter.exists_in(found):
+                value = suggested(trial, name, self._distributions[name])
+                choices = self._choices.get(name)
+                found[name] = value if choices is None else choices.index(value)
+        return found
+
+    def fixed(self, assignment: Assignment) -> dict[str, Any]:
+        return {name: self._fixed(name, value) for name, value in assignment.items()}
+
+    def _fixed(self, name: str, value: Any) -> Any:
+        if name in self._choices:
+            return self._choices[name][value]
+        distribution = self._distributions[name]
+        if distribution.step is None or isinstance(value, int):
+            return value
+        # Optuna's own multiple: it differs in the last digit from the one that users see.
+        low, step = distribution.low, distribution.step
+        return low + round((value - low) / step) * step
+
+
+class AsksDistributions:
+    """For a dict of Optuna's distributions."""
+
+    def __init__(self, distributions: Mapping[str, Any]) -> None:
+        self._distributions = distributions
+
+    def ask(self, trial: Any) -> Assignment:
+        return {
+            name: suggested(trial, name, distribution)
+            for name, distribution in self._distributions.items()
+        }
+
+    def fixed(self, assignment: Assignment) -> dict[str, Any]:
+        return dict(assignment)
+
+
+class AsksFunction:
+    """For a function that asks by itself, and returns constants."""
+
+    def __init__(self, define: Callable[[Any], Mapping[str, Any] | None]) -> None:
+        self._define = define
+
+    def ask(self, trial: Any) -> Assignment:
+        constants = self._define(trial)
+        if constants is not None and not isinstance(constants, Mapping):
+            raise InvalidConfig(
+                f"the function that is given as space must return a dict of constants or None, "
+                f"not {constants!r:.100}"
+            )
+        return {**spread(constants or {}), **trial.params}
+
+    def fixed(self, assignment: Assignment) -> dict[str, Any]:
+        return {name: value for name, value in assignment.items() if type(value) in _AS_THEY_ARE}
+
+
+def suggested(trial: Any, name: str, distribution: Any) -> Any:
+    """What the trial of Optuna's suggests for a parameter of this distribution."""
+    kind = type(distribution).__name__
+    if kind == "CategoricalDistribution":
+        return trial.suggest_categorical(name, distribution.choices)
+    suggest = trial.suggest_int if kind == "IntDistribution" else trial.suggest_float
+    low, high, log = distribution.low, distribution.high, distribution.log
+    return suggest(name, low, high, step=distribution.step, log=log)
+
+
+def distributions_of(parameters: Parameters) -> Iterator[tuple[str, Any]]:
+    """Each parameter's name and distribution. Raises InvalidSearchSpace."""
+    for parameter in parameters.all:
+        yield parameter.name, distribution_of(parameter)
+
+
+def distribution_of(parameter: Parameter) -> Any:
+    """Raises InvalidSearchSpace, naming the parameter, for what Optuna has none for."""
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    domain = parameter.domain
+    match domain:
+        case Categorical():
+            return CategoricalDistribution(choices_of(domain))
+        case Float(q=None):
+            return FloatDistribution(domain.lower, domain.upper, log=domain.log)
+        case Integer(log=True, q=None | 1) | Integer(log=False):
+            first, last = domain.nearest(domain.lower), domain.nearest(domain.upper)
+            return IntDistribution(first, last, log=domain.log, step=domain.q or 1)
+        case Float(log=False):
+            low, high = domain.nearest(domain.lower), domain.nearest(domain.upper)
+            return FloatDistribution(low, high, step=domain.q)
+        case Float() | Integer():
+            advice = "leave out its q, and round in the trainable"
+        case _:
+            advice = "give it bounds: tune.uniform, or tune.quniform"
+    raise InvalidSearchSpace(f"{parameter.name}: Optuna has no distribution as {domain}: {advice}")
+
+
+def choices_of(domain: Categorical) -> tuple[Any, ...]:
+    """What Optuna chooses from: the categories, or their numbers where it could not hold them or
+    tell them apart."""
+    categories = domain.categories
+    plain = all(type(value) in _AS_THEY_ARE for value in categories)
+    apart = not any(
+        same(one, other) for i, one in enumerate(categories) for other in categories[:i]
+    )
+    itself = all(same(value, value + 0) for value in categories if type(value) is float)
+    return categories if plain and apart and itself else tuple(range(len(categories)))

@@ -1,0 +1,175 @@
+"""A study of Optuna's, asked and told one trial at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.trial import TrialState
+
+from holdfast.scheduler.search import FINISHED
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment
+from holdfast.tune.search.library import Goal, Losses, Query
+from holdfast.tune.search.optuna_space import Asks
+
+# The user attribute by which a trial that is in a storage is known again after a restore.
+_OURS = "holdfast"
+_DEPTH = 4
+_DIRECTIONS = {"min": "minimize", "max": "maximize"}
+# They look at the parameters and values of trials alone, so that a trial may be added as it is.
+# Others note in a trial how they came to it, and are asked for it once more.
+_LOOK_AT_VALUES = frozenset({"RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler"})
+
+
+class OptunaStudy:
+    """See `library.Study`; `asks` asks a trial for its parameters.
+
+    The sampler's generators are seeded before each question, so that its answer follows from the
+    trials that there are. Its trials are never copied as a whole.
+    """
+
+    def __init__(
+        self,
+        asks: Asks,
+        goal: Goal,
+        *,
+        sampler: Any,
+        seed: int,
+        storage: Any,
+        study_name: str | None,
+    ) -> None:
+        self._asks = asks
+        self._signs = [1.0 if mode == "min" else -1.0 for mode in goal.modes]
+        self._sampler = sampler or optuna.samplers.TPESampler(seed=seed)
+        kind = type(self._sampler)
+        is_optunas = kind.__module__.startswith("optuna.")
+        self._looks_at_values = is_optunas and kind.__name__ in _LOOK_AT_VALUES
+        self._is_kept = storage is not None
+        self._has_steps = len(goal.metrics) == 1 and (self._is_kept or not is_optunas)
+        self._study = _opened(self._sampler, goal, storage, study_name)
+        self._study.stop = self._stop  # samplers that have nothing left to suggest call it
+        self._is_over = False
+        self._there = dict(_known(self._study)) if self._is_kept else {}
+        self._running: dict[int, Any] = {}  # by the number of the query; of one known by number
+        self._steps: dict[int, int] = {}
+
+    def ask(self, query: Query) -> Assignment | str | None:
+        return FINISHED if self._is_over else self._asked(query)
+
+    def take(self, query: Query, assignment: Assignment) -> Assignment | None:
+        key = query.trial_id or f"point {sorted(assignment.items(), key=str)}"
+        if key in self._there:
+            self._running[query.number] = self._there[key]
+            return None
+        notes = not query.is_given and not self._looks_at_values
+        if notes and self._asked_again(query, assignment):
+            return None
+        fixed = self._asks.fixed(assignment)
+        self._study.enqueue_trial(fixed, user_attrs={_OURS: key} if self._is_kept else None)
+        whole = self._asked(query)
+        return whole if query.is_given else None
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:
+        trial = self._running.get(query.number)
+        has_steps = self._has_steps or (query.pruned and len(losses) == 1)
+        # An attempt after a failure repeats steps, of which Optuna keeps the first.
+        is_new = step > self._steps.get(query.number, -1)
+        if has_steps and is_new and isinstance(trial, optuna.Trial):
+            self._steps[query.number] = step
+            trial.report(self._values(losses)[0], step)
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        if query.pruned and losses is not None and query.number not in self._steps:
+            self.saw(query, 0, losses)
+        trial = self._running.pop(query.number)
+        self._steps.pop(query.number, None)
+        if losses is None:
+            self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        elif query.pruned and len(losses) == 1:
+            self._study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+        else:
+            self._study.tell(trial, self._values(losses), skip_if_finished=True)
+
+    def _asked(self, query: Query) -> Assignment:
+        """The next trial of the study, which may be one that was put in by hand."""
+        reseed(self._sampler, query.seed)
+        trial = self._running[query.number] = self._study.ask()
+        if self._is_kept and not query.is_given:
+            trial.set_user_attr(_OURS, query.trial_id)
+        return self._asks.ask(trial)
+
+    def _asked_again(self, query: Query, assignment: Assignment) -> bool:
+        """Have the sampler note in a trial what it noted before a restore; whether it answers the
+        same. It may not where it had been told less when it was asked."""
+        self._asked(query)
+        trial = self._running[query.number]
+        fixed = self._asks.fixed(assignment)
+        if all(fixed.get(name) == value for name, value in trial.params.items()):
+            return True
+        self._study.tell(trial, state=TrialState.FAIL)
+        return False
+
+    def _values(self, losses: Losses) -> list[float]:
+        return [sign * loss for sign, loss in zip(self._signs, losses, strict=True)]
+
+    def _stop(self) -> None:
+        self._is_over = True
+
+
+def _opened(sampler: Any, goal: Goal, storage: Any, study_name: str | None) -> Any:
+    directions = [_DIRECTIONS[mode] for mode in goal.modes]
+    said = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(max(said, optuna.logging.WARNING))
+    try:
+        study = optuna.create_study(
+            storage=storage,
+            sampler=sampler,
+            study_name=study_name,
+            directions=directions,
+            load_if_exists=True,
+        )
+    finally:
+        optuna.logging.set_verbosity(said)
+    there = [direction.name.lower() for direction in study.directions]
+    if there != directions:
+        raise InvalidConfig(
+            f"the study {study_name!r} in this storage has the directions {there}, not "
+            f"{directions}: give another study_name"
+        )
+    return study
+
+
+def _known(study: Any) -> Iterator[tuple[str, int]]:
+    """The trials of a storage that an earlier incarnation has put there."""
+    for trial in study.get_trials(deepcopy=False):
+        if _OURS in trial.user_attrs:
+            yield trial.user_attrs[_OURS], trial.number
+
+
+def reseed(sampler: Any, seed: int) -> None:
+    """Seed every generator of a sampler. Optuna's own `reseed_rng` takes a seed from the system,
+    and what a sampler was made with tells only where its generators begin."""
+    for number, generator in enumerate(_generators(sampler, _DEPTH, set())):
+        own = (seed + number) % 2**32
+        if isinstance(generator, np.random.Generator):
+            bits = generator.bit_generator
+            bits.state = type(bits)(own).state
+        else:
+            generator.seed(own)
+
+
+def _generators(part: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    if id(part) in seen or not depth:
+        return
+    seen.add(id(part))
+    if isinstance(part, (np.random.RandomState, np.random.Generator, random.Random)):
+        yield part
+    elif isinstance(lazy := getattr(part, "rng", None), np.random.RandomState):
+        yield from _generators(lazy, depth, seen)
+    elif isinstance(attributes := getattr(part, "__dict__", None), Mapping):
+        for attribute in list(attributes.values()):
+            yield from _generators(attribute, depth - 1, seen)

@@ -1,0 +1,349 @@
+"""Search with the real Optuna: what its samplers answer, and after a restore again."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna import samplers
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+from holdfast import tune
+from holdfast.testing import search_driver
+from holdfast.testing.bench import Bench, workbench
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.tune import ExperimentAnalysis
+from holdfast.tune.search import OptunaSearch
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "search"
+SPACE: dict[str, Any] = {
+    "x": tune.uniform(-5, 5),
+    "tenth": tune.quniform(0, 1, 0.1),
+    "n": tune.lograndint(1, 100),
+    "kind": tune.choice(["a", "b", "c"]),
+}
+REALS: dict[str, Any] = {"x": tune.uniform(-5, 5), "y": tune.uniform(-5, 5)}
+NESTED: dict[str, Any] = {
+    "x": tune.uniform(-5, 5),
+    "net": tune.choice([{"width": tune.randint(1, 9)}, tune.uniform(0, 1), "none"]),
+}
+FINITE: dict[str, Any] = {"x": tune.randint(0, 4), "kind": tune.choice(["a", "b"])}
+
+
+def opened(search: OptunaSearch, space: Any = None) -> OptunaSearch:
+    search.set_search_properties("a", "min", {} if space is None else space, seed=5)
+    return search
+
+
+def finish(search: OptunaSearch, number: int, config: Any) -> None:
+    """Every seventh fails."""
+    worth = config["x"] ** 2 + (config.get("y", 0) - 1) ** 2 + config.get("tenth", 0)
+    row = {"a": worth, "b": -config["x"], "training_iteration": 1}
+    search.on_trial_complete(f"t{number}", row, error=number % 7 == 3)
+
+
+def story(search: OptunaSearch, count: int, at_once: int) -> Iterator[tuple[str, int, Any]]:
+    """What is asked and told, in order, with so many trials under way."""
+    live: list[tuple[int, Any]] = []
+    for number in range(count):
+        if len(live) == at_once:
+            ended = live.pop(0)
+            finish(search, *ended)
+            yield ("end", *ended)
+        config = search.suggest(f"t{number}")
+        if not isinstance(config, dict):
+            return
+        live.append((number, config))
+        yield "ask", number, config
+
+
+def answers_after_restore(
+    search: OptunaSearch, space: Any, *, cut: int, count: int, at_once: int = 1
+) -> tuple[list[Any], list[Any]]:
+    """From question number `cut` on: those of a search that went on, and of a restored one."""
+    restored = opened(pickle.loads(pickle.dumps(search)), space)
+    told = list(story(opened(search, space), count, at_once))
+    answers = []
+    for what, number, config in told:
+        if what == "end":
+            finish(restored, number, config)
+        elif number < cut:
+            restored.recall(f"t{number}", config)
+        else:
+            answers.append(restored.suggest(f"t{number}"))
+    return [config for what, number, config in told if what == "ask" and number >= cut], answers
+
+
+MATCHING = {
+    "TPE": (lambda: None, SPACE),
+    "TPE, conditional": (lambda: None, NESTED),
+    "TPE, multivariate": (lambda: samplers.TPESampler(multivariate=True), SPACE),
+    "TPE, constant liar": (lambda: samplers.TPESampler(constant_liar=True), SPACE),
+    "random": (samplers.RandomSampler, SPACE),
+    "NSGA-II": (lambda: samplers.NSGAIISampler(population_size=6), SPACE),
+    "NSGA-III": (lambda: samplers.NSGAIIISampler(population_size=6), SPACE),
+    "CMA-ES": (samplers.CmaEsSampler, REALS),
+    "quasi-Monte Carlo": (lambda: samplers.QMCSampler(scramble=True), REALS),
+    "grid": (lambda: samplers.GridSampler({"x": [0, 1, 2], "kind": ["a", "b"]}), FINITE),
+    "brute force": (samplers.BruteForceSampler, FINITE),
+    "fixed parameter": (
+        lambda: samplers.PartialFixedSampler({"x": 1.0}, samplers.TPESampler()),
+        SPACE,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("name", MATCHING)
+def test_after_a_restore_a_sampler_answers_as_if_nothing_had_happened(
+    name: str, at_once: int
+) -> None:
+    make, space = MATCHING[name]
+    cut, count = (3, 8) if space is FINITE else (18, 26)
+    search = OptunaSearch(sampler=make(), seed=3)
+    expected, answers = answers_after_restore(search, space, cut=cut, count=count, at_once=at_once)
+    assert answers == expected
+    assert len(answers) >= 3
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_the_gaussian_process_is_told_everything_and_goes_on_nearby() -> None:
+    """It begins to fit where its last fit ended, which a restored one has not made."""
+    search = OptunaSearch(sampler=samplers.GPSampler(n_startup_trials=4), seed=3)
+    expected, answers = answers_after_restore(search, REALS, cut=6, count=7)
+    assert [config["x"] for config in answers] == pytest.approx(
+        [config["x"] for config in expected], abs=0.5
+    )
+
+
+def test_a_sampler_of_the_users_own_is_asked_once_more_for_what_it_notes() -> None:
+    class Counts(samplers.RandomSampler):
+        asked = 0
+
+        def before_trial(self, study: Any, trial: Any) -> None:
+            self.asked += 1
+
+    search = opened(OptunaSearch(sampler=Counts(), seed=1), REALS)
+    configs = [search.suggest(f"t{i}") for i in range(3)]
+    sampler = Counts()
+    restored = opened(OptunaSearch(sampler=sampler, seed=1), REALS)
+    for number, config in enumerate(configs):
+        assert isinstance(config, dict)
+        restored.recall(f"t{number}", config)
+    assert sampler.asked == 3
+    assert restored.suggest("t3") == search.suggest("t3")
+
+
+# -- spaces -------------------------------------------------------------------------------------
+
+
+def test_each_domain_has_its_distribution() -> None:
+    space = {
+        "a": tune.uniform(0, 1),
+        "b": tune.loguniform(1e-3, 1),
+        "c": tune.quniform(0.05, 1, 0.1),
+        "d": {"e": tune.randint(0, 9), "f": tune.lograndint(1, 9)},
+        "g": tune.qrandint(1, 9, 2),
+        "h": tune.choice(["x", None, 2.5, True]),
+        "i": tune.choice([1, True]),
+        "j": tune.choice([{"k": tune.uniform(0, 1)}, "l"]),
+    }
+    assert OptunaSearch.convert_search_space(space) == {
+        "a": FloatDistribution(0, 1),
+        "b": FloatDistribution(1e-3, 1, log=True),
+        "c": FloatDistribution(0.1, 1, step=0.1),
+        "d/e": IntDistribution(0, 8),
+        "d/f": IntDistribution(1, 8, log=True),
+        "g": IntDistribution(2, 8, step=2),
+        "h": CategoricalDistribution(["x", None, 2.5, True]),
+        "i": CategoricalDistribution([0, 1]),
+        "j": CategoricalDistribution([0, 1]),
+        "j:0/k": FloatDistribution(0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("domain", "advice"),
+    [
+        (tune.randn(), "bounds"),
+        (tune.qloguniform(0.1, 1, 0.1), "leave out its q"),
+        (tune.qlograndint(1, 9, 2), "leave out its q"),
+    ],
+)
+def test_what_optuna_has_no_distribution_for_is_named(domain: Any, advice: str) -> None:
+    with pytest.raises(InvalidSearchSpace, match=f"net/x: Optuna has no distribution .*{advice}"):
+        opened(OptunaSearch(), {"net": {"x": domain}})
+
+
+def test_answers_are_in_the_space_as_users_write_it() -> None:
+    search = opened(OptunaSearch(seed=1), {**SPACE, **NESTED})
+    kinds = set()
+    for number in range(40):
+        config = search.suggest(f"t{number}")
+        assert isinstance(config, dict)
+        assert config["tenth"] == round(config["tenth"], 1)
+        assert SPACE["kind"].is_valid(config["kind"])
+        kinds.add(type(config["net"]))
+        search.on_trial_complete(f"t{number}", {"a": config["x"] ** 2, "training_iteration": 1})
+    assert kinds == {dict, float, str}
+
+
+def test_a_dict_of_distributions_is_a_space() -> None:
+    space = {"net/width": IntDistribution(1, 9), "lr": FloatDistribution(0, 1)}
+    points = [{"net": {"width": 3}}]
+    search = opened(OptunaSearch(space, seed=1, points_to_evaluate=points))
+    first, second = search.suggest("t0"), search.suggest("t1")
+    assert isinstance(first, dict)
+    assert first["net"] == {"width": 3}
+    assert 0 <= first["lr"] <= 1
+    assert isinstance(second, dict)
+    assert set(second) == {"net", "lr"}
+    with pytest.raises(InvalidSearchSpace, match=r"points_to_evaluate\[0\]: net/depth is not in"):
+        opened(OptunaSearch(space, points_to_evaluate=[{"net": {"depth": 3}}]))
+    with pytest.raises(InvalidConfig, match="mixes"):
+        opened(OptunaSearch({"lr": FloatDistribution(0, 1), "n": 3}))
+
+
+def define(trial: Any) -> dict[str, Any]:
+    if trial.suggest_categorical("deep", [True, False]):
+        trial.suggest_int("net/depth", 2, 9)
+    trial.suggest_float("x", -5, 5)
+    return {"net": {"kind": "mlp"}, "epochs": 3}
+
+
+def test_a_function_says_what_there_is_to_choose() -> None:
+    search = opened(OptunaSearch(define, seed=1, points_to_evaluate=[{"deep": True}]))
+    config = search.suggest("t0")
+    assert isinstance(config, dict)
+    assert config["deep"]
+    assert config["epochs"] == 3
+    assert set(config["net"]) == {"kind", "depth"}
+    expected, answers = answers_after_restore(OptunaSearch(define, seed=1), {}, cut=15, count=20)
+    assert answers == expected
+
+
+def test_a_function_that_returns_something_else_is_refused() -> None:
+    search = opened(OptunaSearch(lambda trial: trial.suggest_float("x", 0, 1)))
+    with pytest.raises(InvalidConfig, match="must return a dict of constants or None"):
+        search.suggest("t0")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"space": [("suggest_uniform", "x", 0, 1)]}, "space must be a dict of domains"),
+        ({"sampler": samplers.TPESampler}, r"not its class: TPESampler\(\)"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(given: Any, told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        OptunaSearch(**given)
+
+
+# -- several metrics, points, a storage ----------------------------------------------------------
+
+
+def test_several_metrics_have_a_direction_each() -> None:
+    search = OptunaSearch(metric=["a", "b"], mode=["min", "max"], seed=2)
+    expected, answers = answers_after_restore(search, REALS, cut=15, count=20)
+    assert answers == expected
+
+
+def test_a_study_in_a_storage_shows_every_trial_once_over_restores(url: str) -> None:
+    search = OptunaSearch(seed=3, storage=url, study_name="mine")
+    search.add_evaluated_point({"x": 1, "y": 2}, 4.5, intermediate_values=[6, 5])
+    search.add_evaluated_point({"x": 0, "y": 0}, 9.5, pruned=True)
+    restored = pickle.loads(pickle.dumps(search))
+    opened(search, REALS)
+    configs = [search.suggest(f"t{i}") for i in range(3)]
+    search.on_trial_result("t0", {"a": 3.0, "training_iteration": 1})
+    search.on_trial_complete("t0", {"a": 2.0, "training_iteration": 2})
+    search.on_trial_complete("t1", None, error=True)
+
+    opened(restored, REALS)
+    for number, config in enumerate(configs):
+        assert isinstance(config, dict)
+        restored.recall(f"t{number}", config)
+    restored.on_trial_complete("t0", {"a": 2.0, "training_iteration": 2})
+    restored.on_trial_complete("t1", None, error=True)
+    restored.on_trial_complete("t2", {"a": 1.0, "training_iteration": 2})
+    trials = optuna.load_study(study_name="mine", storage=url).trials
+    assert [(trial.state, trial.value) for trial in trials] == [
+        (TrialState.COMPLETE, 4.5),
+        (TrialState.PRUNED, 9.5),
+        (TrialState.COMPLETE, 2.0),
+        (TrialState.FAIL, None),
+        (TrialState.COMPLETE, 1.0),
+    ]
+    assert [trial.intermediate_values for trial in trials[:3]] == [{1: 6, 2: 5}, {0: 9.5}, {1: 3}]
+    with pytest.raises(InvalidConfig, match=r"directions \['minimize'\], not \['maximize'\]"):
+        opened(OptunaSearch(mode="max", storage=url, study_name="mine"), REALS)
+
+
+def test_a_sampler_with_nothing_left_ends_the_search() -> None:
+    grid = samplers.GridSampler({"x": [0, 1, 2], "kind": ["a", "b"]})
+    search = opened(OptunaSearch(sampler=grid), FINITE)
+    seen = []
+    while isinstance(config := search.suggest(f"t{len(seen)}"), dict):
+        search.on_trial_complete(f"t{len(seen)}", {"a": 1, "training_iteration": 1})
+        seen.append((config["x"], config["kind"]))
+    assert sorted(seen) == sorted((x, kind) for x in range(3) for kind in "ab")
+
+
+def test_it_finds_the_least_of_a_bowl() -> None:
+    search = opened(OptunaSearch(seed=0), REALS)
+    best = math.inf
+    for number in range(60):
+        config = search.suggest(f"t{number}")
+        assert isinstance(config, dict)
+        loss = (config["x"] - 2) ** 2 + config["y"] ** 2
+        search.on_trial_complete(f"t{number}", {"a": loss, "training_iteration": 1})
+        best = min(best, loss)
+    assert best < 0.5
+
+
+# -- whole runs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with workbench(tmp_path, Path(search_driver.__file__)) as made:
+        yield made
+
+
+def run(bench: Bench, example: str, name: str, samples: int) -> Any:
+    place = ("--storage", str(bench.storage), "--name", name, "--samples", str(samples))
+    return bench.run(bench.script, str(EXAMPLES / f"{example}.py"), *place)
+
+
+def configs(bench: Bench, name: str) -> list[dict[str, Any]]:
+    return [trial.config for trial in ExperimentAnalysis(bench.storage / name).trials]
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench) -> None:
+    run(bench, "optuna_search", "whole", 15).succeeds()
+    gate = bench.gate("at-12-2")
+    script = run(bench, "optuna_search", "run", 15)
+    script.wait_for("at 12 2")
+    script.kill()
+    assert script.left() == []
+    gate.open()
+    run(bench, "optuna_search", "run", 15).succeeds()
+    assert configs(bench, "run") == configs(bench, "whole")
+    assert bench.problems() == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
+def test_the_examples_run(bench: Bench, example: str) -> None:
+    script = run(bench, example, "run", 6).succeeds()
+    assert "6 trials, the best loss is" in script.stdout
