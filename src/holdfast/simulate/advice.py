@@ -1,0 +1,92 @@
+"""The user's search and stop function, asked in the moment and in the order of events."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.experiment.advisors import failure_of
+from holdfast.experiment.controller import StopFunction
+from holdfast.experiment.rows import newest_row
+from holdfast.scheduler.effects import AskStopper
+from holdfast.scheduler.events import EndOrdered, Event, SearchEnded, StopperAnswered, Suggested
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.stopper import Stopper
+from holdfast.trial.trial import Trial
+
+
+class Proposes(Protocol):
+    """What makes trials: the Proposer of a real run, or what was recorded of one."""
+
+    @property
+    def searcher(self) -> Searcher | None: ...
+
+    @property
+    def nothing_to_wait_for(self) -> str: ...
+
+    def open(self) -> None: ...
+
+    def propose(self, index: int) -> Suggested | SearchEnded | None: ...
+
+
+class Search:
+    """As the real one's thread, without the thread: told of everything, then asked again."""
+
+    def __init__(self, proposer: Proposes, machine: Machine) -> None:
+        self._proposer = proposer
+        self._machine = machine
+        self._searcher = proposer.searcher
+        self._postponed: int | None = None
+        if self._searcher is not None:
+            proposer.open()
+
+    def ask(self, index: int) -> Event | None:
+        """Trial number `index`, that there is no other, or None: asked again when there is news.
+
+        Raises what the user's code raises.
+        """
+        if self._searcher is None:
+            return self._proposer.propose(index) or SearchEnded()
+        answer = self._proposer.propose(index)
+        if answer is not None:
+            return answer
+        allotment = self._machine.allotment
+        if allotment.holds or allotment.queue or allotment.delayed or self._machine.paused:
+            self._postponed = index
+            return None
+        return EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for)
+
+    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> Event | None:
+        """Tell what has happened to a trial; returns what a postponed question is answered."""
+        if self._searcher is None or before is None or after is None or before is after:
+            return None
+        if isinstance(event, Reported):
+            self._searcher.on_trial_result(after.trial_id, newest_row(after))
+        if after.status.is_final and not before.status.is_final:
+            row = None if after.row is None else newest_row(after)
+            self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)
+        if self._postponed is None:
+            return None
+        index, self._postponed = self._postponed, None
+        return self.ask(index)
+
+
+def ask_stopper(stopper: StopFunction, effect: AskStopper, trial: Trial) -> StopperAnswered:
+    """What the user's stop function says of the trial's newest report."""
+    stop = stop_all = False
+    failure = None
+    try:
+        stop = bool(stopper(trial.trial_id, newest_row(trial)))
+        if isinstance(stopper, Stopper):
+            stop_all = bool(stopper.stop_all())
+    except Exception as error:  # told as the failure of the trial that reported
+        failure = failure_of(error, "stopper")
+    return StopperAnswered(
+        trial_id=effect.trial_id,
+        attempt=effect.attempt,
+        iteration=effect.iteration,
+        stop=stop,
+        stop_all=stop_all,
+        failure=failure,
+    )
