@@ -8,7 +8,7 @@ raises InvalidTransition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from holdfast.simulate.curves import Curve as Curve
     from holdfast.simulate.curves import CurveFailed as CurveFailed
     from holdfast.simulate.faults import Faults as Faults
+    from holdfast.simulate.recording import Recording as Recording
+    from holdfast.simulate.replaying import Replay as Replay
+    from holdfast.simulate.replaying import replay as replay
     from holdfast.simulate.simulating import simulate as simulate
     from holdfast.simulate.simulation import SimulatedTrial as SimulatedTrial
     from holdfast.simulate.simulation import Simulation as Simulation
@@ -20,8 +23,11 @@ _HOMES = {
     "CurveFailed": "holdfast.simulate.curves",
     "Faults": "holdfast.simulate.faults",
     "Incumbent": "holdfast.simulate.tally",
+    "Recording": "holdfast.simulate.recording",
+    "Replay": "holdfast.simulate.replaying",
     "SimulatedTrial": "holdfast.simulate.simulation",
     "Simulation": "holdfast.simulate.simulation",
+    "replay": "holdfast.simulate.replaying",
     "simulate": "holdfast.simulate.simulating",
 }
 

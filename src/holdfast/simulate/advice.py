@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from holdfast.experiment.advisors import failure_of
 from holdfast.experiment.controller import StopFunction
 from holdfast.experiment.rows import newest_row
 from holdfast.scheduler.effects import AskStopper
-from holdfast.scheduler.events import EndOrdered, Event, SearchEnded, StopperAnswered, Suggested
+from holdfast.scheduler.events import (
+    EndOrdered,
+    Event,
+    SearchEnded,
+    SearchWaits,
+    StopperAnswered,
+    Suggested,
+)
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.lifecycle import Reported
@@ -28,6 +36,12 @@ class Proposes(Protocol):
     def open(self) -> None: ...
 
     def propose(self, index: int) -> Suggested | SearchEnded | None: ...
+
+    def with_users_config(
+        self,
+        question: Mapping[str, Any],
+        ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Mapping[str, Any]: ...
 
 
 class Search:
@@ -52,9 +66,12 @@ class Search:
         if answer is not None:
             return answer
         allotment = self._machine.allotment
-        if allotment.holds or allotment.queue or allotment.delayed or self._machine.paused:
+        if allotment.holds or allotment.queue or allotment.delayed:
             self._postponed = index
             return None
+        if self._machine.paused:
+            self._postponed = index
+            return SearchWaits()
         return EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for)
 
     def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> Event | None:

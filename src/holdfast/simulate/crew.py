@@ -14,10 +14,10 @@ from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
 from holdfast.simulate.curves import Curve, CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Reported, Returned, Started
-from holdfast.trial.trial import Trial
+from holdfast.trial.lifecycle import Adopted, Reported, Returned, Saved, Started
+from holdfast.trial.trial import Origin, Trial
 
 Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
 
@@ -26,12 +26,14 @@ Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
 class Training:
     """What every worker does: the curve, what an iteration costs, when it saves.
 
-    `iterations`: after so many the training function returns; None for never.
+    `checkpoint_every`: iterations, 0 for never; `saves_when_told`: whenever the scheduler wants,
+    too. `iterations`: after so many the training function returns; None for never.
     """
 
     curve: Curve
     cost: Cost
     checkpoint_every: int
+    saves_when_told: bool
     metric: str | None
     iterations: int | None = None
     start_s: float = 0.0
@@ -61,8 +63,22 @@ class Worker:
     """One attempt at a trial, on its place. `trains` until its function has returned."""
 
     __slots__ = (
-        "attempt", "config", "goes_on", "held", "index", "iteration", "place", "seconds", "since_s", "state",
-        "total_s", "trains", "trial_id", "is_gone", "has_started",
+        "attempt",
+        "config",
+        "has_started",
+        "held",
+        "index",
+        "is_gone",
+        "is_new",
+        "iteration",
+        "place",
+        "saved_at",
+        "seconds",
+        "since_s",
+        "state",
+        "total_s",
+        "trains",
+        "trial_id",
     )  # fmt: skip
 
     def __init__(self, effect: Launch, trial: Trial, place: int, since_s: float) -> None:
@@ -73,11 +89,12 @@ class Worker:
         self.iteration = trial.iteration
         self.total_s = trial.time_total_s
         self.place = place
+        self.saved_at = 0
         self.since_s = since_s
         self.seconds = 0.0
         self.config: dict[str, Any] = {}
         self.state: Any = None
-        self.has_started = self.goes_on = False
+        self.has_started = self.is_new = False
         self.trains = True
         self.is_gone = False
 
@@ -127,7 +144,9 @@ class Crew:
         worker = self._trainer(effect)
         if worker is None:
             return
-        if effect.verdict is Verdict.CONTINUE:
+        if effect.verdict in (Verdict.SAVE, Verdict.PAUSE):
+            self._save(worker)
+        if effect.verdict in (Verdict.SAVE, Verdict.CONTINUE):
             self._train(worker)
         else:
             self._end(worker)
@@ -169,18 +188,34 @@ class Crew:
     def _begin(self, effect: Launch, place: int) -> None:
         office = self._office
         worker = Worker(effect, office.trials[effect.trial_id], place, office.agenda.elapsed_s)
-        if effect.checkpoint is not None:
+        if effect.origin is not None:
+            worker.state = self._adopted(worker, effect.origin)
+        elif effect.checkpoint is not None:
             worker.state = self._states[effect.trial_id][effect.checkpoint.index]
-            worker.goes_on = True
+        else:
+            worker.is_new = True
         self._workers[effect.trial_id] = self._at[place] = worker
         office.agenda.after(self._training.start_s, self._start, worker)
+
+    def _adopted(self, worker: Worker, origin: Origin) -> Any:
+        """A copy of another trial's checkpoint is the clone's own from now on."""
+        state = self._states[origin.trial_id][origin.checkpoint.index]
+        index = self._office.trials[worker.trial_id].next_checkpoint
+        self._states.setdefault(worker.trial_id, {})[index] = state
+        record = evolve_record(
+            origin.checkpoint, index=index, attempt=worker.attempt, committed=False
+        )
+        self._office.post(
+            Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record)
+        )
+        return state
 
     def _start(self, worker: Worker) -> None:
         if not worker.trains:
             return
         trial = self._office.trials[worker.trial_id]
         worker.config = self._office.config_of(trial)
-        if not worker.goes_on:
+        if worker.is_new:
             worker.state = self._begun(worker)
         worker.has_started = True
         node = self._cluster.node_of(worker.place)
@@ -232,7 +267,7 @@ class Crew:
         worker.iteration += 1
         worker.total_s += worker.seconds
         every = training.checkpoint_every
-        saves = every and worker.iteration % every == 0
+        saves = every > 0 and worker.iteration % every == 0
         self._office.post(
             Reported(
                 trial_id=worker.trial_id,
@@ -246,7 +281,16 @@ class Crew:
             )
         )
 
+    def _save(self, worker: Worker) -> None:
+        """As a class trainable that is told to, unless it has just saved itself."""
+        if self._training.saves_when_told and worker.saved_at != worker.iteration:
+            saved = Saved(
+                trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=self._saved(worker)
+            )
+            self._office.post(saved)
+
     def _saved(self, worker: Worker) -> CheckpointRecord:
+        worker.saved_at = worker.iteration
         index = self._office.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = worker.state
         return CheckpointRecord(
@@ -290,7 +334,9 @@ class Crew:
         self._mishaps[worker.trial_id] = self._mishaps.get(worker.trial_id, 0) + 1
         self._office.befell(kind)
 
-    def _exit(self, worker: Worker, cause: str = "exited with status 0", kind: str = "lost") -> None:
+    def _exit(
+        self, worker: Worker, cause: str = "exited with status 0", kind: str = "lost"
+    ) -> None:
         if worker.is_gone:
             return
         worker.trains, worker.is_gone = False, True

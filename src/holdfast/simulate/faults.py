@@ -39,7 +39,9 @@ class Faults:
     def __post_init__(self) -> None:
         for name in ("failure_rate", "crash_rate", "straggler_share"):
             self._require(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
-        self._require("crash_rate", self.failure_rate + self.crash_rate < 1, "below 1 - failure_rate")
+        self._require(
+            "crash_rate", self.failure_rate + self.crash_rate < 1, "below 1 - failure_rate"
+        )
         self._require("straggler_factor", _is_positive(self.straggler_factor), "above 0")
         self._require("workers_per_node", self.workers_per_node >= 1, "1 or more")
         lives = self.node_life_s is None or _is_positive(self.node_life_s)

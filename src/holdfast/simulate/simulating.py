@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,18 @@ from holdfast.experiment.request import Request
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
-from holdfast.scheduler.state import row_of
 from holdfast.simulate.crew import Training
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
-from holdfast.simulate.tally import Tally
+from holdfast.simulate.tally import Tally, ending_of
 from holdfast.simulate.trace import Sink, Trace, tracing
 from holdfast.simulate.world import Scene, World
 from holdfast.trial.config import CheckpointConfig, RunConfig, TuneConfig
 from holdfast.trial.description import describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
-from holdfast.trial.stopper import reaches
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Trial
 
 Resources = (
     PlacementGroupFactory
@@ -48,7 +45,8 @@ def simulate(
     workers: int = 25,
     seconds_per_iteration: Seconds = 1.0,
     iterations: int | None = None,
-    checkpoint_every: int = 1,
+    checkpoint_every: int | None = None,
+    saves_when_told: bool = True,
     start_s: float = 0.0,
     stop_s: float = 0.0,
     commit_s: float = 0.0,
@@ -64,15 +62,17 @@ def simulate(
     `curve`: what a trial reports, as a function of (config, iteration from 1) or as a `Curve` with
     a state; a dict of metrics, or a number, which is TuneConfig's metric. `param_space`,
     `tune_config` and `run_config` as for a Tuner; of the latter `stop`, `failure_config` and
-    `checkpoint_config` count. The scheduler is copied, so that it may serve again; a search
-    algorithm is not, for what a library knows may not be copied: give a new one each time.
+    `checkpoint_config` count. A scheduler may serve again; a search algorithm remembers what it
+    was told, so give a new one each time.
 
     `workers`: trials at once, of which each asks for `resources` (1 CPU). `capacity`: all that
     there is, instead of `workers` times `resources`; needed where those are a function of the
     config. `seconds_per_iteration`: a number, or a function of (config), (config, iteration) or
     (config, iteration, resources held). `iterations`: after so many the training function returns;
     None for a training that only `stop` or the scheduler ends. `checkpoint_every`: iterations
-    between two checkpoints, 0 for none. Of these a trial keeps the newest, unless
+    between two checkpoints, 0 for none; None for CheckpointConfig(checkpoint_frequency=...).
+    `saves_when_told`: trials save themselves when the scheduler pauses them or wants it, too, as
+    class trainables do and functions do not. Of its checkpoints a trial keeps the newest, unless
     CheckpointConfig(num_to_keep=...) says more. A worker needs `start_s` to begin and `stop_s` to
     end, storage `commit_s` to have a checkpoint. `trace`: a function that is given each record of
     the journal, or a directory that a journal is written to, as of an experiment.
@@ -81,16 +81,20 @@ def simulate(
     """
     tune, run = tune_config or TuneConfig(), run_config or RunConfig()
     space = dict(param_space or {})
+    kept = run.checkpoint_config
+    every = (kept.checkpoint_frequency or 0) if checkpoint_every is None else checkpoint_every
+    run = replace(run, checkpoint_config=keeping_little(kept))
     asked = Request(trainable=curve, param_space=space, tune=tune, run=run)
     asked.check()
-    _check(workers, checkpoint_every, iterations)
+    _check(workers, every, iterations)
     for_each = resources if callable(resources) else request(resources)
-    spec = _spec(asked, for_each, seed)
+    spec = _spec(asked, for_each, seed, saves_when_told=saves_when_told)
     training = Training(
         curve=curve_of(curve),
         cost=cost_of(seconds_per_iteration),
-        checkpoint_every=checkpoint_every,
-        metric=tune.metric,
+        checkpoint_every=every,
+        saves_when_told=saves_when_told,
+        metric=spec.metric,
         iterations=iterations,
         start_s=start_s,
         stop_s=stop_s,
@@ -99,14 +103,15 @@ def simulate(
         begun=Begun(spec=spec, capacity=_capacity(capacity, workers, for_each)),
         proposer=_proposer(asked, spec, for_each),
         training=training,
-        resolve=partial(users_config, param_space=space),
+        config_of=lambda trial: users_config(trial.config, space),
         places=workers,
         stopper=asked.stopper,
         faults=faults,
         commit_s=commit_s,
     )
-    with tracing(trace) as kept:
-        return play(scene, policy_of(tune.scheduler), kept)
+    policy = policy_of(tune.scheduler, training)
+    with tracing(trace) as records:
+        return play(scene, policy, records)
 
 
 def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
@@ -137,18 +142,28 @@ def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
     )
 
 
-def policy_of(scheduler: Any) -> TrialScheduler:
-    """A copy of the user's scheduler, as new. Raises InvalidConfig."""
+def policy_of(scheduler: Any, training: Training) -> TrialScheduler:
+    """The user's scheduler, of which the machine makes a copy. Raises InvalidConfig."""
     policy = FIFOScheduler() if scheduler is None else scheduler
     if not isinstance(policy, TrialScheduler):
         raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
-    return copy.deepcopy(policy)
+    if policy.needs_checkpoints and not (training.saves_when_told or training.checkpoint_every):
+        raise InvalidConfig(
+            f"{type(policy).__name__} lets trials go on from checkpoints, and these make none: "
+            f"give checkpoint_every=1, or leave saves_when_told=True"
+        )
+    return policy
 
 
 def keeping_little(config: CheckpointConfig) -> CheckpointConfig:
     """The newest checkpoint alone where all were to be kept: nobody will look at them, and memory
     is not to grow with the reports. No decision depends on the older ones."""
-    return CheckpointConfig(num_to_keep=1) if config.num_to_keep is None else config
+    return replace(
+        config,
+        num_to_keep=config.num_to_keep or 1,
+        checkpoint_frequency=0,
+        checkpoint_at_end=None,
+    )
 
 
 def run_of(seed: int) -> str:
@@ -166,7 +181,11 @@ def _check(workers: int, checkpoint_every: int, iterations: int | None) -> None:
 
 
 def _spec(
-    asked: Request, resources: PlacementGroupFactory | Callable[..., Any], seed: int
+    asked: Request,
+    resources: PlacementGroupFactory | Callable[..., Any],
+    seed: int,
+    *,
+    saves_when_told: bool,
 ) -> ExperimentSpec:
     tune, search = asked.tune, asked.search
     limits = [tune.max_concurrent_trials, getattr(search, "max_concurrent", None)]
@@ -176,8 +195,8 @@ def _spec(
         run=run_of(seed),
         trainable="simulated",
         seed=seed if own is None else own,
-        metric=tune.metric,
-        mode=tune.mode,
+        metric=tune.metric or getattr(tune.scheduler, "metric", None),
+        mode=tune.mode or getattr(tune.scheduler, "mode", None),
         num_samples=tune.num_samples,
         max_concurrent=min((limit for limit in limits if limit), default=None),
         time_budget_s=tune.budget_seconds,
@@ -185,9 +204,11 @@ def _spec(
         stop=asked.bounds,
         strict_stop=True,
         has_stopper=asked.stopper is not None,
+        scheduler="" if tune.scheduler is None else type(tune.scheduler).__name__,
+        saves_when_told=saves_when_told,
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,
         failure=asked.run.failure_config,
-        checkpoint=keeping_little(asked.run.checkpoint_config),
+        checkpoint=asked.run.checkpoint_config,
         space=describe(asked.param_space),
     )
 
@@ -228,20 +249,10 @@ def _ended(world: World, trial: Trial, tally: Tally) -> SimulatedTrial:
         trial_id=trial.trial_id,
         config=world.config_of(trial),
         status=trial.status,
-        ending=_ending(trial, world.machine.spec.stop, tally),
+        ending=ending_of(trial, world.machine.spec.stop, tally),
         iteration=trial.iteration,
         attempts=trial.attempt,
         metrics=trial.row,
         best=tally.best.get(trial.trial_id),
         error=trial.error,
     )
-
-
-def _ending(trial: Trial, bounds: Mapping[str, float], tally: Tally) -> str:
-    if trial.status is Status.ERROR:
-        return "error"
-    if trial.status is not Status.TERMINATED:
-        return ""
-    if trial.row is not None and reaches(row_of(trial), bounds):
-        return "bound"
-    return "returned" if trial.trial_id in tally.returned else "stopped"

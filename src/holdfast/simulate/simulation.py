@@ -39,8 +39,8 @@ class Simulation:
     `incumbents`: each time that a report was better than all before. `busy_s` is what workers were
     held by trials, over all of them; of that `trained_s` went into iterations that were reported.
     `repeated` counts reports of iterations that their trial had reported before, as after a
-    failure. `failures` counts what was injected: "user", "lost", "node". `reason` and `message` are
-    those of the run's end. `digest` is the SHA-256 of the trace.
+    failure. `events` are the records of the trace, and `digest` is its SHA-256. `failures` counts
+    what was injected: "user", "lost", "node". `reason` and `message` are those of the run's end.
     """
 
     metric: str | None

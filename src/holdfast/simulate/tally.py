@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.scheduler.events import Event
+from holdfast.scheduler.state import row_of
 from holdfast.trial.lifecycle import Reported, Returned
-from holdfast.trial.stopper import lookup
-from holdfast.trial.trial import Trial
+from holdfast.trial.stopper import lookup, reaches
+from holdfast.trial.trial import Status, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Tally:
             return
         if isinstance(event, Reported):
             self._count(event, now_s)
-        elif isinstance(event, Returned) and after.status.is_final:
+        elif isinstance(event, Returned) and before and before.status is Status.RUNNING:
             self.returned.add(after.trial_id)
 
     def _count(self, event: Reported, now_s: float) -> None:
@@ -71,3 +73,14 @@ class Tally:
                 iteration=event.iteration,
             )
             self.incumbents.append(found)
+
+
+def ending_of(trial: Trial, bounds: Mapping[str, float], tally: Tally) -> str:
+    """How a trial has ended: see `SimulatedTrial.ending`."""
+    if trial.status is Status.ERROR:
+        return "error"
+    if trial.status is not Status.TERMINATED:
+        return ""
+    if trial.row is not None and reaches(row_of(trial), bounds):
+        return "bound"
+    return "returned" if trial.trial_id in tally.returned else "stopped"

@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import pack
 from holdfast.scheduler.events import Event
+from holdfast.scheduler.policy import Answers
 from holdfast.syncer.journal import Journal
 
 Sink = str | os.PathLike[str] | Callable[[bytes], object] | None
@@ -26,8 +27,8 @@ class Trace:
         self.records = 0
         self._hash = sha256()
 
-    def add(self, event: Event, now: float) -> None:
-        record = pack(event, now)
+    def add(self, event: Event, now: float, answers: Answers) -> None:
+        record = pack(event, now, answers)
         self.records += 1
         self._hash.update(b"%d:" % len(record))
         self._hash.update(record)

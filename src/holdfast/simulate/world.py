@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from holdfast.experiment.controller import StopFunction
 from holdfast.scheduler.effects import (
+    AskScheduler,
     AskStopper,
     Commit,
     Discard,
@@ -23,7 +24,7 @@ from holdfast.scheduler.effects import (
     Wait,
     Warn,
 )
-from holdfast.scheduler.events import Begun, Event, WaitEnded
+from holdfast.scheduler.events import Begun, Event, SchedulerAnswered, WaitEnded
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
@@ -46,17 +47,17 @@ BEGAN_AT = 1_000_000_000.0
 class Scene:
     """All that surrounds the machine: who makes trials, how they train, on how many `places`.
 
-    `resolve` gives a trial's config as the user's code is given it. A checkpoint is committed
+    `config_of` gives a trial's config as the curve is given it. A checkpoint is committed
     `commit_s` seconds after its report.
     """
 
     begun: Begun
     proposer: Proposes
     training: Training
-    resolve: Callable[[Mapping[str, Any]], dict[str, Any]]
+    config_of: Callable[[Trial], dict[str, Any]]
     places: int
+    faults: Faults
     stopper: StopFunction | None = None
-    faults: Faults = Faults()
     commit_s: float = 0.0
 
 
@@ -83,7 +84,7 @@ class World:
     def run(self) -> Finish:
         """Simulate from the first event to the last effect.
 
-        Raises CurveFailed, and whatever the user's search raises.
+        Raises CurveFailed, and whatever the user's search or the scheduler's functions raise.
         """
         self.post(self._scene.begun)
         self._crew.expect_losses()
@@ -106,7 +107,7 @@ class World:
         before = machine.trials.get(trial_id)
         effects = machine.handle(event, now=now)
         after = machine.trials.get(trial_id)
-        self._trace.add(event, now)
+        self._trace.add(event, now, machine.answers)
         if isinstance(event, Reported) and after is before:
             # Its worker has not heard the order to stop, and waits for an answer.
             self._crew.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
@@ -146,6 +147,8 @@ class World:
                 assert self._scene.stopper is not None
                 trial = self.trials[effect.trial_id]
                 self.post(ask_stopper(self._scene.stopper, effect, trial))
+            case AskScheduler():
+                self.post(self._asked(effect))
             case Wait():
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
                 self._later(effect.seconds, ended)
@@ -161,6 +164,12 @@ class World:
                 self.outcome = effect
             case _:
                 assert_never(effect)
+
+    def _asked(self, effect: AskScheduler) -> SchedulerAnswered:
+        policy, proposer = self.machine.policy, self._scene.proposer
+        assert policy is not None
+        answer = proposer.with_users_config(effect.question, policy.answer)
+        return SchedulerAnswered(trial_id=effect.trial_id, answer=answer)
 
     def _later(self, seconds: float, event: Event) -> None:
         if seconds:
@@ -186,7 +195,7 @@ class World:
 
     def config_of(self, trial: Trial) -> dict[str, Any]:
         """A trial's config as the user's code is given it."""
-        return self._scene.resolve(trial.spec.config)
+        return self._scene.config_of(trial)
 
     def befell(self, kind: str) -> None:
         self._tally.befell[kind] += 1
