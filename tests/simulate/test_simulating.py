@@ -295,7 +295,7 @@ class CopyAtThree(TrialScheduler):
     needs_checkpoints = True
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        first, *_, second = view.trials
+        first, second = min(view.trials), max(view.trials)
         is_time = isinstance(event, TrialReported) and event.row["training_iteration"] == 3
         if is_time and event.trial_id == first and view.trials[first].attempt == 1:
             return [CloneTrial(trial_id=first, source=second, config={"step": 50})]

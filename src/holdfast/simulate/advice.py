@@ -33,6 +33,9 @@ class Proposes(Protocol):
     @property
     def nothing_to_wait_for(self) -> str: ...
 
+    @property
+    def ended_because(self) -> str: ...
+
     def open(self) -> None: ...
 
     def propose(self, index: int) -> Suggested | SearchEnded | None: ...
@@ -47,46 +50,51 @@ class Proposes(Protocol):
 class Search:
     """As the real one's thread, without the thread: told of everything, then asked again."""
 
-    def __init__(self, proposer: Proposes, machine: Machine) -> None:
+    def __init__(
+        self,
+        proposer: Proposes,
+        machine: Machine,
+        *,
+        post: Callable[[Event], None],
+        warn: Callable[[str], None],
+    ) -> None:
         self._proposer = proposer
         self._machine = machine
+        self._post = post
+        self._warn = warn
         self._searcher = proposer.searcher
         self._postponed: int | None = None
         if self._searcher is not None:
             proposer.open()
 
-    def ask(self, index: int) -> Event | None:
-        """Trial number `index`, that there is no other, or None: asked again when there is news.
-
-        Raises what the user's code raises.
-        """
-        if self._searcher is None:
-            return self._proposer.propose(index) or SearchEnded()
+    def ask(self, index: int) -> None:
+        """Post trial number `index`, or that there is no other; a search that says «not now» is
+        asked again when there is news. Raises what the user's code raises."""
         answer = self._proposer.propose(index)
-        if answer is not None:
-            return answer
-        allotment = self._machine.allotment
-        if allotment.holds or allotment.queue or allotment.delayed:
+        machine, allotment = self._machine, self._machine.allotment
+        if answer is not None or self._searcher is None:
+            if isinstance(answer, SearchEnded) and self._proposer.ended_because:
+                self._warn(self._proposer.ended_because)
+            self._post(answer or SearchEnded())
+        elif allotment.holds or allotment.queue or allotment.delayed or machine.paused:
             self._postponed = index
-            return None
-        if self._machine.paused:
-            self._postponed = index
-            return SearchWaits()
-        return EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for)
+            if machine.paused and not machine.search_waits:
+                self._post(SearchWaits())
+        else:
+            self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
 
-    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> Event | None:
-        """Tell what has happened to a trial; returns what a postponed question is answered."""
+    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
+        """Tell what has happened to a trial: its report, its end."""
         if self._searcher is None or before is None or after is None or before is after:
-            return None
+            return
         if isinstance(event, Reported):
             self._searcher.on_trial_result(after.trial_id, newest_row(after))
         if after.status.is_final and not before.status.is_final:
             row = None if after.row is None else newest_row(after)
             self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)
-        if self._postponed is None:
-            return None
-        index, self._postponed = self._postponed, None
-        return self.ask(index)
+        if self._postponed is not None:
+            index, self._postponed = self._postponed, None
+            self.ask(index)
 
 
 def ask_stopper(stopper: StopFunction, effect: AskStopper, trial: Trial) -> StopperAnswered:

@@ -29,7 +29,8 @@ class RecordedCurve:
     """A `Curve` of what trials reported.
 
     `cut_short` are the trials whose curve was gone through to an end that was not their own: they
-    had been stopped or had failed before they had come as far as others. `approximated` counts reports of configs that were not recorded.
+    had been stopped or had failed before they had come as far as others. `approximated` counts
+    reports of configs that were not recorded.
     """
 
     def __init__(self, trials: Sequence[RecordedTrial]) -> None:

@@ -140,6 +140,7 @@ class _Recorded:
 
     searcher = None
     nothing_to_wait_for = ""
+    ended_because = ""
 
     def __init__(self, recording: Recording) -> None:
         self._trials = recording.trials

@@ -73,7 +73,7 @@ class World:
         self._trace = trace
         self._tally = tally
         self._inbox: deque[Event] = deque()
-        self._search = Search(scene.proposer, machine)
+        self._search = Search(scene.proposer, machine, post=self.post, warn=self.warnings.append)
         spec = scene.begun.spec
         luck = Luck(spec.seed)
         cluster = Cluster(scene.places, scene.faults, luck)
@@ -118,17 +118,13 @@ class World:
 
     def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
         """The search hears of the event, and of other trials that it has brought to an end."""
-        self._post_answer(self._search.saw(event, before, after))
+        self._search.saw(event, before, after)
         moved = self.machine.moved
         for trial_id in moved:
             if after is None or trial_id != after.trial_id:
                 then = self.machine.trials[trial_id]
                 if then.status.is_final and not moved[trial_id].status.is_final:
-                    self._post_answer(self._search.saw(None, moved[trial_id], then))
-
-    def _post_answer(self, answer: Event | None) -> None:
-        if answer is not None:
-            self.post(answer)
+                    self._search.saw(None, moved[trial_id], then)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -142,7 +138,7 @@ class World:
             case Launch():
                 self._crew.launch(effect)
             case Suggest():
-                self._post_answer(self._search.ask(effect.index))
+                self._search.ask(effect.index)
             case AskStopper():
                 assert self._scene.stopper is not None
                 trial = self.trials[effect.trial_id]
