@@ -80,8 +80,10 @@ class Proposer:
         *,
         root: Path,
         dirnames: Iterable[str] = (),
+        stamp: Callable[[], str] = lambda: time.strftime("_%Y-%m-%d_%H-%M-%S"),
     ) -> None:
-        """`root` is the experiment's directory, `dirnames` the folders of trials that exist.
+        """`root` is the experiment's directory, `dirnames` the folders of trials that exist;
+        `stamp` ends the name of a new one.
 
         Raises InvalidSearchSpace for a space that cannot be sampled."""
         self._spec = spec
@@ -92,6 +94,7 @@ class Proposer:
         self._space: Space | None = None
         self._dirnames = set(dirnames)
         self._root = root
+        self._stamp = stamp
         self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
@@ -221,7 +224,7 @@ class Proposer:
         )
         if self._naming.trial is not None:
             name = _named(self._naming.trial(proposed), "trial_name_creator")
-        dirname = _folder(f"{name}_{tag}") + time.strftime("_%Y-%m-%d_%H-%M-%S")
+        dirname = _folder(f"{name}_{tag}") + self._stamp()
         if self._naming.directory is not None:
             dirname = _folder(_named(self._naming.directory(proposed), "trial_dirname_creator"))
         if self._naming.chooses and self._is_taken(dirname):

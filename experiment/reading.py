@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.published import read_head
 from holdfast.experiment.recovery import NothingToRestore, recover
+from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
@@ -62,6 +63,25 @@ def load_experiment(
     if location.local_path is not None:
         return read_tree(Layout(Path(location.local_path)), location)
     return read_storage(location)
+
+
+@contextmanager
+def records_of(
+    path: str | os.PathLike[str], filesystem: pyarrow.fs.FileSystem | None = None
+) -> Iterator[Layout]:
+    """The experiment's records as they lie on this machine, fetched if they are elsewhere.
+
+    Raises ExperimentNotFound, StorageError.
+    """
+    location = Location.resolve(path, filesystem, {})
+    with (
+        nullcontext(Path(location.local_path))
+        if location.local_path is not None
+        else _fetched(location)
+    ) as root:
+        if find_beginning(Layout(root).journal) is None:
+            raise ExperimentNotFound(_not_found(Layout(root), location), location.public)
+        yield Layout(root)
 
 
 def read_tree(layout: Layout, location: Location) -> ReadExperiment:

@@ -119,11 +119,12 @@ class Machine(State):
 
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment was alive; the gap before a restore is none."""
-        if isinstance(event, CheckpointLost):
-            # A restore finds it out in that gap, before it says that it resumes.
+        if isinstance(event, (Begun, Resumed, CheckpointLost)):
+            # Lost checkpoints are found in that gap, before a restore says that it resumes.
+            self.now = self.now if isinstance(event, CheckpointLost) else now
             return
-        if self.now and not isinstance(event, (Begun, Resumed)):
-            self.active_s += max(0.0, now - self.now)
+        if self.now and now > self.now:
+            self.active_s += now - self.now
         self.now = now
 
     def _on_begun(self, event: Begun) -> list[Effect]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from holdfast.scheduler.concluding import go_on
@@ -16,6 +15,7 @@ from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
+from holdfast.trial.checkpoint import evolve_record
 from holdfast.trial.lifecycle import (
     Adopted,
     Committed,
@@ -123,11 +123,13 @@ def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
 
 def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
     """Score the checkpoint that has just come by the row that it belongs to."""
-    *older, newest = trial.checkpoints
-    attribute = state.spec.checkpoint.checkpoint_score_attribute
-    newest = replace(newest, score=score_of(row, attribute))
-    trial = forgiven(trial) if state.spec.failure.reset_on_progress else trial
-    state.trials[trial.trial_id] = evolve(trial, checkpoints=(*older, newest))
+    newest = trial.checkpoints[-1]
+    if attribute := state.spec.checkpoint.checkpoint_score_attribute:
+        newest = evolve_record(newest, score=score_of(row, attribute))
+        trial = evolve(trial, checkpoints=(*trial.checkpoints[:-1], newest))
+    state.trials[trial.trial_id] = (
+        forgiven(trial) if state.spec.failure.reset_on_progress else trial
+    )
     kept = Commit(trial_id=trial.trial_id, checkpoint=newest)
     text = state.expected.doubt_of_score(row, trial.row or {})
     return [kept, Warn(text=text)] if text else [kept]

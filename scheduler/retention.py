@@ -49,13 +49,15 @@ def superseded(
     count among those to keep. Without a score attribute every score is None and age alone
     decides.
     """
-    if config.num_to_keep is None:
+    if config.num_to_keep is None or len(checkpoints) <= config.num_to_keep:
         return []
     committed = [checkpoint for checkpoint in checkpoints if checkpoint.committed]
     if len(committed) <= config.num_to_keep:
         return []
-    kept = {checkpoint.index for checkpoint in ranked(committed, config)[: config.num_to_keep]}
-    kept |= {committed[-1].index, *needed}
+    by_age = config.checkpoint_score_attribute is None
+    best = committed[::-1] if by_age else ranked(committed, config)
+    kept = {committed[-1].index, *needed}
+    kept |= {checkpoint.index for checkpoint in best[: config.num_to_keep]}
     # What stays on this machine is of no use to another one, which begins from the one before.
     uploaded = [known for known in committed if not known.stays_here]
     if uploaded:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.trial.evolving import evolver
+
 
 class CheckpointUploadMode(StrEnum):
     """How a reported checkpoint reaches storage that is not on this machine.
@@ -66,3 +68,6 @@ class CheckpointRecord:
     @property
     def dirname(self) -> str:
         return checkpoint_dirname(self.index)
+
+
+evolve_record = evolver(CheckpointRecord)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, InvalidTransition
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Budget, Origin, Place, Status, Trial, evolve
@@ -344,14 +344,16 @@ def _committed(trial: Trial, event: Committed) -> Trial:
     return evolve(
         trial,
         checkpoints=tuple(
-            replace(known, committed=True) if known.index == event.index else known
-            for known in trial.checkpoints
+            [
+                evolve_record(known, committed=True) if known.index == event.index else known
+                for known in trial.checkpoints
+            ]
         ),
     )
 
 
 def _dropped(trial: Trial, event: Dropped) -> Trial:
-    kept = tuple(known for known in trial.checkpoints if known.index != event.index)
+    kept = tuple([known for known in trial.checkpoints if known.index != event.index])
     return evolve(trial, checkpoints=kept)
 
 

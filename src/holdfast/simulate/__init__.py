@@ -1,0 +1,35 @@
+"""A study in virtual time: what a scheduler or a search algorithm would do, known in seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast.simulate.curves import Curve as Curve
+    from holdfast.simulate.curves import CurveFailed as CurveFailed
+    from holdfast.simulate.faults import Faults as Faults
+    from holdfast.simulate.recording import Recording as Recording
+    from holdfast.simulate.replaying import Replay as Replay
+    from holdfast.simulate.replaying import replay as replay
+    from holdfast.simulate.simulating import simulate as simulate
+    from holdfast.simulate.simulation import SimulatedTrial as SimulatedTrial
+    from holdfast.simulate.simulation import Simulation as Simulation
+    from holdfast.simulate.tally import Incumbent as Incumbent
+
+_HOMES = {
+    "Curve": "holdfast.simulate.curves",
+    "CurveFailed": "holdfast.simulate.curves",
+    "Faults": "holdfast.simulate.faults",
+    "Incumbent": "holdfast.simulate.tally",
+    "Recording": "holdfast.simulate.recording",
+    "Replay": "holdfast.simulate.replaying",
+    "SimulatedTrial": "holdfast.simulate.simulation",
+    "Simulation": "holdfast.simulate.simulation",
+    "replay": "holdfast.simulate.replaying",
+    "simulate": "holdfast.simulate.simulating",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)
+__all__ = list(_HOMES)

@@ -1,0 +1,117 @@
+"""The user's search and stop function, asked in the moment and in the order of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from holdfast.experiment.advisors import failure_of
+from holdfast.experiment.controller import StopFunction
+from holdfast.experiment.rows import newest_row
+from holdfast.scheduler.effects import AskStopper
+from holdfast.scheduler.events import (
+    EndOrdered,
+    Event,
+    SearchEnded,
+    SearchWaits,
+    StopperAnswered,
+    Suggested,
+)
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.stopper import Stopper
+from holdfast.trial.trial import Trial
+
+
+class Proposes(Protocol):
+    """What makes trials: the Proposer of a real run, or what was recorded of one."""
+
+    @property
+    def searcher(self) -> Searcher | None: ...
+
+    @property
+    def nothing_to_wait_for(self) -> str: ...
+
+    @property
+    def ended_because(self) -> str: ...
+
+    def open(self) -> None: ...
+
+    def propose(self, index: int) -> Suggested | SearchEnded | None: ...
+
+    def with_users_config(
+        self,
+        question: Mapping[str, Any],
+        ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Mapping[str, Any]: ...
+
+
+class Search:
+    """As the real one's thread, without the thread: told of everything, then asked again."""
+
+    def __init__(
+        self,
+        proposer: Proposes,
+        machine: Machine,
+        *,
+        post: Callable[[Event], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._proposer = proposer
+        self._machine = machine
+        self._post = post
+        self._warn = warn
+        self._searcher = proposer.searcher
+        self._postponed: int | None = None
+        if self._searcher is not None:
+            proposer.open()
+
+    def ask(self, index: int) -> None:
+        """Post trial number `index`, or that there is no other; a search that says «not now» is
+        asked again when there is news. Raises what the user's code raises."""
+        answer = self._proposer.propose(index)
+        machine, allotment = self._machine, self._machine.allotment
+        if answer is not None or self._searcher is None:
+            if isinstance(answer, SearchEnded) and self._proposer.ended_because:
+                self._warn(self._proposer.ended_because)
+            self._post(answer or SearchEnded())
+        elif allotment.holds or allotment.queue or allotment.delayed or machine.paused:
+            self._postponed = index
+            if machine.paused and not machine.search_waits:
+                self._post(SearchWaits())
+        else:
+            self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
+
+    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
+        """Tell what has happened to a trial: its report, its end."""
+        if self._searcher is None or before is None or after is None or before is after:
+            return
+        if isinstance(event, Reported):
+            self._searcher.on_trial_result(after.trial_id, newest_row(after))
+        if after.status.is_final and not before.status.is_final:
+            row = None if after.row is None else newest_row(after)
+            self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)
+        if self._postponed is not None:
+            index, self._postponed = self._postponed, None
+            self.ask(index)
+
+
+def ask_stopper(stopper: StopFunction, effect: AskStopper, trial: Trial) -> StopperAnswered:
+    """What the user's stop function says of the trial's newest report."""
+    stop = stop_all = False
+    failure = None
+    try:
+        stop = bool(stopper(trial.trial_id, newest_row(trial)))
+        if isinstance(stopper, Stopper):
+            stop_all = bool(stopper.stop_all())
+    except Exception as error:  # told as the failure of the trial that reported
+        failure = failure_of(error, "stopper")
+    return StopperAnswered(
+        trial_id=effect.trial_id,
+        attempt=effect.attempt,
+        iteration=effect.iteration,
+        stop=stop,
+        stop_all=stop_all,
+        failure=failure,
+    )

@@ -1,0 +1,397 @@
+"""The simulated workers: each trains one attempt on a place of the cluster, in virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.scheduler.effects import Discard, Halt, Launch, Preempt, Release, Reply
+from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.verdict import Verdict
+from holdfast.simulate.agenda import Agenda
+from holdfast.simulate.cluster import Cluster
+from holdfast.simulate.curves import Curve, CurveFailed, metrics_of
+from holdfast.simulate.faults import Faults, Luck
+from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
+from holdfast.trial.errors import Failure
+from holdfast.trial.lifecycle import Adopted, Reported, Returned, Saved, Started
+from holdfast.trial.trial import Origin, Trial
+
+Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What every worker does: the curve, what an iteration costs, when it saves.
+
+    `checkpoint_every`: iterations, 0 for never; `saves_when_told`: whenever the scheduler wants,
+    too. `iterations`: after so many the training function returns; None for never.
+    """
+
+    curve: Curve
+    cost: Cost
+    checkpoint_every: int
+    saves_when_told: bool
+    metric: str | None
+    iterations: int | None = None
+    start_s: float = 0.0
+    stop_s: float = 0.0
+
+
+class Office(Protocol):
+    """What a crew needs of its world."""
+
+    agenda: Agenda
+
+    @property
+    def trials(self) -> Mapping[str, Trial]: ...
+
+    def post(self, event: Event) -> None: ...
+
+    def clock(self) -> float: ...
+
+    def config_of(self, trial: Trial) -> dict[str, Any]: ...
+
+    def befell(self, kind: str) -> None: ...
+
+    def vacated(self, seconds: float) -> None: ...
+
+
+class Worker:
+    """One attempt at a trial, on its place. `trains` until its function has returned."""
+
+    __slots__ = (
+        "attempt",
+        "config",
+        "has_started",
+        "held",
+        "index",
+        "is_gone",
+        "is_new",
+        "iteration",
+        "place",
+        "saved_at",
+        "seconds",
+        "since_s",
+        "state",
+        "total_s",
+        "trains",
+        "trial_id",
+    )  # fmt: skip
+
+    def __init__(self, effect: Launch, trial: Trial, place: int, since_s: float) -> None:
+        self.trial_id = effect.trial_id
+        self.attempt = effect.attempt
+        self.index = trial.spec.index
+        self.held = effect.allocation.amounts
+        self.iteration = trial.iteration
+        self.total_s = trial.time_total_s
+        self.place = place
+        self.saved_at = 0
+        self.since_s = since_s
+        self.seconds = 0.0
+        self.config: dict[str, Any] = {}
+        self.state: Any = None
+        self.has_started = self.is_new = False
+        self.trains = True
+        self.is_gone = False
+
+
+class Crew:
+    """Performs Launch, Reply, Halt, Preempt and Release, and keeps the checkpoints' states."""
+
+    def __init__(
+        self,
+        office: Office,
+        training: Training,
+        cluster: Cluster,
+        faults: Faults,
+        luck: Luck,
+        *,
+        reuses: bool,
+    ) -> None:
+        self._office = office
+        self._training = training
+        self._cluster = cluster
+        self._faults = faults
+        self._luck = luck
+        self._reuses = reuses
+        self._workers: dict[str, Worker] = {}
+        self._at: dict[int, Worker] = {}
+        self._waiting: deque[Launch] = deque()
+        self._states: dict[str, dict[int, Any]] = {}
+        self._mishaps: dict[str, int] = {}
+
+    # -- what the machine orders ----------------------------------------------------------------
+
+    def launch(self, effect: Launch) -> None:
+        """Begin an attempt: on the place of the idle worker, or on a free one, once there is."""
+        idle = self._workers.pop(effect.reuse, None) if effect.reuse else None
+        if idle is None:  # or it has gone in this very moment
+            place = self._cluster.take()
+        else:
+            idle.is_gone, place = True, idle.place
+            self._office.vacated(self._office.agenda.elapsed_s - idle.since_s)
+        if place is None:
+            self._waiting.append(effect)
+        else:
+            self._begin(effect, place)
+
+    def reply(self, effect: Reply) -> None:
+        """Let `report()` return, if its worker is still there."""
+        worker = self._trainer(effect)
+        if worker is None:
+            return
+        if effect.verdict in (Verdict.SAVE, Verdict.PAUSE):
+            self._save(worker)
+        if effect.verdict in (Verdict.SAVE, Verdict.CONTINUE):
+            self._train(worker)
+        else:
+            self._end(worker)
+
+    def halt(self, effect: Halt) -> None:
+        """End an attempt in the middle of an iteration; after it, where it may end its step."""
+        waiting = next((one for one in self._waiting if one.trial_id == effect.trial_id), None)
+        if waiting is not None:
+            self._waiting.remove(waiting)
+            self._post_exit(effect.trial_id, effect.attempt, "never started")
+        elif (worker := self._trainer(effect)) is not None and not effect.after_step:
+            self._end(worker)
+
+    def preempt(self, effect: Preempt) -> None:
+        """It saves nothing that it has not saved, and ends."""
+        worker = self._trainer(effect)
+        if worker is not None:
+            self._raise(worker, "preempted", "Preempted", "it was told to end")
+
+    def release(self, effect: Release) -> None:
+        """End an idle worker."""
+        idle = self._workers.get(effect.trial_id)
+        if idle is not None:
+            self._office.agenda.after(self._training.stop_s, self._exit, idle)
+
+    def discard(self, effect: Discard) -> None:
+        """Nobody needs the checkpoint any more."""
+        self._states[effect.trial_id].pop(effect.checkpoint.index, None)
+
+    def _trainer(self, effect: Reply | Halt | Preempt) -> Worker | None:
+        """Who trains in the attempt that an order is for; None where nobody does any more."""
+        worker = self._workers.get(effect.trial_id)
+        if worker is None or worker.attempt != effect.attempt or not worker.trains:
+            return None
+        return worker
+
+    # -- an attempt -----------------------------------------------------------------------------
+
+    def _begin(self, effect: Launch, place: int) -> None:
+        office = self._office
+        worker = Worker(effect, office.trials[effect.trial_id], place, office.agenda.elapsed_s)
+        if effect.origin is not None:
+            worker.state = self._adopted(worker, effect.origin)
+        elif effect.checkpoint is not None:
+            worker.state = self._states[effect.trial_id][effect.checkpoint.index]
+        else:
+            worker.is_new = True
+        self._workers[effect.trial_id] = self._at[place] = worker
+        office.agenda.after(self._training.start_s, self._start, worker)
+
+    def _adopted(self, worker: Worker, origin: Origin) -> Any:
+        """A copy of another trial's checkpoint is the clone's own from now on."""
+        state = self._states[origin.trial_id][origin.checkpoint.index]
+        index = self._office.trials[worker.trial_id].next_checkpoint
+        self._states.setdefault(worker.trial_id, {})[index] = state
+        record = evolve_record(
+            origin.checkpoint, index=index, attempt=worker.attempt, committed=False
+        )
+        self._office.post(
+            Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record)
+        )
+        return state
+
+    def _start(self, worker: Worker) -> None:
+        if not worker.trains:
+            return
+        trial = self._office.trials[worker.trial_id]
+        worker.config = self._office.config_of(trial)
+        if worker.is_new:
+            worker.state = self._begun(worker)
+        worker.has_started = True
+        node = self._cluster.node_of(worker.place)
+        self._office.post(
+            Started(
+                trial_id=worker.trial_id,
+                attempt=worker.attempt,
+                pid=1 + worker.place,
+                hostname=f"node-{node}",
+                node_ip="",
+            )
+        )
+        self._train(worker)
+
+    def _train(self, worker: Worker) -> None:
+        training = self._training
+        if worker.iteration == training.iterations:
+            self._end(worker)
+            return
+        seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
+        worker.seconds = seconds * self._cluster.slowness(worker.place)
+        if self._faults.has_bad_iterations:
+            self._office.agenda.after(*self._fate(worker), worker)
+        else:
+            self._office.agenda.after(worker.seconds, self._report, worker)
+
+    def _fate(self, worker: Worker) -> tuple[float, Callable[[Worker], None]]:
+        """When the iteration will end, and how."""
+        what = (worker.index, worker.iteration + 1, self._mishaps.get(worker.trial_id, 0))
+        drawn = self._luck.draw("iteration", *what)
+        faults = self._faults
+        if drawn >= faults.failure_rate + faults.crash_rate:
+            return worker.seconds, self._report
+        seconds = worker.seconds * self._luck.draw("moment", *what)
+        return seconds, self._fail if drawn < faults.failure_rate else self._crash
+
+    def _report(self, worker: Worker) -> None:
+        if not worker.trains:
+            return
+        training = self._training
+        try:
+            worker.state, report = training.curve.step(worker.state, worker.config)
+            metrics = None if report is None else metrics_of(report, training.metric)
+        except Exception as error:
+            raise _failed(worker, error) from error
+        if metrics is None:
+            self._end(worker)
+            return
+        worker.iteration += 1
+        worker.total_s += worker.seconds
+        every = training.checkpoint_every
+        saves = every > 0 and worker.iteration % every == 0
+        self._office.post(
+            Reported(
+                trial_id=worker.trial_id,
+                attempt=worker.attempt,
+                iteration=worker.iteration,
+                metrics=metrics,
+                timestamp=self._office.clock(),
+                time_this_iter_s=worker.seconds,
+                time_total_s=worker.total_s,
+                checkpoint=self._saved(worker) if saves else None,
+            )
+        )
+
+    def _save(self, worker: Worker) -> None:
+        """As a class trainable that is told to, unless it has just saved itself."""
+        if self._training.saves_when_told and worker.saved_at != worker.iteration:
+            saved = Saved(
+                trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=self._saved(worker)
+            )
+            self._office.post(saved)
+
+    def _saved(self, worker: Worker) -> CheckpointRecord:
+        worker.saved_at = worker.iteration
+        index = self._office.trials[worker.trial_id].next_checkpoint
+        self._states.setdefault(worker.trial_id, {})[index] = worker.state
+        return CheckpointRecord(
+            index=index,
+            iteration=worker.iteration,
+            attempt=worker.attempt,
+            files=1,
+            size_bytes=0,
+            time_total_s=worker.total_s,
+        )
+
+    # -- its end --------------------------------------------------------------------------------
+
+    def _end(self, worker: Worker) -> None:
+        """Its function returns; the process exits, or is idle."""
+        worker.trains = False
+        if worker.has_started:
+            self._office.post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
+        if not self._reuses or not worker.has_started:
+            self._office.agenda.after(self._training.stop_s, self._exit, worker)
+
+    def _fail(self, worker: Worker) -> None:
+        if worker.trains:
+            self._mishap(worker, "user")
+            self._raise(worker, "user", "SimulatedError", f"in iteration {worker.iteration + 1}")
+
+    def _crash(self, worker: Worker) -> None:
+        if worker.trains:
+            self._mishap(worker, "lost")
+            self._exit(worker, cause="was killed by the simulation")
+
+    def _raise(self, worker: Worker, kind: str, type_name: str, message: str) -> None:
+        worker.trains = False
+        failure = Failure(kind=kind, type_name=type_name, message=message)
+        self._office.post(
+            Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure)
+        )
+        self._office.agenda.after(self._training.stop_s, self._exit, worker)
+
+    def _mishap(self, worker: Worker, kind: str) -> None:
+        self._mishaps[worker.trial_id] = self._mishaps.get(worker.trial_id, 0) + 1
+        self._office.befell(kind)
+
+    def _exit(
+        self, worker: Worker, cause: str = "exited with status 0", kind: str = "lost"
+    ) -> None:
+        if worker.is_gone:
+            return
+        worker.trains, worker.is_gone = False, True
+        del self._workers[worker.trial_id], self._at[worker.place]
+        self._cluster.give_back(worker.place)
+        self._office.vacated(self._office.agenda.elapsed_s - worker.since_s)
+        self._post_exit(worker.trial_id, worker.attempt, cause, kind)
+        self._serve_waiting()
+
+    def _post_exit(self, trial_id: str, attempt: int, cause: str, kind: str = "lost") -> None:
+        self._office.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and (place := self._cluster.take()) is not None:
+            self._begin(self._waiting.popleft(), place)
+
+    # -- the weather ----------------------------------------------------------------------------
+
+    def expect_losses(self) -> None:
+        """From now on nodes go away, each in its own time."""
+        if self._faults.node_life_s is not None:
+            for node in range(self._cluster.nodes):
+                self._expect_loss((node, 0))
+
+    def _expect_loss(self, which: tuple[int, int]) -> None:
+        assert self._faults.node_life_s is not None
+        seconds = self._luck.wait_s(self._faults.node_life_s, "node", *which)
+        self._office.agenda.after(seconds, self._lose, which, awaited=False)
+
+    def _lose(self, which: tuple[int, int]) -> None:
+        node, _ = which
+        self._cluster.lose(node)
+        self._office.befell("node")
+        kind = "preempted" if self._faults.preempts else "lost"
+        for place in self._cluster.places_of(node):
+            worker = self._at.get(place)
+            if worker is not None:
+                self._exit(worker, cause=f"went with node-{node}", kind=kind)
+        self._office.agenda.after(self._faults.node_absence_s, self._restore, which)
+
+    def _restore(self, which: tuple[int, int]) -> None:
+        node, times = which
+        self._cluster.restore(node)
+        self._serve_waiting()
+        self._expect_loss((node, times + 1))
+
+    def _begun(self, worker: Worker) -> Any:
+        try:
+            return self._training.curve.begin(worker.config)
+        except Exception as error:
+            raise _failed(worker, error) from error
+
+
+def _failed(worker: Worker, error: Exception) -> CurveFailed:
+    return CurveFailed(
+        f"the curve raised {type(error).__name__} in iteration {worker.iteration + 1} of "
+        f"trial {worker.trial_id} with {worker.config!r:.200}: {error}"
+    )

@@ -1,0 +1,78 @@
+"""What goes wrong in a simulation: drawn from its seed and from what it befalls.
+
+A draw depends on nothing else, so that two schedulers that are simulated with one seed meet the
+same stragglers and lost nodes, and a trial fails in the same iterations under both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from holdfast.trial.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often what goes wrong; nothing does by default.
+
+    `failure_rate`, `crash_rate`: the probability that an iteration raises, or that its process
+    dies in it. `straggler_share` of the workers take `straggler_factor` times as long.
+    Workers live on nodes of `workers_per_node`; a node goes away with all of them after
+    `node_life_s` seconds on average (exponentially distributed; None for never) and is back after
+    `node_absence_s`. `preempts`: such a node is taken back by its owner, which counts as a
+    preemption and not as a lost worker (see FailureConfig).
+
+    Raises InvalidConfig.
+    """
+
+    failure_rate: float = 0.0
+    crash_rate: float = 0.0
+    straggler_share: float = 0.0
+    straggler_factor: float = 3.0
+    workers_per_node: int = 8
+    node_life_s: float | None = None
+    node_absence_s: float = 600.0
+    preempts: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("failure_rate", "crash_rate", "straggler_share"):
+            self._require(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        self._require(
+            "crash_rate", self.failure_rate + self.crash_rate < 1, "below 1 - failure_rate"
+        )
+        self._require("straggler_factor", _is_positive(self.straggler_factor), "above 0")
+        self._require("workers_per_node", self.workers_per_node >= 1, "1 or more")
+        lives = self.node_life_s is None or _is_positive(self.node_life_s)
+        self._require("node_life_s", lives, "a number of seconds above 0, or None")
+        self._require("node_absence_s", _is_positive(self.node_absence_s), "seconds above 0")
+
+    def _require(self, name: str, condition: bool, allowed: str) -> None:
+        if not condition:
+            raise InvalidConfig(f"Faults: {name} must be {allowed}, not {getattr(self, name)!r}")
+
+    @property
+    def has_bad_iterations(self) -> bool:
+        return self.failure_rate + self.crash_rate > 0
+
+
+def _is_positive(number: float) -> bool:
+    return 0 < number < math.inf
+
+
+class Luck:
+    """Numbers of [0, 1) that are functions of the seed and of what they decide."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = f"{seed}".encode()
+
+    def draw(self, *what: object) -> float:
+        """The number for this purpose, always the same."""
+        text = "/".join(map(str, what)).encode()
+        digest = blake2b(text, digest_size=7, key=self._seed[:64]).digest()
+        return int.from_bytes(digest, "big") / 2**56
+
+    def wait_s(self, mean_s: float, *what: object) -> float:
+        """Seconds until something that happens once in `mean_s` on average: exponential."""
+        return -mean_s * math.log(1.0 - self.draw(*what))

@@ -1,0 +1,90 @@
+"""Recorded curves as a training that can be gone through again, and otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.experiment.placeholders import config_without_code
+from holdfast.simulate.nearest import Nearest, number
+from holdfast.simulate.recording import RecordedTrial
+
+
+class OwnConfig(dict[str, Any]):
+    """A config, with the trial that it is recorded of; "" where it is no trial's."""
+
+    trial_id = ""
+
+
+class Point(NamedTuple):
+    """How far a training has come, along whose curve; `metrics` are those of the newest report
+    where they are no longer the recorded ones."""
+
+    source: str
+    iteration: int
+    metrics: Mapping[str, Any] | None = None
+
+
+class RecordedCurve:
+    """A `Curve` of what trials reported.
+
+    `cut_short` are the trials whose curve was gone through to an end that was not their own: they
+    had been stopped or had failed before they had come as far as others. `approximated` counts
+    reports of configs that were not recorded.
+    """
+
+    def __init__(self, trials: Sequence[RecordedTrial]) -> None:
+        self._trials = {trial.spec.trial_id: trial for trial in trials}
+        self._longest = max((len(trial.reports) for trial in trials), default=0)
+        reporting = [trial for trial in trials if trial.reports]
+        self._nearest = Nearest(
+            [(config_without_code(t.spec.config), t.spec.trial_id) for t in reporting]
+        )
+        self.cut_short: set[str] = set()
+        self.approximated = 0
+
+    def begin(self, config: dict[str, Any]) -> Point:
+        return Point(self._source(config), 0)
+
+    def step(self, state: Point, config: dict[str, Any]) -> tuple[Point, Mapping[str, Any] | None]:
+        source = self._source(config)
+        trial, done = self._trials[source], state.iteration
+        if done >= len(trial.reports):
+            if not trial.is_whole and done < self._longest:
+                self.cut_short.add(source)
+            return state, None
+        target = trial.reports[done].metrics
+        self.approximated += not _is_own(config)
+        if state.metrics is None and (state.source == source or not done):
+            return Point(source, done + 1), target
+        former = state.metrics
+        if former is None:
+            former = self._trials[state.source].reports[done - 1].metrics
+        base = trial.reports[done - 1].metrics if done else {}
+        metrics = {key: _moved(former.get(key), base.get(key), target[key]) for key in target}
+        return Point(source, done + 1, metrics), metrics
+
+    def seconds(
+        self, config: dict[str, Any], iteration: int, resources: Mapping[str, float]
+    ) -> float:
+        """What that iteration took; nothing where there was none."""
+        reports = self._trials[self._source(config)].reports
+        return reports[iteration - 1].seconds if iteration <= len(reports) else 0.0
+
+    def _source(self, config: dict[str, Any]) -> str:
+        """The trial whose curve a config follows."""
+        if isinstance(config, OwnConfig) and config.trial_id:
+            return config.trial_id
+        return self._nearest.find(config)
+
+
+def _is_own(config: dict[str, Any]) -> bool:
+    return isinstance(config, OwnConfig) and config.trial_id != ""
+
+
+def _moved(former: object, base: object, target: object) -> object:
+    """`former`, changed as the recorded value changed; what is no number is as recorded."""
+    have, low, high = number(former), number(base), number(target)
+    if have is None or low is None or high is None:
+        return target
+    return have + (high - low)

@@ -1,0 +1,146 @@
+"""A real run as its journal tells it: the curve of each trial, and what it all took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.experiment.reading import records_of
+from holdfast.experiment.records import read_events
+from holdfast.experiment.snapshots import find_beginning
+from holdfast.scheduler.codec import Record
+from holdfast.scheduler.events import Begun, ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.simulate.tally import Incumbent, Tally, ending_of
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Trial, TrialSpec
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+
+class Report(NamedTuple):
+    """One iteration as it was reported, and the seconds that it took."""
+
+    metrics: Mapping[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTrial:
+    """`reports` from iteration 1 on, each from the newest attempt that came so far.
+
+    `is_whole`: it came to its own end, or to a bound; another was stopped or failed, and nobody
+    knows how it would have gone on.
+    """
+
+    spec: TrialSpec
+    reports: tuple[Report, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A run as it was. `duration_s` is the time that it was alive, `busy_s` what trials held
+    workers of that time, `workers` how many did at once at most. `overhead_s`: what an attempt
+    took on average beside its iterations."""
+
+    spec: ExperimentSpec
+    trials: tuple[RecordedTrial, ...]
+    incumbents: tuple[Incumbent, ...]
+    duration_s: float
+    busy_s: float
+    overhead_s: float
+    workers: int
+    reports: int
+
+
+def read_recording(
+    path: str | os.PathLike[str],
+    filesystem: pyarrow.fs.FileSystem | None = None,
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+) -> Recording:
+    """Read the journal of the experiment at `path`; `metric` and `mode` instead of its own.
+
+    Raises ExperimentNotFound, StorageError, and InvalidConfig for a run whose trials were given
+    other configs on their way.
+    """
+    with records_of(path, filesystem) as layout:
+        beginning = find_beginning(layout.journal)
+        assert beginning is not None
+        reader = _Reader(metric, mode)
+        for record, _ in read_events(layout.journal, beginning.position):
+            reader.take(record)
+    return reader.recording()
+
+
+class _Reader:
+    """Folds the journal, and notes what each trial reported."""
+
+    def __init__(self, metric: str | None, mode: str | None) -> None:
+        self._machine = Machine()
+        self._goal = (metric, mode)
+        self._tally = Tally(metric, mode)
+        self._reports: dict[str, dict[int, Report]] = {}
+        self._busy_s = 0.0
+        self._workers = 0
+
+    def take(self, record: Record) -> None:
+        machine, event = self._machine, record.event
+        trial_id = getattr(event, "trial_id", "")
+        before, then_s, held = machine.trials.get(trial_id), machine.active_s, self._held
+        machine.replay(event, now=record.now, answers=record.answers)
+        after = machine.trials.get(trial_id)
+        if isinstance(event, Begun):
+            metric, mode = self._goal
+            self._goal = (metric or event.spec.metric, mode or event.spec.mode)
+            self._tally = Tally(*self._goal)
+        self._busy_s += held * (machine.active_s - then_s)
+        self._workers = max(self._workers, self._held)
+        self._tally.saw(event, before, after, machine.active_s)
+        if isinstance(event, Reported) and before is not None and after is not before:
+            self._note(event, before)
+
+    @property
+    def _held(self) -> int:
+        return len(self._machine.allotment.holds)
+
+    def _note(self, event: Reported, trial: Trial) -> None:
+        if trial.changed_config is not None:
+            raise InvalidConfig(
+                f"{trial.spec.name} went on with another config after iteration "
+                f"{trial.resumed_from}, as under population based training: what it reported is "
+                f"the curve of no config, and cannot be replayed"
+            )
+        report = Report(event.metrics, event.time_this_iter_s)
+        self._reports.setdefault(event.trial_id, {})[event.iteration] = report
+
+    def recording(self) -> Recording:
+        machine, tally = self._machine, self._tally
+        attempts = sum(trial.attempt for trial in machine.trials.values())
+        beside_s = max(0.0, self._busy_s - tally.trained_s)
+        return Recording(
+            spec=machine.spec,
+            trials=tuple(self._trials()),
+            incumbents=tuple(tally.incumbents),
+            duration_s=machine.active_s,
+            busy_s=self._busy_s,
+            overhead_s=beside_s / attempts if attempts else 0.0,
+            workers=max(1, self._workers),
+            reports=tally.reports,
+        )
+
+    def _trials(self) -> Iterator[RecordedTrial]:
+        bounds = self._machine.spec.stop
+        for trial in self._machine.trials.values():
+            known = self._reports.get(trial.trial_id, {})
+            whole = ending_of(trial, bounds, self._tally) in ("returned", "bound")
+            reports: list[Report] = []
+            while len(reports) + 1 in known:
+                reports.append(known[len(reports) + 1])
+            yield RecordedTrial(spec=trial.spec, reports=tuple(reports), is_whole=whole)

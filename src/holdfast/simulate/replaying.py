@@ -1,0 +1,211 @@
+"""`replay`: a run that was, under another scheduler or on other workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.experiment.placeholders import config_without_code
+from holdfast.experiment.proposer import Naming, Proposer
+from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
+from holdfast.scheduler.search import Searcher
+from holdfast.simulate.advice import Proposes
+from holdfast.simulate.crew import Training
+from holdfast.simulate.faults import Faults
+from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
+from holdfast.simulate.recording import Recording, read_recording
+from holdfast.simulate.simulating import NO_FAULTS, keeping_little, play, policy_of
+from holdfast.simulate.simulation import Simulation
+from holdfast.simulate.trace import Sink, tracing
+from holdfast.simulate.world import Scene
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from holdfast.trial.trial import Trial
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What was, and what would have been: `str()` of it is a table of both.
+
+    `cut_short` trials came to the end of what is recorded of them, where they had been stopped or
+    had failed: nobody knows how they would have gone on, so they end there. `approximated` reports
+    are of configs that were not recorded, or that a trial was given on its way.
+    """
+
+    recorded: Recording
+    simulated: Simulation
+    scheduler: str
+    cut_short: int
+    approximated: int
+
+    def __str__(self) -> str:
+        from holdfast.simulate.telling import compared
+
+        return compared(self)
+
+    def plain(self) -> dict[str, Any]:
+        """The figures of both as plain data; seconds."""
+        from holdfast.simulate.telling import figures
+
+        return figures(self)
+
+
+def replay(
+    path: str | os.PathLike[str],
+    *,
+    scheduler: Any = None,
+    workers: int | None = None,
+    search_alg: Searcher | None = None,
+    param_space: Mapping[str, Any] | None = None,
+    num_samples: int | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    checkpoint_every: int = 0,
+    saves_when_told: bool = True,
+    start_s: float | None = None,
+    faults: Faults = NO_FAULTS,
+    seed: int = 0,
+    trace: Sink = None,
+    storage_filesystem: pyarrow.fs.FileSystem | None = None,
+) -> Replay:
+    """Simulate the configs of a run, in their order, with the curves that were recorded of them.
+
+    `path`: the experiment's directory <storage_path>/<name>, or its URI. `scheduler` decides
+    instead of the run's own (FIFO where None is given); `workers` trials run at once, of which the
+    default is as many as did. `metric` and `mode` are the run's unless they are given.
+    With a `search_alg`, `num_samples` other configs (as many as were) are asked for, of
+    `param_space`.
+
+    An iteration takes as long as it took, an attempt `start_s` beside that (None: what it took on
+    average). Where a recorded curve ends, the trial ends. A config that was not recorded, as of
+    a search algorithm or of population based training, follows the nearest that was: it begins
+    like that one, or goes on from the value that it has by the same increments. Its figures are
+    an estimate, and `approximated` counts them.
+
+    Raises ExperimentNotFound, StorageError, and InvalidConfig for settings that mean nothing, or
+    a run whose trials changed their configs on their way.
+    """
+    recording = read_recording(path, storage_filesystem, metric=metric, mode=mode)
+    if not any(trial.reports for trial in recording.trials):
+        raise InvalidConfig(
+            f"no trial of {path} has reported anything: there is nothing to replay"
+        )
+    places = recording.workers if workers is None else workers
+    if not isinstance(places, int) or places < 1:
+        raise InvalidConfig(f"workers must be a whole number from 1 on, not {workers!r}")
+    curve = RecordedCurve(recording.trials)
+    spec = _spec(recording, scheduler, places, seed, saves_when_told=saves_when_told)
+    spec = replace(spec, metric=metric or spec.metric, mode=mode or spec.mode)
+    training = Training(
+        curve=curve,
+        cost=curve.seconds,
+        checkpoint_every=checkpoint_every,
+        saves_when_told=saves_when_told,
+        metric=spec.metric,
+        start_s=recording.overhead_s if start_s is None else start_s,
+    )
+    proposer: Proposes = _Recorded(recording)
+    if search_alg is not None:
+        count = len(recording.trials) if num_samples is None else num_samples
+        spec = replace(spec, num_samples=count, run=f"{spec.run[:4]}s")
+        proposer = _searching(spec, param_space or {}, search_alg)
+    scene = Scene(
+        begun=Begun(spec=spec, capacity=_capacity(recording, places)),
+        proposer=proposer,
+        training=training,
+        config_of=_configs(recording),
+        places=places,
+        faults=faults,
+    )
+    policy = policy_of(scheduler, training)
+    with tracing(trace) as records:
+        simulated = play(scene, policy, records)
+    return Replay(
+        recorded=recording,
+        simulated=simulated,
+        scheduler=type(policy).__name__,
+        cut_short=len(curve.cut_short),
+        approximated=curve.approximated,
+    )
+
+
+class _Recorded:
+    """Proposes the trials of the run again, with their ids and configs."""
+
+    searcher = None
+    nothing_to_wait_for = ""
+    ended_because = ""
+
+    def __init__(self, recording: Recording) -> None:
+        self._trials = recording.trials
+
+    def open(self) -> None:
+        """There is no search algorithm to open."""
+
+    def propose(self, index: int) -> Suggested | SearchEnded:
+        if index >= len(self._trials):
+            return SearchEnded()
+        return Suggested(spec=self._trials[index].spec)
+
+    def with_users_config(
+        self,
+        question: Mapping[str, Any],
+        ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Mapping[str, Any]:
+        return ask(question)
+
+
+def _configs(recording: Recording) -> Callable[[Trial], OwnConfig]:
+    """A trial's config, which is recorded as long as it was not changed."""
+    own = {trial.spec.trial_id for trial in recording.trials if trial.reports}
+
+    def config_of(trial: Trial) -> OwnConfig:
+        config = OwnConfig(config_without_code(trial.config))
+        if trial.changed_config is None and trial.trial_id in own:
+            config.trial_id = trial.trial_id
+        return config
+
+    return config_of
+
+
+def _spec(
+    recording: Recording, scheduler: Any, workers: int, seed: int, *, saves_when_told: bool
+) -> ExperimentSpec:
+    """That of the run, without what only its own code or its own time gave a meaning to."""
+    was = recording.spec
+    return replace(
+        was,
+        experiment_id=f"replay-of-{was.experiment_id}",
+        seed=seed,
+        max_concurrent=workers,
+        time_budget_s=None,
+        has_stopper=False,
+        strict_metric=False,
+        strict_stop=False,
+        reuse_actors=False,
+        scheduler="" if scheduler is None else type(scheduler).__name__,
+        saves_when_told=saves_when_told,
+        checkpoint=keeping_little(was.checkpoint),
+    )
+
+
+def _capacity(recording: Recording, workers: int) -> dict[str, float]:
+    """Enough for so many trials at once of those that ask for most."""
+    most: dict[str, float] = dict(ONE_CPU.required_resources)
+    for trial in recording.trials:
+        for key, amount in trial.spec.resources.required_resources.items():
+            most[key] = max(amount, most.get(key, 0))
+    return {key: -(-amount // 1) * workers for key, amount in most.items()}
+
+
+def _searching(spec: ExperimentSpec, param_space: Mapping[str, Any], search: Searcher) -> Proposer:
+    resources: PlacementGroupFactory = spec.resources or ONE_CPU
+    return Proposer(
+        spec, dict(param_space), search, resources, Naming(), root=Path(), stamp=lambda: ""
+    )

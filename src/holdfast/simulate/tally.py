@@ -1,0 +1,86 @@
+"""What is counted while a simulation runs: its memory does not grow with the reports."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.scheduler.events import Event
+from holdfast.scheduler.state import row_of
+from holdfast.trial.lifecycle import Reported, Returned
+from holdfast.trial.stopper import lookup, reaches
+from holdfast.trial.trial import Status, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incumbent:
+    """From `elapsed_s` on (seconds since the beginning) the best value was this trial's."""
+
+    elapsed_s: float
+    value: float
+    trial_id: str
+    iteration: int
+
+
+class Tally:
+    """`metric` and `mode` are the goal, None where there is none."""
+
+    def __init__(self, metric: str | None, mode: str | None) -> None:
+        self._metric = metric if mode else None
+        self._sign = 1.0 if mode == "max" else -1.0
+        self.incumbents: list[Incumbent] = []
+        self.best: dict[str, float] = {}
+        self.furthest: dict[str, int] = {}
+        self.returned: set[str] = set()
+        self.befell: Counter[str] = Counter()
+        self.reports = self.repeated = 0
+        self.trained_s = self.busy_s = 0.0
+
+    def saw(self, event: Event, before: Trial | None, after: Trial | None, now_s: float) -> None:
+        """Count what has happened to a trial; what an ended attempt says changes nothing."""
+        if after is None or after is before:
+            return
+        if isinstance(event, Reported):
+            self._count(event, now_s)
+        elif isinstance(event, Returned) and before and before.status is Status.RUNNING:
+            self.returned.add(after.trial_id)
+
+    def _count(self, event: Reported, now_s: float) -> None:
+        trial_id = event.trial_id
+        self.reports += 1
+        self.trained_s += event.time_this_iter_s
+        if event.iteration > self.furthest.get(trial_id, 0):
+            self.furthest[trial_id] = event.iteration
+        else:
+            self.repeated += 1
+        if self._metric is None:
+            return
+        value = lookup(event.metrics, self._metric)
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            self._compare(event, float(value), now_s)
+
+    def _compare(self, event: Reported, value: float, now_s: float) -> None:
+        own = self.best.get(event.trial_id)
+        if own is None or self._sign * (value - own) > 0:
+            self.best[event.trial_id] = value
+        if not self.incumbents or self._sign * (value - self.incumbents[-1].value) > 0:
+            found = Incumbent(
+                elapsed_s=now_s,
+                value=value,
+                trial_id=event.trial_id,
+                iteration=event.iteration,
+            )
+            self.incumbents.append(found)
+
+
+def ending_of(trial: Trial, bounds: Mapping[str, float], tally: Tally) -> str:
+    """How a trial has ended: see `SimulatedTrial.ending`."""
+    if trial.status is Status.ERROR:
+        return "error"
+    if trial.status is not Status.TERMINATED:
+        return ""
+    if trial.row is not None and reaches(row_of(trial), bounds):
+        return "bound"
+    return "returned" if trial.trial_id in tally.returned else "stopped"

@@ -1,0 +1,200 @@
+"""The shell of a simulation: a virtual clock, and every effect answered as a real shell would."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from holdfast.experiment.controller import StopFunction
+from holdfast.scheduler.effects import (
+    AskScheduler,
+    AskStopper,
+    Commit,
+    Discard,
+    Effect,
+    Finish,
+    Halt,
+    Launch,
+    Preempt,
+    Release,
+    Reply,
+    Suggest,
+    Wait,
+    Warn,
+)
+from holdfast.scheduler.events import Begun, Event, SchedulerAnswered, WaitEnded
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.stopping import budget_spent
+from holdfast.scheduler.verdict import Verdict
+from holdfast.simulate.advice import Proposes, Search, ask_stopper
+from holdfast.simulate.agenda import Agenda
+from holdfast.simulate.cluster import Cluster
+from holdfast.simulate.crew import Crew, Training
+from holdfast.simulate.faults import Faults, Luck
+from holdfast.simulate.tally import Tally
+from holdfast.simulate.trace import Trace
+from holdfast.trial.errors import TuneError
+from holdfast.trial.lifecycle import Committed, Reported
+from holdfast.trial.trial import Trial
+
+# What the clocks of a simulation show at its beginning: seconds since 1970, in September 2001.
+BEGAN_AT = 1_000_000_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """All that surrounds the machine: who makes trials, how they train, on how many `places`.
+
+    `config_of` gives a trial's config as the curve is given it. A checkpoint is committed
+    `commit_s` seconds after its report.
+    """
+
+    begun: Begun
+    proposer: Proposes
+    training: Training
+    config_of: Callable[[Trial], dict[str, Any]]
+    places: int
+    faults: Faults
+    stopper: StopFunction | None = None
+    commit_s: float = 0.0
+
+
+class World:
+    """The machine among simulated workers. `tally` counts, `trace` keeps every event."""
+
+    def __init__(self, machine: Machine, scene: Scene, trace: Trace, tally: Tally) -> None:
+        self.machine = machine
+        self.agenda = Agenda()
+        self.warnings: list[str] = []
+        self.outcome: Finish | None = None
+        self._scene = scene
+        self._trace = trace
+        self._tally = tally
+        self._inbox: deque[Event] = deque()
+        self._search = Search(scene.proposer, machine, post=self.post, warn=self.warnings.append)
+        spec = scene.begun.spec
+        luck = Luck(spec.seed)
+        cluster = Cluster(scene.places, scene.faults, luck)
+        self._crew = Crew(
+            self, scene.training, cluster, scene.faults, luck, reuses=spec.reuse_actors
+        )
+
+    def run(self) -> Finish:
+        """Simulate from the first event to the last effect.
+
+        Raises CurveFailed, and whatever the user's search or the scheduler's functions raise.
+        """
+        self.post(self._scene.begun)
+        self._crew.expect_losses()
+        budget_s = self._scene.begun.spec.time_budget_s
+        if budget_s is not None:
+            self.agenda.after(budget_s, self.post, budget_spent(budget_s), awaited=False)
+        while True:
+            while self._inbox:
+                self._turn(self._inbox.popleft())
+            if self.outcome is not None:
+                return self.outcome
+            if not self.agenda.awaited:
+                raise TuneError(f"the simulation waits for nothing: {self._story()}")
+            self.agenda.advance()
+
+    def _turn(self, event: Event) -> None:
+        """Decide, write down, tell, perform: as a turn of the controller."""
+        machine, now = self.machine, self.clock()
+        trial_id = getattr(event, "trial_id", "")
+        before = machine.trials.get(trial_id)
+        effects = machine.handle(event, now=now)
+        after = machine.trials.get(trial_id)
+        self._trace.add(event, now, machine.answers)
+        if isinstance(event, Reported) and after is before:
+            # Its worker has not heard the order to stop, and waits for an answer.
+            self._crew.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
+        self._tally.saw(event, before, after, self.agenda.elapsed_s)
+        self._tell(event, before, after)
+        for effect in effects:
+            self._perform(effect)
+
+    def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
+        """The search hears of the event, and of other trials that it has brought to an end."""
+        self._search.saw(event, before, after)
+        moved = self.machine.moved
+        for trial_id in moved:
+            if after is None or trial_id != after.trial_id:
+                then = self.machine.trials[trial_id]
+                if then.status.is_final and not moved[trial_id].status.is_final:
+                    self._search.saw(None, moved[trial_id], then)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Reply():
+                self._crew.reply(effect)
+            case Commit():
+                done = Committed(trial_id=effect.trial_id, index=effect.checkpoint.index)
+                self._later(self._scene.commit_s, done)
+            case Discard():
+                self._crew.discard(effect)
+            case Launch():
+                self._crew.launch(effect)
+            case Suggest():
+                self._search.ask(effect.index)
+            case AskStopper():
+                assert self._scene.stopper is not None
+                trial = self.trials[effect.trial_id]
+                self.post(ask_stopper(self._scene.stopper, effect, trial))
+            case AskScheduler():
+                self.post(self._asked(effect))
+            case Wait():
+                ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
+                self._later(effect.seconds, ended)
+            case Halt():
+                self._crew.halt(effect)
+            case Preempt():
+                self._crew.preempt(effect)
+            case Release():
+                self._crew.release(effect)
+            case Warn():
+                self.warnings.append(effect.text)
+            case Finish():
+                self.outcome = effect
+            case _:
+                assert_never(effect)
+
+    def _asked(self, effect: AskScheduler) -> SchedulerAnswered:
+        policy, proposer = self.machine.policy, self._scene.proposer
+        assert policy is not None
+        answer = proposer.with_users_config(effect.question, policy.answer)
+        return SchedulerAnswered(trial_id=effect.trial_id, answer=answer)
+
+    def _later(self, seconds: float, event: Event) -> None:
+        if seconds:
+            self.agenda.after(seconds, self.post, event)
+        else:
+            self.post(event)
+
+    def _story(self) -> str:
+        return "; ".join(t.story() for t in self.trials.values() if not t.status.is_final)[:1000]
+
+    # -- what the crew needs ----------------------------------------------------------------------
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        return self.machine.trials
+
+    def post(self, event: Event) -> None:
+        """Take in what happens now."""
+        self._inbox.append(event)
+
+    def clock(self) -> float:
+        return BEGAN_AT + self.agenda.elapsed_s
+
+    def config_of(self, trial: Trial) -> dict[str, Any]:
+        """A trial's config as the user's code is given it."""
+        return self._scene.config_of(trial)
+
+    def befell(self, kind: str) -> None:
+        self._tally.befell[kind] += 1
+
+    def vacated(self, seconds: float) -> None:
+        self._tally.busy_s += seconds
