@@ -20,11 +20,8 @@ def space(trial: Any) -> dict[str, Any]:
     trial.suggest_float("lr", 1e-3, 3, log=True)
     if trial.suggest_categorical("fast", [True, False]):
         trial.suggest_float("momentum", 0.5, 0.99)
-        constants = {"epochs": 3}
-    else:
-        constants = {"epochs": 6, "momentum": 0.0}
     trial.suggest_int("features", 2, 40)
-    return constants
+    return {"epochs": 3} if trial.params["fast"] else {"epochs": 6, "momentum": 0.0}
 
 
 def make_search() -> OptunaSearch:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import search_driver
 from holdfast.testing.bench import Bench, workbench
 from holdfast.tune import ExperimentAnalysis
 
@@ -19,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, Path(search_driver.__file__)) as made:
+    with workbench(tmp_path, Path(__file__).parent / "search_driver.py") as made:
         yield made
 
 

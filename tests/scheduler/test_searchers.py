@@ -256,7 +256,12 @@ def test_a_repeater_in_a_limiter_counts_trials() -> None:
 def test_results_that_were_had_elsewhere_are_told_with_their_failures() -> None:
     class Takes(Counter):
         def add_evaluated_point(
-            self, parameters: Any, value: float, error: bool = False, **more: Any
+            self,
+            parameters: Any,
+            value: float,
+            error: bool = False,
+            pruned: bool = False,
+            intermediate_values: Any = None,
         ) -> None:
             self.heard.append((parameters, value, error))
 

@@ -15,13 +15,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from holdfast import tune
-from holdfast.testing import search_driver
 from holdfast.testing.bench import Bench, workbench
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.tune import ExperimentAnalysis
 from holdfast.tune.search import OptunaSearch
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "search"
+DRIVER = Path(__file__).parents[2] / "examples" / "search_driver.py"
 SPACE: dict[str, Any] = {
     "x": tune.uniform(-5, 5),
     "tenth": tune.quniform(0, 1, 0.1),
@@ -290,7 +290,7 @@ def test_a_study_in_a_storage_shows_every_trial_once_over_restores(url: str) -> 
 def test_a_sampler_with_nothing_left_ends_the_search() -> None:
     grid = samplers.GridSampler({"x": [0, 1, 2], "kind": ["a", "b"]})
     search = opened(OptunaSearch(sampler=grid), FINITE)
-    seen = []
+    seen: list[tuple[Any, ...]] = []
     while isinstance(config := search.suggest(f"t{len(seen)}"), dict):
         search.on_trial_complete(f"t{len(seen)}", {"a": 1, "training_iteration": 1})
         seen.append((config["x"], config["kind"]))
@@ -314,7 +314,7 @@ def test_it_finds_the_least_of_a_bowl() -> None:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, Path(search_driver.__file__)) as made:
+    with workbench(tmp_path, DRIVER) as made:
         yield made
 
 

@@ -27,7 +27,7 @@ def held(train: Any) -> Any:
             wait_at(f"at-{number}-{iteration}")
             plainly(metrics, **more)
 
-        tune.report = report  # type: ignore[assignment]
+        tune.report = report
         train(config)
 
     return train_fn
