@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,9 @@ from holdfast.scheduler.events import (
 )
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.trial import Status, Trial
+
+# So many tellings are held in memory for a question that was asked before them.
+_MOST_UNHEARD = 1000
 
 
 class SearchThread:
@@ -51,6 +56,7 @@ class SearchThread:
         self._telling: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None
         self._news = 0
+        self._told_of = 0
         self._closed = False
 
     def begin(
@@ -70,15 +76,21 @@ class SearchThread:
         self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
     ) -> Iterator[None]:
         """Tell `history` step by step: of the ends of a trial only the one that stands, which is
-        that of the attempt in `standing`. Nothing will come of those that are `left`."""
+        that of the attempt in `standing`. Nothing will come of those that are `left`.
+
+        What was told only after a question that was answered later is told in that order again.
+        """
+        held: deque[Callable[[], Any]] = deque()
         for event, before, after in history:
             if self._closed:
                 return
+            held.extend(self._news_of(event, before, after, standing))
             if isinstance(event, Suggested):
+                _tell_all_but(held, event.unheard)
                 self._proposer.recall(event)
-            for statement in self._news_of(event, before, after, standing):
-                statement()
+            _tell_all_but(held, _MOST_UNHEARD)
             yield
+        _tell_all_but(held, 0)
         for trial in left:
             self._end_of(trial, failed=True)()
 
@@ -96,6 +108,7 @@ class SearchThread:
         if self._proposer.searcher is None or before is None or before is after:
             return
         for statement in self._news_of(event, before, after):
+            self._told_of += 1
             self._tell(statement)
         self._news += 1
         if self._postponed is not None:
@@ -121,12 +134,15 @@ class SearchThread:
             task.cancel()
 
     async def _ask(self, index: int) -> None:
-        answer, seen = None, -1
+        answer, seen, told_of = None, -1, 0
         # What has happened while it was thinking may have changed its mind.
         while answer is None and self._news != seen:
-            seen = self._news
+            seen, told_of = self._news, self._told_of
             answer = await self._advisor.ask(lambda: self._proposer.propose(index))
-        if answer is not None:
+        if isinstance(answer, Suggested):
+            unheard = min(self._told_of - told_of, _MOST_UNHEARD)
+            self._answer(replace(answer, unheard=unheard))
+        elif answer is not None:
             self._answer(answer)
         elif self._is_under_way():
             self._postponed = index
@@ -159,9 +175,9 @@ class SearchThread:
             return
         if isinstance(event, Reported):
             yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))
-        stands = standing is None or standing.get(after.trial_id) == after.attempt
-        if stands and after.status.is_final and not before.status.is_final:
-            yield self._end_of(after, failed=after.error is not None)
+        if after.status.is_final and not before.status.is_final:
+            stands = standing is None or standing.get(after.trial_id) == after.attempt
+            yield self._end_of(after, failed=after.error is not None) if stands else _nothing
 
     def _end_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
         searcher = self._proposer.searcher
@@ -181,6 +197,15 @@ class SearchThread:
         error = None if telling.cancelled() else telling.exception()
         if error is not None:
             self._fail(error)
+
+
+def _tell_all_but(held: deque[Callable[[], Any]], count: int) -> None:
+    while len(held) > count:
+        held.popleft()()
+
+
+def _nothing() -> None:
+    """In place of what is not told again, so that what is told keeps its number."""
 
 
 def _stays_ended(trial: Trial, resumed: Resumed) -> bool:

@@ -88,11 +88,13 @@ class Suggested:
     """The search answered with the next trial.
 
     `answer` is what a search algorithm has answered, where that is not the whole of the trial's
-    config: the fixed values of the search space stand in the config too.
+    config: the fixed values of the search space stand in the config too. When it was asked, it
+    had not been told the last `unheard` of the reports and ends that stand before this record.
     """
 
     spec: TrialSpec
     answer: Mapping[str, Any] | None = None
+    unheard: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,3 +133,37 @@ def test_its_thread_ends_with_it() -> None:
     thread = asyncio.run(main())
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_question_waits_behind_a_long_history_as_long_as_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deadline is for each step, and then for the question."""
+    deadlines = 3
+    gates = [threading.Event() for _ in range(deadlines)]
+    passed = [threading.Event() for _ in range(deadlines)]
+    wait, over = asyncio.wait, iter(zip(gates, passed, strict=True))
+
+    def steps() -> Iterator[None]:
+        for gate, known in zip(gates, passed, strict=True):
+            gate.wait()
+            yield
+            known.set()  # by now the step has counted
+
+    async def one_step_a_deadline(waited: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
+        for gate, known in over:
+            gate.set()
+            await asyncio.to_thread(known.wait)
+            return set(), set(waited)
+        return await wait(waited)
+
+    async def main() -> None:
+        advisor = Advisor("search algorithm")
+        told = advisor.tell_each(steps())
+        assert await advisor.ask(lambda: "answer") == "answer"
+        assert told.done()
+        advisor.close()
+
+    monkeypatch.setattr("holdfast.experiment.advisors.asyncio.wait", one_step_a_deadline)
+    asyncio.run(main())
+    assert next(over, None) is None

@@ -1,0 +1,119 @@
+"""A search in its thread: what it is told, in which order, and again after a restore."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from holdfast.experiment.proposer import Naming, Proposer
+from holdfast.experiment.retelling import Change
+from holdfast.experiment.searching import SearchThread
+from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.resources import ONE_CPU
+from holdfast.trial.trial import Status, Trial, evolve
+
+SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, num_samples=-1)
+
+
+class Slow(Searcher):
+    """Thinks until it is let go, and writes down in which order it hears and answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[Any] = []
+        self.thinks, self.goes = threading.Event(), threading.Event()
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.order.append(trial_id)
+        self.thinks.set()
+        self.goes.wait()
+        return {"x": len(self.order)}
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self.order.append(trial_id)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.order.append(result["loss"])
+
+
+class Stage:
+    """A search thread, and the changes that the journal would hold."""
+
+    def __init__(self, folder: Path, searcher: Searcher) -> None:
+        self.posted: list[Event] = []
+        self.arrived = asyncio.Event()
+        self.changes: list[Change] = []
+        proposer = Proposer(SPEC, {}, searcher, ONE_CPU, Naming(), root=folder)
+        self.thread = SearchThread(
+            proposer,
+            post=self.post,
+            fail=self.fail,
+            warn=print,
+            row_of=lambda trial: dict(trial.row or {}),
+            is_under_way=lambda: True,
+            are_paused=lambda: False,
+        )
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+        self.arrived.set()
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    def reports(self, trial: Trial, loss: float) -> None:
+        after = evolve(trial, row={"loss": loss}, status=Status.RUNNING)
+        event = Reported(
+            trial_id=trial.trial_id,
+            attempt=1,
+            iteration=1,
+            metrics={"loss": loss},
+            timestamp=0.0,
+            time_this_iter_s=0.0,
+            time_total_s=0.0,
+        )
+        change = (event, trial, after)
+        self.changes.append(change)
+        self.thread.saw(*change)
+
+    async def suggested(self) -> Suggested:
+        await self.arrived.wait()
+        self.arrived.clear()
+        event = self.posted[-1]
+        assert isinstance(event, Suggested)
+        self.changes.append((event, None, Trial(spec=event.spec)))
+        return event
+
+
+def test_what_was_told_while_it_thought_is_told_after_that_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = Slow()
+        first.goes.set()
+        stage = Stage(tmp_path, first)
+        stage.thread.begin([], None, ())
+        stage.thread.ask(0)
+        trial = Trial(spec=(await stage.suggested()).spec)
+        stage.reports(trial, 1.0)
+
+        first.goes.clear()
+        first.thinks.clear()
+        stage.thread.ask(1)
+        await asyncio.get_running_loop().run_in_executor(None, first.thinks.wait)
+        stage.reports(trial, 2.0)
+        stage.reports(trial, 3.0)
+        first.goes.set()
+        assert (await stage.suggested()).unheard == 2
+        assert await stage.thread.finish(60) is None
+        assert first.order == ["run_00000", 1.0, "run_00001", 2.0, 3.0]
+
+        second = Slow()
+        again = Stage(tmp_path, second)
+        again.thread.begin([], Resumed(epoch=2, capacity={}), stage.changes)
+        assert await again.thread.finish(60) is None
+        assert second.order == first.order
+
+    asyncio.run(main())
