@@ -286,7 +286,10 @@ def open_for_restore(
     beginning = find_beginning(place.layout.journal)
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {place.location.public}")
-    return Found(place=place, spec=beginning.spec, parent=parent, name=name)
+    spec = beginning.spec
+    if TunerFile(place.layout.tuner).is_extended:
+        spec = recover(place.layout).machine.spec
+    return Found(place=place, spec=spec, parent=parent, name=name)
 
 
 def _bring_unless_in_use(place: Place) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
+from holdfast.experiment.extending import Wanted, refused
 from holdfast.experiment.request import Request, request_of_restore
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
+from holdfast.trial.config import ResumeConfig, RunConfig, StopCriteria, TuneConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import runtime_env_of
@@ -102,10 +103,10 @@ class Tuner:
         from holdfast.experiment.placeholders import UsersValues
         from holdfast.experiment.result_grid import ResultGrid
 
-        values = UsersValues(self._request.param_space, unpickles=False)
-        return ResultGrid(
-            ExperimentAnalysis.of(load_experiment(*self._restored_from), resolve_config=values)
-        )
+        read = load_experiment(*self._restored_from)
+        found = self._request.values(read.machine.spec.space_number)
+        values = UsersValues(found, unpickles=False)
+        return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
 
     @classmethod
     def can_restore(
@@ -137,6 +138,10 @@ class Tuner:
         resume_config: ResumeConfig | None = None,
         restore_artifacts: bool | None = None,
         runtime_env: Mapping[str, Any] | None = None,
+        num_samples: int | None = None,
+        stop: StopCriteria = None,
+        time_budget_s: Any = None,
+        extend: bool = False,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
 
@@ -147,8 +152,13 @@ class Tuner:
         instead of the run's SyncConfig, whether trials find here what they wrote on another
         machine. `runtime_env` is that of the RunConfig, of which nothing but names is kept.
 
-        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
-        a `param_space` that differs.
+        With `extend=True` the experiment goes on with another `num_samples`, `stop`,
+        `time_budget_s` or `param_space`; `fit()` tells what changes, and everything that there is
+        stays. Trials that exist keep their configs. Finished ones go on, where the new `stop` lets
+        them, with `resume_config=ResumeConfig(finished="resume")`. A later restore keeps it so.
+
+        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name,
+        or, without `extend`, for what differs.
         """
         from holdfast.experiment.place import open_for_restore, place_of
 
@@ -167,6 +177,15 @@ class Tuner:
         trainable = None if trainable is None else wrap.find_trainable(trainable)
         if isinstance(trainable, TrainLoop) and param_space is not None:
             trainable, param_space = trainable.in_space(param_space)
+        wanted = Wanted(
+            num_samples=num_samples,
+            stop=stop,
+            param_space=param_space,
+            time_budget_s=time_budget_s,
+            is_sure=extend,
+        ).only_changes(found.spec)
+        if not (extend or wanted.is_nothing):
+            raise refused(os.fspath(path), wanted.lines(found.spec), _HOW_TO_EXTEND)
         request = request_of_restore(
             found.spec,
             file,
@@ -176,6 +195,7 @@ class Tuner:
             param_space=param_space,
             runtime_env=environment,
             resume=resume,
+            wanted=wanted,
         )
         if restore_artifacts is not None:
             request = request.with_artifacts(brought=restore_artifacts)
@@ -193,6 +213,12 @@ class Tuner:
         tuner._restored_from = (path, storage_filesystem)
         tuner._results = None
         return tuner
+
+
+_HOW_TO_EXTEND = (
+    "To go on so, and keep all that there is: Tuner.restore(..., extend=True). Otherwise leave it "
+    "out; objects in a param_space may be replaced by others in the same places"
+)
 
 
 def _errored(resume: bool, restart: bool) -> str:
