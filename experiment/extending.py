@@ -12,7 +12,7 @@ from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import is_wanted
 from holdfast.scheduler.state import row_of
-from holdfast.trial.absent import has_metric
+from holdfast.trial.absent import has_metric, names_text, near_text
 from holdfast.trial.config import TuneConfig, check_stop
 from holdfast.trial.description import changes, describe
 from holdfast.trial.errors import InvalidConfig
@@ -27,7 +27,8 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be otherwise from now on; None leaves it as it is.
+    """What is to be otherwise from now on; None leaves it as it is. An infinite `time_budget_s` is
+    none.
 
     `is_sure`: a stopper of the user's own, of which only the name is known, is another one even
     if it has the name of the former. Raises InvalidConfig for what cannot mean anything.
@@ -47,13 +48,14 @@ class Wanted:
 
     def only_changes(self, spec: ExperimentSpec) -> Wanted:
         """The same without what is so already."""
-        samples, stop, space, budget = self.num_samples, self.stop, self.param_space, self._budget
+        samples, stop, space = self.num_samples, self.stop, self.param_space
+        is_same_budget = self._budget == spec.time_budget_s
         return replace(
             self,
             num_samples=None if samples == spec.num_samples else samples,
             stop=stop if stop is not None and self._is_another(stop, spec) else None,
             param_space=space if space is not None and changes(spec.space, space) else None,
-            time_budget_s=None if budget == spec.time_budget_s else self.time_budget_s,
+            time_budget_s=None if is_same_budget else self.time_budget_s,
         )
 
     @property
@@ -63,12 +65,13 @@ class Wanted:
 
     def lines(self, spec: ExperimentSpec) -> list[str]:
         """Each change, from what to what; of what `only_changes` has left."""
-        pairs = {
-            "num_samples": (spec.num_samples, self.num_samples),
-            "stop": (stop_text(spec), None if self.stop is None else text_of(self.stop)),
-            "time_budget_s": (spec.time_budget_s, self._budget),
-        }
-        told = [f"{k}: was {was}, now {now}" for k, (was, now) in pairs.items() if now is not None]
+        told = []
+        if self.num_samples is not None:
+            told.append(f"num_samples: was {spec.num_samples}, now {self.num_samples}")
+        if self.stop is not None:
+            told.append(f"stop: was {stop_text(spec)}, now {text_of(self.stop)}")
+        if self.time_budget_s is not None:
+            told.append(f"time_budget_s: was {spec.time_budget_s}, now {self._budget}")
         if self.param_space is not None:
             found = changes(spec.space, self.param_space)
             told += [f"param_space: {line}" for line in found[:_SHOWN]]
@@ -81,7 +84,7 @@ class Wanted:
         """The experiment as it is from now on; `made` trials exist."""
         if self.num_samples is not None:
             spec = replace(spec, num_samples=self.num_samples)
-        if self._budget is not None:
+        if self.time_budget_s is not None:
             spec = replace(spec, time_budget_s=self._budget)
         if self.stop is not None:
             said = stop_fields(self.stop)
@@ -153,14 +156,17 @@ def check_extended(machine: Machine, spec: ExperimentSpec) -> None:
             f"the experiment has been alive for {machine.active_s:.1f} s already, and is to have "
             f"{budget_s:g} s: the time counts from its beginning, over all restores. Give more"
         )
-    rows = [row_of(trial) for trial in machine.trials.values() if trial.row is not None]
+    trials = [trial for trial in machine.trials.values() if trial.row is not None]
+    rows = [row_of(trial) for trial in trials]
     known = {*machine.spec.stop, *machine.spec.stop_metrics}
     for name in (*spec.stop, *spec.stop_metrics):
         is_new = spec.strict_stop and name not in known
         if is_new and rows and not any(has_metric(row, name) for row in rows):
-            told = ", ".join(sorted(rows[-1]))
             raise InvalidConfig(
-                f"stop names {name!r}, which no trial has in its newest report; there are: {told}"
+                f"stop names {name!r}, which no trial has in its newest report."
+                f"{near_text([name], rows[-1])} Where it comes only later, set "
+                f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1. Reported were: "
+                f"{names_text(trials[-1].row or {})}"
             )
 
 
@@ -181,11 +187,3 @@ def told(machine: Machine, first: Resumed, lines: list[str], total: int | None) 
     left = None if total is None else max(0, total - len(trials))
     text.append(f"  trials still to begin: {'without end' if left is None else left}")
     return "\n".join(text)
-
-
-def refused(where: str, lines: list[str], how: str) -> InvalidConfig:
-    """An experiment is not made another by accident."""
-    shown = "\n  ".join(lines)
-    return InvalidConfig(
-        f"this is not what the experiment in {where} began with:\n  {shown}\n{how}"
-    )

@@ -274,7 +274,6 @@ def _spec(
 ) -> ExperimentSpec:
     tune, search = request.tune, request.search
     seed = getattr(search, "seed", None)
-    limits = [tune.max_concurrent_trials, getattr(search, "max_concurrent", None)]
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
         run=secrets.token_hex(3)[:5],
@@ -285,7 +284,7 @@ def _spec(
         strict_metric=settings.strict_metric,
         strict_stop=settings.strict_metric,
         num_samples=tune.num_samples,
-        max_concurrent=min((limit for limit in limits if limit), default=None),
+        max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,
         reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
         **stop_fields(request.run.stop),

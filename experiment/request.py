@@ -78,6 +78,33 @@ class Request:
         stop = self.run.stop
         return stop if not isinstance(stop, Mapping) and is_asked(stop) else None
 
+    @property
+    def max_concurrent(self) -> int | None:
+        """How many trials may run at once, whoever says so."""
+        limits = (self.tune.max_concurrent_trials, getattr(self.search, "max_concurrent", None))
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def kinds(self) -> dict[str, str | None]:
+        """Of objects that decide how the run goes, what they are; None for the usual ones."""
+        search = self.tune.search_alg
+        given = {
+            "search_alg": None if _follows_from_spec(search) else search,
+            "scheduler": None if is_memoryless(self.tune.scheduler) else self.tune.scheduler,
+        }
+        return {name: None if one is None else type(one).__name__ for name, one in given.items()}
+
+    def with_surroundings_of(self, said: Request) -> Request:
+        """The same, shown and told as `said` has it."""
+        run = replace(
+            self.run,
+            callbacks=said.run.callbacks,
+            progress_reporter=said.run.progress_reporter,
+            verbose=said.run.verbose,
+            sync_config=said.run.sync_config,
+        )
+        return replace(self, run=run, resources=said.resources)
+
     def values(self, number: int) -> dict[Any, Any]:
         """What trials' configs find the user's values in; `number` is that of `param_space`."""
         return combined({**self.spaces, number: self.param_space})
@@ -140,6 +167,7 @@ class Request:
             "log_to_file": list(log) if isinstance(log, tuple) else log,
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
+            "kinds": self.kinds,
             **stop_options(self.run.stop),
             **kept_of(environment),
         }

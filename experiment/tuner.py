@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
-from holdfast.experiment.extending import Wanted, refused
+from holdfast.experiment.extending import Wanted
 from holdfast.experiment.request import Request, request_of_restore
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.taking_up import (
+    came_to_nothing,
+    check_resume,
+    lasting_differences,
+    refused,
+)
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.trial.config import ResumeConfig, RunConfig, StopCriteria, TuneConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -61,8 +68,20 @@ class Tuner:
         self._restored_from: tuple[str, Any] | None = None
         self._results: ResultGrid | None = None
 
-    def fit(self) -> ResultGrid:
+    def fit(
+        self,
+        *,
+        resume: str = "never",
+        extend: bool = False,
+        resume_config: ResumeConfig | None = None,
+    ) -> ResultGrid:
         """Run every trial to its end and return their results.
+
+        With `resume="auto"` it goes on with the experiment of the RunConfig's name, where there is
+        one, finished or not, and else begins; "must" raises NothingToRestore instead. What differs
+        from the settings that the experiment has is refused; `extend=True` goes on with what a
+        restore can change, as `restore(..., extend=True)` does. `resume_config` says which of its
+        trials go on.
 
         Trials that fail do not make it raise, unless FailureConfig(fail_fast="raise"). After
         Ctrl-C it stops the trials, keeps everything and raises KeyboardInterrupt.
@@ -73,8 +92,46 @@ class Tuner:
         """
         from holdfast.experiment.fitting import fit
 
+        if check_resume(resume, extend=extend, resume_config=resume_config):
+            self._take_up(resume, extend, resume_config or ResumeConfig())
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
+
+    def _take_up(self, resume: str, extend: bool, resume_config: ResumeConfig) -> None:
+        """Become the tuner that goes on with the experiment of this one's name, if there is."""
+        if self._restored_from is not None:
+            return
+        said, run = self._request, self._request.run
+        if run.name is None:
+            raise InvalidConfig(
+                f"fit(resume={resume!r}) finds the experiment by its name: give "
+                f"RunConfig(name=...)"
+            )
+        if resume == "auto" and not self.can_restore(run):
+            return
+        budget = said.tune.time_budget_s
+        wanted = Wanted(
+            num_samples=said.tune.num_samples,
+            stop={} if run.stop is None else run.stop,
+            param_space=said.param_space,
+            time_budget_s=math.inf if budget is None else budget,
+        )
+        try:
+            tuner = self._restored(
+                run,
+                said.trainable,
+                run.storage_filesystem,
+                resume=resume_config,
+                wanted=wanted,
+                extend=extend,
+                said=said,
+            )
+        except InvalidConfig:
+            if came_to_nothing(run):
+                return  # another begins beside it, as without `resume`
+            raise
+        self._restored_from = tuner._restored_from
+        self._request = tuner._request.with_surroundings_of(said)
 
     @property
     def trainable(self) -> Any:
@@ -160,32 +217,63 @@ class Tuner:
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name,
         or, without `extend`, for what differs.
         """
-        from holdfast.experiment.place import open_for_restore, place_of
-
-        settings = Settings.read(os.environ)
-        said = path.runtime_env if isinstance(path, RunConfig) else None
-        environment = runtime_env_of(runtime_env or said, where="restore(runtime_env=...)")
-        path, storage_filesystem = place_of(path, storage_filesystem, settings)
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
             errored=_errored(resume_errored, restart_errored),
         )
+        tuner = cls._restored(
+            path,
+            trainable,
+            storage_filesystem,
+            resume=resume,
+            wanted=Wanted(
+                num_samples=num_samples,
+                stop=stop,
+                param_space=param_space,
+                time_budget_s=time_budget_s,
+                is_sure=True,
+            ),
+            extend=extend,
+            runtime_env=runtime_env,
+        )
+        if restore_artifacts is not None:
+            tuner._request = tuner._request.with_artifacts(brought=restore_artifacts)
+        return tuner
+
+    @classmethod
+    def _restored(
+        cls,
+        path: str | os.PathLike[str] | RunConfig,
+        trainable: Any,
+        storage_filesystem: Any,
+        *,
+        resume: ResumeConfig,
+        wanted: Wanted,
+        extend: bool,
+        runtime_env: Mapping[str, Any] | None = None,
+        said: Request | None = None,
+    ) -> Self:
+        """`said`: what a script says that would also begin the experiment."""
+        from holdfast.experiment.place import open_for_restore, place_of
+
+        settings = Settings.read(os.environ)
+        of_run = path.runtime_env if isinstance(path, RunConfig) else None
+        environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")
+        path, storage_filesystem = place_of(path, storage_filesystem, settings)
         found = open_for_restore(path, storage_filesystem, settings, os.environ)
         file = found.tuner_file()
+        param_space = wanted.param_space
         if trainable is None and param_space is not None:
             trainable = file.load_trainable()
         trainable = None if trainable is None else wrap.find_trainable(trainable)
         if isinstance(trainable, TrainLoop) and param_space is not None:
             trainable, param_space = trainable.in_space(param_space)
-        wanted = Wanted(
-            num_samples=num_samples,
-            stop=stop,
-            param_space=param_space,
-            time_budget_s=time_budget_s,
-            is_sure=extend,
-        ).only_changes(found.spec)
-        if not (extend or wanted.is_nothing):
-            raise refused(os.fspath(path), wanted.lines(found.spec), _HOW_TO_EXTEND)
+            wanted = replace(wanted, param_space=param_space)
+        wanted = wanted.only_changes(found.spec)
+        lasting = [] if said is None else list(lasting_differences(found.spec, said))
+        if lasting or not (extend or wanted.is_nothing):
+            trainer = found.spec.options.get("trainer", "")
+            raise refused(path, lasting, wanted.lines(found.spec), trainer)
         request = request_of_restore(
             found.spec,
             file,
@@ -197,8 +285,6 @@ class Tuner:
             resume=resume,
             wanted=wanted,
         )
-        if restore_artifacts is not None:
-            request = request.with_artifacts(brought=restore_artifacts)
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:
             raise InvalidConfig(
@@ -213,12 +299,6 @@ class Tuner:
         tuner._restored_from = (path, storage_filesystem)
         tuner._results = None
         return tuner
-
-
-_HOW_TO_EXTEND = (
-    "To go on so, and keep all that there is: Tuner.restore(..., extend=True). Otherwise leave it "
-    "out; objects in a param_space may be replaced by others in the same places"
-)
 
 
 def _errored(resume: bool, restart: bool) -> str:
