@@ -55,7 +55,7 @@ from holdfast.experiment.written import as_asked, is_written_anyway
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, is_memoryless
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
 from holdfast.scheduler.resuming import goes_on
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
@@ -288,7 +288,7 @@ def _spec(
         time_budget_s=tune.budget_seconds,
         reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
         **stop_fields(request.run.stop),
-        scheduler="" if is_memoryless(tune.scheduler) else type(tune.scheduler).__name__,
+        scheduler=request.scheduler_name,
         saves_when_told=wrap.can_save(request.trainable),
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,
         failure=request.run.failure_config,

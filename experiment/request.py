@@ -85,14 +85,16 @@ class Request:
         return min((limit for limit in limits if limit), default=None)
 
     @property
-    def kinds(self) -> dict[str, str | None]:
-        """Of objects that decide how the run goes, what they are; None for the usual ones."""
+    def search_name(self) -> str:
+        """The class of the search algorithm, "" where the seed says all."""
         search = self.tune.search_alg
-        given = {
-            "search_alg": None if _follows_from_spec(search) else search,
-            "scheduler": None if is_memoryless(self.tune.scheduler) else self.tune.scheduler,
-        }
-        return {name: None if one is None else type(one).__name__ for name, one in given.items()}
+        return "" if _follows_from_spec(search) else type(search).__name__
+
+    @property
+    def scheduler_name(self) -> str:
+        """The class of the scheduler, "" for one that decides nothing."""
+        scheduler = self.tune.scheduler
+        return "" if is_memoryless(scheduler) else type(scheduler).__name__
 
     def with_surroundings_of(self, said: Request) -> Request:
         """The same, shown and told as `said` has it."""
@@ -167,7 +169,7 @@ class Request:
             "log_to_file": list(log) if isinstance(log, tuple) else log,
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
-            "kinds": self.kinds,
+            "search": self.search_name,
             **stop_options(self.run.stop),
             **kept_of(environment),
         }

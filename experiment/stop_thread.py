@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.advisors import Advisor, failure_of
+from holdfast.experiment.advisors import DEADLINE_S, Advisor, failure_of
 from holdfast.experiment.retelling import Change
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import Begun, Resumed, StopperAnswered
@@ -22,11 +22,15 @@ class StopThread:
     """`row_of` gives the full row of a trial's newest report."""
 
     def __init__(
-        self, stopper: StopFunction | None, *, row_of: Callable[[Trial], dict[str, Any]]
+        self,
+        stopper: StopFunction | None,
+        *,
+        row_of: Callable[[Trial], dict[str, Any]],
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self._stopper = stopper
         self._row_of = row_of
-        self._advisor = Advisor("stopper")
+        self._advisor = Advisor("stopper", deadline_s=deadline_s)
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
         """What the stopper says of the trial's newest report."""

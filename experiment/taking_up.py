@@ -33,17 +33,17 @@ def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | 
 def lasting_differences(spec: ExperimentSpec, said: Request) -> Iterator[str]:
     """What a script says otherwise than the experiment is, and no restore can change."""
     tune, run = said.tune, said.run
-    kinds = spec.options.get("kinds")
     for name, was, now in (
         ("metric", spec.metric, tune.metric),
         ("mode", spec.mode, tune.mode),
+        ("search_alg", spec.options.get("search", said.search_name), said.search_name),
+        ("scheduler", spec.scheduler, said.scheduler_name),
         ("max_concurrent_trials", spec.max_concurrent, said.max_concurrent),
         ("failure_config", spec.failure, run.failure_config),
         ("checkpoint_config", spec.checkpoint, run.checkpoint_config),
-        *((name, (kinds or {}).get(name), kind) for name, kind in said.kinds.items()),
     ):
-        if was != now and (kinds is not None or name not in said.kinds):
-            yield "{}: was {}, now {}".format(name, *_in_short(was, now))
+        if was != now:
+            yield "{}: was {}, now {}".format(name, *_in_short(was or "none", now or "none"))
 
 
 def _in_short(was: object, now: object) -> tuple[str, str]:

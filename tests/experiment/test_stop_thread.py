@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from holdfast.experiment import stop_thread
+from holdfast.experiment.retelling import Change
 from holdfast.experiment.rows import newest_row
-from holdfast.experiment.stop_thread import Past, StopThread
+from holdfast.experiment.stop_thread import StopThread
 from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.rehearsal import Rehearsal
@@ -34,18 +35,22 @@ class Recorder(Stopper):
         return len(self.seen) >= 3
 
 
-def past_of(run: Rehearsal, machine: Machine) -> Past:
-    for event, now in run.events:
-        before = machine.trials.get(getattr(event, "trial_id", ""))
-        machine.handle(event, now=now)
-        yield event, now, before
+def told(run: Rehearsal) -> Iterator[Change]:
+    machine = Machine()
+    for event, now, answers in run.events:
+        subject = getattr(event, "trial_id", "")
+        before = machine.trials.get(subject)
+        machine.replay(event, now=now, answers=answers)
+        yield event, before, machine.trials.get(subject)
 
 
-def retold(run: Rehearsal, stopper: Any, number: int = 0) -> list[StopperAnswered]:
+def retold(
+    run: Rehearsal, stopper: Any, number: int = 0, deadline_s: float = 60.0
+) -> list[StopperAnswered]:
     async def retell() -> list[StopperAnswered]:
-        thread, machine = StopThread(stopper, row_of=newest_row), Machine()
+        thread = StopThread(stopper, row_of=newest_row, deadline_s=deadline_s)
         try:
-            return await thread.retell(machine, past_of(run, machine), number)
+            return await thread.retell(told(run), number)
         finally:
             thread.close()
 
@@ -89,12 +94,6 @@ def test_an_answer_that_a_death_cut_off_is_given_now(run: Rehearsal) -> None:
     assert (answer.stop, answer.stop_all) == (True, True)
 
 
-def test_an_answer_to_an_attempt_that_was_given_up_is_none(run: Rehearsal) -> None:
-    run.report("t0")
-    run.exits("t0", "was killed", kind="preempted")
-    assert retold(run, Recorder()) == []
-
-
 def test_what_the_users_code_raises_counts_only_where_it_was_not_told(run: Rehearsal) -> None:
     run.report("t0", {"loss": "bad"})
     (answer,) = retold(run, Recorder())
@@ -129,17 +128,14 @@ def test_a_function_is_shown_it_as_well(run: Rehearsal) -> None:
     assert seen == ["t0", "t1", "t1"]
 
 
-def test_a_stopper_that_never_returns_ends_in_an_error(
-    run: Rehearsal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stop_thread, "DEADLINE_S", 0.01)
+def test_a_stopper_that_never_returns_ends_in_an_error(run: Rehearsal) -> None:
     leave = threading.Event()
 
     def stop(trial_id: str, result: dict[str, Any]) -> bool:
         return leave.wait()
 
     try:
-        with pytest.raises(TuneError, match=r"did not return within 0\.01 s"):
-            retold(run, stop)
+        with pytest.raises(TuneError, match=r"the stopper gave no answer within 0\.01 s"):
+            retold(run, stop, deadline_s=0.01)
     finally:
         leave.set()

@@ -39,7 +39,7 @@ def warnings(effects: list[Effect]) -> list[str]:
     return [effect.text for effect in effects if isinstance(effect, Warn)]
 
 
-LONGER = {"stop": {"training_iteration": 5}, "stop_number": 1}
+LONGER: dict[str, Any] = {"stop": {"training_iteration": 5}, "stop_number": 1}
 
 
 def test_more_samples_take_back_that_the_search_had_ended() -> None:

@@ -62,7 +62,7 @@ def test_of_a_grid_that_has_grown_only_what_is_new_is_made() -> None:
 
 def test_combinations_of_several_grids_are_told_apart() -> None:
     space = {"a": grid_search([1, 2]), "deep": {"b": grid_search(["x", "y"])}}
-    made = [{"a": 2, "deep": {"b": "x"}}, {"a": 1}, {"a": 1, "deep": 3}]
+    made: list[dict[str, Any]] = [{"a": 2, "deep": {"b": "x"}}, {"a": 1}, {"a": 1, "deep": 3}]
     found = [(config["a"], config["deep"]["b"]) for config in left(space, made, 1)]
     assert found == [(1, "x"), (1, "y"), (2, "y")]
 

@@ -1,4 +1,4 @@
-"""The ready-made stop conditions: what each ends, and what they make of reports that come again."""
+"""The ready-made stop conditions: what each ends, and what iterations that are run again do."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_what_a_stopper_has_seen_does_not_change_how_it_is_told() -> None:
         (lambda: FunctionStopper(NoopStopper()), "FunctionStopper takes a function"),
         (lambda: CombinedStopper({"loss": 1}), "CombinedStopper takes Stopper objects"),  # type: ignore[arg-type]
         (lambda: RunConfig(stop=[NoopStopper()]), r"one condition, not \[.*CombinedStopper"),  # type: ignore[arg-type]
-        (lambda: RunConfig(stop=NoopStopper), "not the class NoopStopper: call it"),
+        (lambda: RunConfig(stop=NoopStopper), "not the class NoopStopper: call it"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_mean_anything_is_refused_and_named(
