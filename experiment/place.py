@@ -149,8 +149,8 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     raise ExperimentExists(
         f"{place.location.public} holds an experiment that is not finished ({len(machine.trials)} "
         f"trials so far, {left} of them unfinished). Go on with it: "
-        f"{call_that_goes_on(place.location.public, machine.spec)}; or start anew under "
-        f"another RunConfig(name=...), or delete the folder",
+        f"{call_that_goes_on(place.location.public, machine.spec)}, or fit(resume='auto') in this "
+        f"script; or start anew under another RunConfig(name=...), or delete the folder",
         place.location.public,
     )
 
