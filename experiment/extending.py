@@ -17,7 +17,7 @@ from holdfast.trial.config import TuneConfig, check_stop
 from holdfast.trial.description import changes, describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.stoppers import is_asked, text_of, timeout_of, watched_by
+from holdfast.trial.stoppers import is_asked, is_users_own, text_of, timeout_of, watched_by
 from holdfast.trial.trial import Status
 
 # What stands in the options of an experiment for a stopper: its text.
@@ -69,7 +69,8 @@ class Wanted:
         if self.num_samples is not None:
             told.append(f"num_samples: was {spec.num_samples}, now {self.num_samples}")
         if self.stop is not None:
-            told.append(f"stop: was {stop_text(spec)}, now {text_of(self.stop)}")
+            was, now = stop_text(spec), text_of(self.stop)
+            told.append(f"stop: was {was}, now {'another' if now == was else now}")
         if self.time_budget_s is not None:
             told.append(f"time_budget_s: was {spec.time_budget_s}, now {self._budget}")
         if self.param_space is not None:
@@ -119,13 +120,7 @@ class Wanted:
         return TuneConfig(time_budget_s=self.time_budget_s).budget_seconds
 
     def _is_another(self, stop: Any, spec: ExperimentSpec) -> bool:
-        is_own = spec.has_stopper and is_users(stop)
-        return (self.is_sure and is_own) or text_of(stop) != stop_text(spec)
-
-
-def is_users(stop: Any) -> bool:
-    """Whether it holds code of the user's, of which `text_of` tells no more than the name."""
-    return is_asked(stop) and not isinstance(stop, Mapping)
+        return (self.is_sure and is_users_own(stop)) or text_of(stop) != stop_text(spec)
 
 
 def stop_fields(stop: Any) -> dict[str, Any]:
@@ -133,7 +128,7 @@ def stop_fields(stop: Any) -> dict[str, Any]:
     bounds = dict(stop) if isinstance(stop, Mapping) else {}
     return {
         "stop": bounds,
-        "has_stopper": not isinstance(stop, Mapping) and is_asked(stop),
+        "has_stopper": is_asked(stop),
         "timeout_s": timeout_of(stop),
         "stop_metrics": watched_by(stop),
     }

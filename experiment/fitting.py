@@ -49,6 +49,7 @@ from holdfast.experiment.surroundings import check_given_again
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
+from holdfast.experiment.tuner_file import TunerFile
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
 from holdfast.experiment.written import as_asked, is_written_anyway
@@ -191,8 +192,8 @@ def _plan(
         values=request.values(spec.space_number),
     )
     if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
-        wanted, file = request.extension.wanted, request.extension.file
-        wanted.keep(file, first.spec)
+        wanted = request.extension.wanted
+        wanted.keep(TunerFile(place.layout.tuner), first.spec)
         view.message(told(machine, first, wanted.lines(machine.spec), proposer.total), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")

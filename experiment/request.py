@@ -32,17 +32,15 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.space import is_searched
 from holdfast.trial.spaces import combined
-from holdfast.trial.stopper import Stopper
-from holdfast.trial.stoppers import is_asked
+from holdfast.trial.stoppers import ends_all, is_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What is `wanted` otherwise of the experiment that `file` belongs to, and was `spec`."""
+    """What is `wanted` otherwise of an experiment, which was `spec`."""
 
     wanted: Wanted
     spec: ExperimentSpec
-    file: TunerFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ class Request:
     def stopper(self) -> Any:
         """The part of `stop` that has to be shown the reports."""
         stop = self.run.stop
-        return stop if not isinstance(stop, Mapping) and is_asked(stop) else None
+        return stop if is_asked(stop) else None
 
     @property
     def max_concurrent(self) -> int | None:
@@ -124,7 +122,7 @@ class Request:
         else:
             check_datasets(self.param_space)
         endless = self.tune.num_samples == -1 and self.tune.search_alg is None
-        ends = self.tune.time_budget_s is not None or isinstance(self.run.stop, Stopper)
+        ends = self.tune.time_budget_s is not None or ends_all(self.run.stop)
         if endless and not ends:
             raise InvalidConfig(
                 f"num_samples=-1 starts trials without end"
@@ -310,7 +308,7 @@ def request_of_restore(
         resume=resume,
         notices=tuple(kept.notices),
         spaces=spaces,
-        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec, file=file),
+        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
     )
 
 

@@ -231,7 +231,7 @@ class Tuner:
                 stop=stop,
                 param_space=param_space,
                 time_budget_s=time_budget_s,
-                is_sure=True,
+                is_sure=extend,
             ),
             extend=extend,
             runtime_env=runtime_env,

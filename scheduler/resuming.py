@@ -27,7 +27,8 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         _change(state, event.spec)
     if not event.strict:
         state.expected.forgive()
-    state.ending, state.finished = _spent(state) or stopped, False
+    state.ending = _spent(state.spec, state.active_s) or stopped
+    state.finished = False
     state.asking = state.search_waits = False
     state.withheld = {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
@@ -63,7 +64,7 @@ def _change(state: State, spec: ExperimentSpec) -> None:
     old, state.spec = state.spec, spec
     has_rows = any(trial.row is not None for trial in state.trials.values())
     state.expected = state.expected.changed(old, spec, has_rows=has_rows)
-    if (old.num_samples, old.space_number) != (spec.num_samples, spec.space_number):
+    if _is_wider(old, spec):
         state.search_ended = False
 
 
@@ -74,12 +75,10 @@ def _stopped(state: State, event: Resumed) -> EndOrdered | None:
     return state.ending if by_stopper and event.rules > 1 and not is_changed else None
 
 
-def _spent(state: State) -> EndOrdered | None:
+def _spent(spec: ExperimentSpec, active_s: float) -> EndOrdered | None:
     """Where an earlier incarnation has used the time up, there is none to begin a trial."""
-    budget_s = state.spec.budget_s
-    if budget_s is None or state.active_s < budget_s:
-        return None
-    return budget_spent(budget_s)
+    budget_s = spec.budget_s
+    return None if budget_s is None or active_s < budget_s else budget_spent(budget_s)
 
 
 def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
@@ -126,12 +125,17 @@ def _is_taken_up(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over:
 def goes_on(state: State, event: Resumed) -> bool:
     """Whether there is anything left to do in the experiment that `event` takes up."""
     spec = event.spec or state.spec
-    is_wider = (spec.num_samples, spec.space_number) != (
-        state.spec.num_samples,
-        state.spec.space_number,
-    )
-    wanted = any(is_wanted(trial, event, spec) for trial in state.trials.values())
-    return not state.finished or is_wider or wanted
+    if not state.finished:
+        return True
+    if _spent(spec, state.active_s) or _stopped(state, event):
+        return False
+    has_more = _is_wider(state.spec, spec) or not state.search_ended
+    return has_more or any(is_wanted(trial, event, spec) for trial in state.trials.values())
+
+
+def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
+    """Whether the search may have a trial that it had not."""
+    return (old.num_samples, old.space_number) != (new.num_samples, new.space_number)
 
 
 def is_wanted(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:

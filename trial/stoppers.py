@@ -223,8 +223,19 @@ def timeout_of(stop: object) -> float | None:
 
 
 def is_asked(stop: object) -> bool:
-    """Whether reports have to be shown to `stop`, which is none of bounds."""
+    """Whether reports have to be shown to `stop`; never to bounds."""
     return any(type(one) not in (TimeoutStopper, NoopStopper) for one in _flat(stop))
+
+
+def ends_all(stop: object) -> bool:
+    """Whether `stop` could ever end the whole experiment."""
+    found = [one for one in _flat(stop) if isinstance(one, Stopper)]
+    return any(type(one).stop_all is not Stopper.stop_all for one in found)
+
+
+def is_users_own(stop: object) -> bool:
+    """Whether it holds code of the user's, of which `text_of` tells no more than the name."""
+    return any(type(one).__module__ != __name__ or _is_function(one) for one in _flat(stop))
 
 
 def watched_by(stop: object) -> tuple[str, ...]:
@@ -249,6 +260,10 @@ def text_of(stop: object) -> str:
     return _named(stop)
 
 
+def _is_function(stop: object) -> bool:
+    return type(stop) is FunctionStopper
+
+
 def _named(stop: object) -> str:
     return getattr(stop, "__qualname__", None) or type(stop).__qualname__
 
@@ -257,7 +272,7 @@ def _flat(stop: object) -> Sequence[object]:
     """`stop` itself, or all that it combines."""
     if type(stop) is CombinedStopper:
         return [part for one in stop.stoppers for part in _flat(one)]
-    return () if stop is None else (stop,)
+    return () if stop is None or isinstance(stop, Mapping) else (stop,)
 
 
 def _asked_in(stopper: CombinedStopper) -> Sequence[Stopper]:

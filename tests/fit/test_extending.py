@@ -145,6 +145,19 @@ def test_without_extend_a_change_is_refused_with_all_that_differs(path: Path) ->
     assert "extend=True" in told
 
 
+def end_soon(trial_id: str, result: dict[str, Any]) -> bool:
+    return True
+
+
+def test_with_extend_a_function_takes_the_place_of_one_of_its_name(fit: Any, path: Path) -> None:
+    tuner = tune.Tuner.restore(path, train, stop=end_soon, num_samples=2, extend=True)
+    assert newest(tuner.fit(), "epoch") == [2, 2, 1, 1]
+    assert tune.Tuner.restore(path, train, stop=end_soon)._request.extension is None
+    again = tune.Tuner.restore(path, train, stop=end_soon, extend=True)._request.extension
+    assert again is not None
+    assert again.wanted.lines(again.spec) == ["stop: was end_soon, now another"]
+
+
 def test_what_is_no_change_needs_no_extend(path: Path) -> None:
     tuner = tune.Tuner.restore(
         path,
@@ -167,6 +180,10 @@ def test_what_is_no_change_needs_no_extend(path: Path) -> None:
         ),
         ({"time_budget_s": 1e-9}, "has been alive for"),
         ({"num_samples": -1}, "num_samples=-1 starts trials without end"),
+        (
+            {"num_samples": -1, "stop": MaximumIterationStopper(9)},
+            "num_samples=-1 starts trials without end",
+        ),
     ],
 )
 def test_an_extension_that_could_not_go_on_is_refused_and_changes_nothing(

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
-from holdfast.scheduler.events import Resumed, SearchEnded
+from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
 from holdfast.scheduler.resuming import goes_on
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Status
@@ -117,6 +117,8 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
     assert not is_anything_left(**LONGER)
     assert is_anything_left("resume", **LONGER)
     assert is_anything_left(num_samples=2)
+    assert is_anything_left(space_number=1)
+    assert not is_anything_left(num_samples=2, time_budget_s=machine.active_s)
 
 
 def test_the_change_is_in_snapshots() -> None:
@@ -180,6 +182,15 @@ def test_a_spent_timeout_begins_nothing_and_a_longer_one_goes_on() -> None:
         assert effects[-1] == Finish(reason="budget", message="the time budget of 2 s is spent")
     effects = run.resume(changed={"timeout_s": 100.0, "stop_number": 1})
     assert launches(effects) == ["t0"]
+
+
+def test_after_a_spent_budget_only_a_larger_one_leaves_anything_to_do() -> None:
+    run = Rehearsal(time_budget_s=1.0)
+    run.handle(EndOrdered(reason="budget"))
+    assert run.machine.finished
+    again = Resumed(epoch=2, capacity={}, rules=2)
+    assert not goes_on(run.machine, again)
+    assert goes_on(run.machine, replace(again, spec=replace(run.machine.spec, time_budget_s=9.0)))
 
 
 def stopped_by_stopper() -> Rehearsal:

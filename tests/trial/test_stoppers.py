@@ -21,7 +21,9 @@ from holdfast.trial.stoppers import (
     NoopStopper,
     TimeoutStopper,
     TrialPlateauStopper,
+    ends_all,
     is_asked,
+    is_users_own,
     text_of,
     timeout_of,
     watched_by,
@@ -158,6 +160,19 @@ def test_only_what_looks_at_reports_has_to_be_shown_them() -> None:
     assert shown == []
     assert is_asked(CombinedStopper(TimeoutStopper(1), MaximumIterationStopper(1)))
     assert is_asked(lambda trial_id, result: False)
+
+
+def test_it_is_known_what_could_end_the_whole_experiment() -> None:
+    assert [ends_all(stop) for stop in (None, {"loss": 1}, NoopStopper())] == [False] * 3
+    assert not ends_all(CombinedStopper(MaximumIterationStopper(1), TrialPlateauStopper("loss")))
+    assert ends_all(CombinedStopper(NoopStopper(), TimeoutStopper(1)))
+    assert ends_all(ExperimentPlateauStopper("loss"))
+
+
+def test_code_of_the_users_is_known_by_its_name_only() -> None:
+    own = (end_after_lunch, OfTheUser(), CombinedStopper(FunctionStopper(end_after_lunch)))
+    assert all(map(is_users_own, own))
+    assert not any(map(is_users_own, (None, {"loss": 1}, CombinedStopper(NoopStopper()))))
 
 
 def test_the_metrics_that_stoppers_look_at_are_known_beforehand() -> None:
