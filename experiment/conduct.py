@@ -33,7 +33,7 @@ from holdfast.experiment.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.wording import retry_text
 from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.scheduler.effects import Finish
-from holdfast.scheduler.events import Begun, Event
+from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.syncer.journal import Journal, Position
 
 ENTRY = "holdfast.experiment.host:HOST"
@@ -173,7 +173,7 @@ class Run:
             if notice:
                 self.tell(notice, "info")
             self._controller, self._phase = controller, ""
-            controller.begin(self._first_events())
+            controller.begin(self._first_events(), await self._overdue(controller))
             if plan.remote is not None and controller.archive is not None:
                 controller.archive.publish()
             await controller.finished.wait()
@@ -217,6 +217,16 @@ class Run:
         for event in lost:
             self.tell(lost_notice(event.trial_id, event.index, event.reason))
         return [*lost, plan.first]
+
+    async def _overdue(self, controller: Controller) -> list[StopperAnswered]:
+        """The stopper is shown what was reported before; what it has still to say of that."""
+        plan, first = self.plan, self.plan.first
+        is_new = isinstance(first, Begun) or plan.spec.stop_number != plan.machine.spec.stop_number
+        if plan.stopper is None or is_new or not plan.runs_trials:
+            return []
+        told = history(plan.layout.journal, Position(plan.begins), controller.ledger.position)
+        answers = await controller.stopping.retell(told, plan.spec.stop_number)
+        return [one for one in answers if self.machine.is_current(one.trial_id, one.attempt)]
 
     def _parts(self, launcher: Launcher, ledger: Ledger, callbacks: CallbackThread) -> Parts:
         plan = self.plan

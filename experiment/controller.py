@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
-from holdfast.experiment.advisors import Advisor, failure_of
+from holdfast.experiment.advisors import Advisor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.crew import Crew
@@ -28,6 +28,7 @@ from holdfast.experiment.retries import Retry, retry_of
 from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity
+from holdfast.experiment.stop_thread import StopFunction, StopThread
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.effects import (
     AskScheduler,
@@ -60,10 +61,7 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.errors import TuneError
 from holdfast.trial.lifecycle import Reported
-from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Trial, TrialSpec
-
-StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ class Controller:
             ),
             are_paused=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
-        self._stopper = Advisor("stopper")
+        self.stopping = StopThread(parts.stopper, row_of=parts.full_row_of)
         self._scheduler = Advisor("scheduler")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
@@ -144,16 +142,22 @@ class Controller:
         if not self._turning:
             self._turn()
 
-    def begin(self, events: Sequence[Event]) -> None:
-        """Start with these events, and watch the time budget."""
+    def begin(self, events: Sequence[Event], overdue: Sequence[StopperAnswered] = ()) -> None:
+        """Start with these events, and watch the time budget.
+
+        `overdue` are answers that the incarnation before was still owed: they count as given
+        then, and what they would have led to is left to what a restore does anyway.
+        """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
         self.crew.inherit(self.machine.trials.values())
+        self._inbox = [(answer, self.machine.now) for answer in overdue]
+        self._turn(performs=False)
         for event in events:
             self.post(event)
             if isinstance(event, Resumed):
                 self.sweep()
-        budget_s = self.machine.spec.time_budget_s
+        budget_s = self.machine.spec.budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
             self._later(left_s, budget_spent(budget_s))
@@ -168,12 +172,13 @@ class Controller:
             if len(trial.checkpoints) < trial.next_checkpoint:
                 self._archive().sweep(trial)
 
-    def _turn(self) -> None:
+    def _turn(self, *, performs: bool = True) -> None:
         self._turning = True
         try:
             while self._inbox and self.fault is None:
                 batch, self._inbox = self._inbox, []
-                for effect in self._record(batch):
+                effects = self._record(batch)
+                for effect in effects if performs else ():
                     self._perform(effect)
         except JournalFull as error:
             self._refuse(batch, error)
@@ -312,28 +317,7 @@ class Controller:
         return await self._search.finish(deadline_s)
 
     async def _ask_stopper(self, effect: AskStopper) -> None:
-        trial = self.machine.trials[effect.trial_id]
-        stopper = self._parts.stopper
-        assert stopper is not None
-        row = self._parts.full_row_of(trial)
-        stop = stop_all = False
-        failure = None
-        try:
-            stop = bool(await self._stopper.ask(lambda: stopper(trial.trial_id, row)))
-            if isinstance(stopper, Stopper):
-                stop_all = bool(await self._stopper.ask(stopper.stop_all))
-        except Exception as error:  # told as the failure of the trial that reported
-            failure = failure_of(error, "stopper")
-        self.post(
-            StopperAnswered(
-                trial_id=effect.trial_id,
-                attempt=effect.attempt,
-                iteration=effect.iteration,
-                stop=stop,
-                stop_all=stop_all,
-                failure=failure,
-            )
-        )
+        self.post(await self.stopping.ask(effect, self.machine.trials[effect.trial_id]))
 
     async def _ask_scheduler(self, effect: AskScheduler) -> None:
         """What the user's functions raise ends the run, as with the search."""
@@ -372,5 +356,5 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         self._search.close()
-        self._stopper.close()
+        self.stopping.close()
         self._scheduler.close()

@@ -16,6 +16,7 @@ from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
+from holdfast.experiment.extending import check_extended, stop_fields, told
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
@@ -48,14 +49,15 @@ from holdfast.experiment.surroundings import check_given_again
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
+from holdfast.experiment.tuner_file import TunerFile
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
 from holdfast.experiment.written import as_asked, is_written_anyway
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler, is_memoryless
-from holdfast.scheduler.resuming import is_wanted
+from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.resuming import goes_on
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.trial.description import describe
@@ -122,7 +124,7 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
-            resolve_config=UsersValues(request.param_space, unpickles=True),
+            resolve_config=UsersValues(request.values(plan.spec.space_number), unpickles=True),
         )
     )
 
@@ -171,8 +173,11 @@ def _plan(
             boot_id=boot_id(),
             strict=settings.strict_metric,
             resources=request.resources,
+            spec=_extended(request, machine, settings, resources),
+            rules=2,
         )
-        if machine.finished and not any(is_wanted(t, first) for t in machine.trials.values()):
+        spec = first.spec or spec
+        if not goes_on(machine, first):
             view.message(f"{name} was finished: its results are returned as they are", "info")
     proposer = Proposer(
         spec,
@@ -183,8 +188,13 @@ def _plan(
             trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
         ),
         root=place.layout.root,
-        dirnames=[trial.spec.dirname for trial in machine.trials.values()],
+        made=[trial.spec for trial in machine.trials.values()],
+        values=request.values(spec.space_number),
     )
+    if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
+        wanted = request.extension.wanted
+        wanted.keep(TunerFile(place.layout.tuner), first.spec)
+        view.message(told(machine, first, wanted.lines(machine.spec), proposer.total), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
     errand = Errand(
@@ -226,6 +236,30 @@ def _plan(
     return plan
 
 
+def _extended(
+    request: Request, machine: Machine, settings: Settings, resources: object
+) -> ExperimentSpec | None:
+    """What a resumed experiment is to be from now on; None where it stays what it was.
+
+    Raises InvalidConfig where it could not go on so.
+    """
+    if (extension := request.extension) is None:
+        return None
+    if machine.spec != extension.spec:
+        raise InvalidConfig(
+            "another restore has changed the experiment since this one was prepared: call "
+            "Tuner.restore() once more"
+        )
+    spec = extension.wanted.applied(
+        machine.spec,
+        made=len(machine.trials),
+        strict=settings.strict_metric,
+        resources=resources,
+    )
+    check_extended(machine, spec)
+    return spec
+
+
 def _write_objects(request: Request, place: Place, *, travels: bool) -> None:
     fields, layout = request.objects(travels=travels), place.layout
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
@@ -241,7 +275,6 @@ def _spec(
 ) -> ExperimentSpec:
     tune, search = request.tune, request.search
     seed = getattr(search, "seed", None)
-    limits = [tune.max_concurrent_trials, getattr(search, "max_concurrent", None)]
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
         run=secrets.token_hex(3)[:5],
@@ -252,12 +285,11 @@ def _spec(
         strict_metric=settings.strict_metric,
         strict_stop=settings.strict_metric,
         num_samples=tune.num_samples,
-        max_concurrent=min((limit for limit in limits if limit), default=None),
+        max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,
         reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
-        stop=request.bounds,
-        has_stopper=request.stopper is not None,
-        scheduler="" if is_memoryless(tune.scheduler) else type(tune.scheduler).__name__,
+        **stop_fields(request.run.stop),
+        scheduler=request.scheduler_name,
         saves_when_told=wrap.can_save(request.trainable),
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,
         failure=request.run.failure_config,
@@ -281,7 +313,7 @@ def _job(
     loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(
         trainable=request.trainable,
-        param_space=request.param_space,
+        param_space=request.values(spec.space_number),
         experiment_name=name,
         experiment_dir=str(place.layout.root),
         storage=place.location.public,

@@ -149,8 +149,8 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     raise ExperimentExists(
         f"{place.location.public} holds an experiment that is not finished ({len(machine.trials)} "
         f"trials so far, {left} of them unfinished). Go on with it: "
-        f"{call_that_goes_on(place.location.public, machine.spec)}; or start anew under "
-        f"another RunConfig(name=...), or delete the folder",
+        f"{call_that_goes_on(place.location.public, machine.spec)}, or fit(resume='auto') in this "
+        f"script; or start anew under another RunConfig(name=...), or delete the folder",
         place.location.public,
     )
 
@@ -286,7 +286,10 @@ def open_for_restore(
     beginning = find_beginning(place.layout.journal)
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {place.location.public}")
-    return Found(place=place, spec=beginning.spec, parent=parent, name=name)
+    spec = beginning.spec
+    if TunerFile(place.layout.tuner).is_extended:
+        spec = recover(place.layout).machine.spec
+    return Found(place=place, spec=spec, parent=parent, name=name)
 
 
 def _bring_unless_in_use(place: Place) -> None:

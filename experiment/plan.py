@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.controller import StopFunction
 from holdfast.experiment.courier_process import Briefing
 from holdfast.experiment.job import Job
 from holdfast.experiment.layout import Layout
@@ -17,17 +16,19 @@ from holdfast.experiment.pickling import users_config
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.stop_thread import StopFunction
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Surroundings
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.resuming import is_wanted
+from holdfast.scheduler.resuming import goes_on, is_wanted
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.spaces import separated, spaces_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +59,32 @@ class Plan:
 
     @property
     def spec(self) -> ExperimentSpec:
-        return self.first.spec if isinstance(self.first, Begun) else self.machine.spec
+        return self.first.spec or self.machine.spec
 
     @property
     def runs_trials(self) -> bool:
         """Whether there is anything left to run."""
-        first = self.first
-        if isinstance(first, Begun) or not self.machine.finished:
-            return True
-        return any(is_wanted(trial, first) for trial in self.machine.trials.values())
+        return isinstance(self.first, Begun) or goes_on(self.machine, self.first)
 
     def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:
-        """Those that a trial is given: where the loop's config was renewed, not the former one."""
-        loop = self.job.trainable
-        if not (isinstance(loop, TrainLoop) and loop.is_renewed):
-            return list(references)
-        former = {ref for _, ref in standing_in(self.job.param_space)}
-        former -= {ref for _, ref in standing_in(loop.config)}
+        """Those that a trial is given: where the loop's config was renewed, not the former one,
+        and of search spaces that were changed what an unfinished trial needs."""
+        spaces, loop = separated(self.job.param_space), self.job.trainable
+        used = {self.spec.space_number, *self._spaces_needed()}
+        former = {ref for n, space in spaces.items() if n not in used for ref in _refs(space)}
+        if isinstance(loop, TrainLoop) and loop.is_renewed:
+            former |= _refs(self.job.param_space)
+            former -= _refs(loop.config)
+        else:
+            former -= {ref for number in used for ref in _refs(spaces.get(number, {}))}
         return [ref for ref in references if ref not in former]
+
+    def _spaces_needed(self) -> Iterator[int]:
+        """The numbers of the search spaces whose values trials need that run again."""
+        if isinstance(self.first, Resumed):
+            for trial in self.machine.trials.values():
+                if not trial.status.is_final or is_wanted(trial, self.first, self.spec):
+                    yield from spaces_of(trial.spec.config)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -95,3 +104,7 @@ class Plan:
                 str(self.layout.checkpoint(spec, record))
             ),
         )
+
+
+def _refs(values: Any) -> set[ObjectRef]:
+    return {ref for _, ref in standing_in(values)}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.space import has_user_code, is_grid, is_searched
+from holdfast.trial.spaces import Continued, placed, placed_in
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Opaque,
@@ -79,20 +80,23 @@ class Proposer:
         naming: Naming,
         *,
         root: Path,
-        dirnames: Iterable[str] = (),
+        made: Sequence[TrialSpec] = (),
+        values: Mapping[Any, Any] | None = None,
         stamp: Callable[[], str] = lambda: time.strftime("_%Y-%m-%d_%H-%M-%S"),
     ) -> None:
-        """`root` is the experiment's directory, `dirnames` the folders of trials that exist;
-        `stamp` ends the name of a new one.
+        """`root` is the experiment's directory, `made` are the trials that exist, in order.
+        `values` is where their configs find the user's objects, if not in `param_space`. `stamp`
+        ends the name of a folder.
 
         Raises InvalidSearchSpace for a space that cannot be sampled."""
         self._spec = spec
         self._param_space = param_space
+        self._values = param_space if values is None else values
         self._search = search
         self._resources = resources
         self._naming = naming
         self._space: Space | None = None
-        self._dirnames = set(dirnames)
+        self._dirnames = {trial.dirname for trial in made}
         self._root = root
         self._stamp = stamp
         self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
@@ -102,10 +106,17 @@ class Proposer:
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
-                points_to_evaluate=search.points_to_evaluate,
+                # They were for the first samples, of the first space.
+                points_to_evaluate=() if spec.space_number else search.points_to_evaluate,
                 constant_grid_search=search.constant_grid_search,
             )
             self._total = self._space.total(spec.num_samples)
+        self._continued: Continued | None = None
+        if self._space is not None and spec.space_number:
+            configs = [trial.config for trial in made[: spec.space_from]]
+            self._continued = Continued(param_space, self._space.grid_size, configs)
+            left = self._continued.total(spec.num_samples)
+            self._total = None if left is None else spec.space_from + left
 
     @property
     def total(self) -> int | None:
@@ -180,7 +191,7 @@ class Proposer:
         spec = suggested.spec
         answer = spec.config if suggested.answer is None else suggested.answer
         self._is_stuck(spec.config)
-        self._search.recall(spec.trial_id, users_config(answer, self._param_space))
+        self._search.recall(spec.trial_id, users_config(answer, self._values))
 
     def _is_stuck(self, config: Mapping[str, Any]) -> bool:
         """Whether the searcher has come to suggest one config for ever; says so."""
@@ -197,9 +208,13 @@ class Proposer:
         return True
 
     def _draw(self, index: int) -> Variant:
-        assert self._space is not None
-        rng = random.Random(f"{self._spec.seed}/{self._space.stream(index)}")
-        return self._space.variant(index, rng)
+        space, spec = self._space, self._spec
+        assert space is not None
+        if self._continued is None:
+            return space.variant(index, random.Random(f"{spec.seed}/{space.stream(index)}"))
+        number = self._continued.variant(index - spec.space_from)
+        stream = f"{spec.seed}/space {spec.space_number}/{space.stream(number)}"
+        return replace(space.variant(number, random.Random(stream)), index=index)
 
     def _merged(self, index: int, answer: Any) -> Variant:
         if not isinstance(answer, Mapping):
@@ -212,7 +227,7 @@ class Proposer:
         return Variant(index=index, config=config, evaluated=spread(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
-        config = seal(variant.config, self._sealed)
+        config = placed_in(seal(variant.config, self._sealed), self._spec.space_number)
         tag = format_tag(variant.index, variant.evaluated)
         name = f"{self._spec.trainable}_{trial_id}"
         proposed = ProposedTrial(
@@ -252,7 +267,7 @@ class Proposer:
         Raises what `ask` raises, NotPicklable for a value that cannot be kept.
         """
         kept: Mapping[str, Any] = question.get("config", {})
-        given = users_config(kept, self._param_space)
+        given = users_config(kept, self._values)
         answer = dict(ask({**question, "config": given}))
         if "config" in answer:
             answer["config"] = {
@@ -269,7 +284,8 @@ class Proposer:
         if isinstance(value, ObjectRef):
             for place, ref in standing_in(self._param_space):
                 if ref == value:
-                    return Ref(path=place, index=None, summary=summarize(value))
+                    number = self._spec.space_number
+                    return placed(Ref(path=place, index=None, summary=summarize(value)), number)
         return _pickle(path, value)
 
     def _is_taken(self, dirname: str) -> bool:
@@ -278,7 +294,7 @@ class Proposer:
     def _request(self, config: dict[str, Any]) -> PlacementGroupFactory:
         if isinstance(self._resources, PlacementGroupFactory):
             return self._resources
-        return self._resources(users_config(config, self._param_space))
+        return self._resources(users_config(config, self._values))
 
 
 def _named(name: object, creator: str) -> str:

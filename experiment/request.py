@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.data_config import check_datasets
+from holdfast.experiment.extending import Wanted, stop_options
 from holdfast.experiment.layout import (
     CHECKPOINT_PREFIX,
     EVENTS_PREFIX,
@@ -21,24 +22,33 @@ from holdfast.experiment.layout import (
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
 from holdfast.experiment.surroundings import kept_of, located
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile
+from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
-from holdfast.trial.description import changes
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.space import is_searched
-from holdfast.trial.stopper import Stopper
+from holdfast.trial.spaces import combined
+from holdfast.trial.stoppers import ends_all, is_asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What is `wanted` otherwise of an experiment, which was `spec`."""
+
+    wanted: Wanted
+    spec: ExperimentSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
 
-    `resources` are what unfinished trials of a resumed one ask for from now on.
+    `resources` are what unfinished trials of a resumed one ask for from now on. `spaces` are those
+    of before `param_space`, by their numbers.
     """
 
     trainable: Any
@@ -48,6 +58,8 @@ class Request:
     resume: ResumeConfig | None = None
     resources: PlacementGroupFactory | None = None
     notices: tuple[str, ...] = ()
+    spaces: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    extension: Extension | None = None
 
     @property
     def search(self) -> Any:
@@ -60,9 +72,42 @@ class Request:
 
     @property
     def stopper(self) -> Any:
-        """The part of `stop` that is the user's code."""
+        """The part of `stop` that has to be shown the reports."""
         stop = self.run.stop
-        return None if isinstance(stop, Mapping) else stop
+        return stop if is_asked(stop) else None
+
+    @property
+    def max_concurrent(self) -> int | None:
+        """How many trials may run at once, whoever says so."""
+        limits = (self.tune.max_concurrent_trials, getattr(self.search, "max_concurrent", None))
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def search_name(self) -> str:
+        """The class of the search algorithm, "" where the seed says all."""
+        search = self.tune.search_alg
+        return "" if _follows_from_spec(search) else type(search).__name__
+
+    @property
+    def scheduler_name(self) -> str:
+        """The class of the scheduler, "" for one that decides nothing."""
+        scheduler = self.tune.scheduler
+        return "" if is_memoryless(scheduler) else type(scheduler).__name__
+
+    def with_surroundings_of(self, said: Request) -> Request:
+        """The same, shown and told as `said` has it."""
+        run = replace(
+            self.run,
+            callbacks=said.run.callbacks,
+            progress_reporter=said.run.progress_reporter,
+            verbose=said.run.verbose,
+            sync_config=said.run.sync_config,
+        )
+        return replace(self, run=run, resources=said.resources)
+
+    def values(self, number: int) -> dict[Any, Any]:
+        """What trials' configs find the user's values in; `number` is that of `param_space`."""
+        return combined({**self.spaces, number: self.param_space})
 
     def with_artifacts(self, *, brought: bool) -> Request:
         """The same, with or without artifacts that were written on another machine."""
@@ -77,7 +122,7 @@ class Request:
         else:
             check_datasets(self.param_space)
         endless = self.tune.num_samples == -1 and self.tune.search_alg is None
-        ends = self.tune.time_budget_s is not None or isinstance(self.run.stop, Stopper)
+        ends = self.tune.time_budget_s is not None or ends_all(self.run.stop)
         if endless and not ends:
             raise InvalidConfig(
                 f"num_samples=-1 starts trials without end"
@@ -122,6 +167,8 @@ class Request:
             "log_to_file": list(log) if isinstance(log, tuple) else log,
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
+            "search": self.search_name,
+            **stop_options(self.run.stop),
             **kept_of(environment),
         }
 
@@ -213,35 +260,31 @@ def request_of_restore(
     param_space: Mapping[str, Any] | None,
     runtime_env: RuntimeEnv,
     resume: ResumeConfig,
+    wanted: Wanted,
 ) -> Request:
     """The request that began the experiment, with what is given anew put in its place.
 
-    Raises InvalidConfig for a `param_space` that differs, with the differences, and
-    BrokenTunerFile where it cannot be made without what is not to be had.
+    `param_space` and what is `wanted` have been found to be no change, or one that is asked for.
+    Raises BrokenTunerFile where it cannot be made without what is not to be had.
     """
     space = {} if param_space is None and not spec.space else param_space
     given = {"trainable": trainable, "param_space": space}
     file.require([name for name, value in given.items() if value is None])
     if space is None:
-        space = file.load("param_space") or {}
-    changed = changes(spec.space, space)
-    if changed:
-        shown = "\n  ".join(changed)
-        raise InvalidConfig(
-            f"param_space is not the one that the experiment began with; a restore may only "
-            f"replace objects in place:\n  {shown}"
-        )
+        space = file.load(numbered("param_space", spec.space_number)) or {}
     options = spec.options
     log = options.get("log_to_file", False)
     kept = _Kept(file, spec)
+    before = spec.space_number + (wanted.param_space is not None)
+    spaces = {number: kept.load(numbered("param_space", number)) or {} for number in range(before)}
     return Request(
         trainable=trainable if trainable is not None else file.load_trainable(),
         param_space=space,
         tune=TuneConfig(
             metric=spec.metric,
             mode=spec.mode,  # type: ignore[arg-type]
-            num_samples=spec.num_samples,
-            time_budget_s=spec.time_budget_s,
+            num_samples=_first(wanted.num_samples, spec.num_samples),
+            time_budget_s=_first(wanted.time_budget_s, spec.budget_s),
             search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),
             scheduler=file.load("scheduler"),
             trial_name_creator=kept.load("trial_name_creator"),
@@ -252,7 +295,7 @@ def request_of_restore(
             name=name,
             storage_path=storage[0],
             storage_filesystem=storage[1],
-            stop=_stop_of(spec, file),
+            stop=_stop_of(spec, file) if wanted.stop is None else wanted.stop,
             callbacks=kept.load("callbacks"),
             progress_reporter=kept.load("progress_reporter"),
             failure_config=spec.failure,
@@ -264,7 +307,13 @@ def request_of_restore(
         ),
         resume=resume,
         notices=tuple(kept.notices),
+        spaces=spaces,
+        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
     )
+
+
+def _first(given: Any, known: Any) -> Any:
+    return known if given is None else given
 
 
 class _Kept:
@@ -310,7 +359,7 @@ def _told_gone(name: str) -> str:
 def _stop_of(spec: ExperimentSpec, file: TunerFile) -> Any:
     if not spec.has_stopper:
         return dict(spec.stop)
-    stop = file.load("stop")
+    stop = file.load(numbered("stop", spec.stop_number))
     return _never if stop is None else stop
 
 

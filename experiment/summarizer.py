@@ -93,7 +93,7 @@ class Summarizer:
                 [*ended.failed, *(trial for trial in alive if _waits(trial))], facts, ended.causes
             ),
             elapsed_s=elapsed_s,
-            left_s=_within_budget(left_s, elapsed_s, machine.spec.time_budget_s),
+            left_s=_within_budget(left_s, elapsed_s, machine.spec.budget_s),
             share=share,
             silent=0 if machine.ending else ended.silent,
             storage=storage,

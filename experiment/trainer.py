@@ -14,7 +14,7 @@ from holdfast.experiment.result import Result
 from holdfast.experiment.train_loop import BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.trial.config import RunConfig
+from holdfast.trial.config import ResumeConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig
 
@@ -91,15 +91,25 @@ class DataParallelTrainer:
         """What `Tuner(trainer)` runs in each trial."""
         return self._loop
 
-    def fit(self) -> Result:
+    def fit(self, *, resume: str = "never") -> Result:
         """Train to the end, and return what came of it.
+
+        With `resume="auto"` it goes on with the training of the RunConfig's name from its newest
+        checkpoint, where there is one, and else begins; "must" raises NothingToRestore instead.
+        Another number of workers is no other training; another `train_loop_config` is refused:
+        `restore` takes one.
 
         Raises TrainingFailedError where the training failed, and what `Tuner.fit` raises before it
         begins.
         """
         self._loop.check_constant()
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
-        results = tuner.fit()
+        if resume == "never":
+            results = tuner.fit()
+        else:
+            scaled = self._loop.scaling.as_placement_group_factory()
+            tuner = tuner.with_trainable(self._loop, scaled) if self._tuner is None else tuner
+            results = tuner.fit(resume=resume, resume_config=ResumeConfig(errored="resume"))
         (result,) = results
         if result.error is not None:
             raise TrainingFailedError(

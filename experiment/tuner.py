@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,10 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
+from holdfast.experiment.extending import Wanted
 from holdfast.experiment.request import Request, request_of_restore
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.taking_up import (
+    came_to_nothing,
+    check_resume,
+    lasting_differences,
+    refused,
+)
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
+from holdfast.trial.config import ResumeConfig, RunConfig, StopCriteria, TuneConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import runtime_env_of
@@ -60,8 +68,20 @@ class Tuner:
         self._restored_from: tuple[str, Any] | None = None
         self._results: ResultGrid | None = None
 
-    def fit(self) -> ResultGrid:
+    def fit(
+        self,
+        *,
+        resume: str = "never",
+        extend: bool = False,
+        resume_config: ResumeConfig | None = None,
+    ) -> ResultGrid:
         """Run every trial to its end and return their results.
+
+        With `resume="auto"` it goes on with the experiment of the RunConfig's name, where there is
+        one, finished or not, and else begins; "must" raises NothingToRestore instead. What differs
+        from the settings that the experiment has is refused; `extend=True` goes on with what a
+        restore can change, as `restore(..., extend=True)` does. `resume_config` says which of its
+        trials go on.
 
         Trials that fail do not make it raise, unless FailureConfig(fail_fast="raise"). After
         Ctrl-C it stops the trials, keeps everything and raises KeyboardInterrupt.
@@ -72,8 +92,46 @@ class Tuner:
         """
         from holdfast.experiment.fitting import fit
 
+        if check_resume(resume, extend=extend, resume_config=resume_config):
+            self._take_up(resume, extend, resume_config or ResumeConfig())
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
+
+    def _take_up(self, resume: str, extend: bool, resume_config: ResumeConfig) -> None:
+        """Become the tuner that goes on with the experiment of this one's name, if there is."""
+        if self._restored_from is not None:
+            return
+        said, run = self._request, self._request.run
+        if run.name is None:
+            raise InvalidConfig(
+                f"fit(resume={resume!r}) finds the experiment by its name: give "
+                f"RunConfig(name=...)"
+            )
+        if resume == "auto" and not self.can_restore(run):
+            return
+        budget = said.tune.time_budget_s
+        wanted = Wanted(
+            num_samples=said.tune.num_samples,
+            stop={} if run.stop is None else run.stop,
+            param_space=said.param_space,
+            time_budget_s=math.inf if budget is None else budget,
+        )
+        try:
+            tuner = self._restored(
+                run,
+                said.trainable,
+                run.storage_filesystem,
+                resume=resume_config,
+                wanted=wanted,
+                extend=extend,
+                said=said,
+            )
+        except InvalidConfig:
+            if came_to_nothing(run):
+                return  # another begins beside it, as without `resume`
+            raise
+        self._restored_from = tuner._restored_from
+        self._request = tuner._request.with_surroundings_of(said)
 
     @property
     def trainable(self) -> Any:
@@ -102,10 +160,10 @@ class Tuner:
         from holdfast.experiment.placeholders import UsersValues
         from holdfast.experiment.result_grid import ResultGrid
 
-        values = UsersValues(self._request.param_space, unpickles=False)
-        return ResultGrid(
-            ExperimentAnalysis.of(load_experiment(*self._restored_from), resolve_config=values)
-        )
+        read = load_experiment(*self._restored_from)
+        found = self._request.values(read.machine.spec.space_number)
+        values = UsersValues(found, unpickles=False)
+        return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
 
     @classmethod
     def can_restore(
@@ -137,6 +195,10 @@ class Tuner:
         resume_config: ResumeConfig | None = None,
         restore_artifacts: bool | None = None,
         runtime_env: Mapping[str, Any] | None = None,
+        num_samples: int | None = None,
+        stop: StopCriteria = None,
+        time_budget_s: Any = None,
+        extend: bool = False,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
 
@@ -147,26 +209,71 @@ class Tuner:
         instead of the run's SyncConfig, whether trials find here what they wrote on another
         machine. `runtime_env` is that of the RunConfig, of which nothing but names is kept.
 
-        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name or
-        a `param_space` that differs.
-        """
-        from holdfast.experiment.place import open_for_restore, place_of
+        With `extend=True` the experiment goes on with another `num_samples`, `stop`,
+        `time_budget_s` or `param_space`; `fit()` tells what changes, and everything that there is
+        stays. Trials that exist keep their configs. Finished ones go on, where the new `stop` lets
+        them, with `resume_config=ResumeConfig(finished="resume")`. A later restore keeps it so.
 
-        settings = Settings.read(os.environ)
-        said = path.runtime_env if isinstance(path, RunConfig) else None
-        environment = runtime_env_of(runtime_env or said, where="restore(runtime_env=...)")
-        path, storage_filesystem = place_of(path, storage_filesystem, settings)
+        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name,
+        or, without `extend`, for what differs.
+        """
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
             errored=_errored(resume_errored, restart_errored),
         )
+        tuner = cls._restored(
+            path,
+            trainable,
+            storage_filesystem,
+            resume=resume,
+            wanted=Wanted(
+                num_samples=num_samples,
+                stop=stop,
+                param_space=param_space,
+                time_budget_s=time_budget_s,
+                is_sure=extend,
+            ),
+            extend=extend,
+            runtime_env=runtime_env,
+        )
+        if restore_artifacts is not None:
+            tuner._request = tuner._request.with_artifacts(brought=restore_artifacts)
+        return tuner
+
+    @classmethod
+    def _restored(
+        cls,
+        path: str | os.PathLike[str] | RunConfig,
+        trainable: Any,
+        storage_filesystem: Any,
+        *,
+        resume: ResumeConfig,
+        wanted: Wanted,
+        extend: bool,
+        runtime_env: Mapping[str, Any] | None = None,
+        said: Request | None = None,
+    ) -> Self:
+        """`said`: what a script says that would also begin the experiment."""
+        from holdfast.experiment.place import open_for_restore, place_of
+
+        settings = Settings.read(os.environ)
+        of_run = path.runtime_env if isinstance(path, RunConfig) else None
+        environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")
+        path, storage_filesystem = place_of(path, storage_filesystem, settings)
         found = open_for_restore(path, storage_filesystem, settings, os.environ)
         file = found.tuner_file()
+        param_space = wanted.param_space
         if trainable is None and param_space is not None:
             trainable = file.load_trainable()
         trainable = None if trainable is None else wrap.find_trainable(trainable)
         if isinstance(trainable, TrainLoop) and param_space is not None:
             trainable, param_space = trainable.in_space(param_space)
+            wanted = replace(wanted, param_space=param_space)
+        wanted = wanted.only_changes(found.spec)
+        lasting = [] if said is None else list(lasting_differences(found.spec, said))
+        if lasting or not (extend or wanted.is_nothing):
+            trainer = found.spec.options.get("trainer", "")
+            raise refused(path, lasting, wanted.lines(found.spec), trainer)
         request = request_of_restore(
             found.spec,
             file,
@@ -176,9 +283,8 @@ class Tuner:
             param_space=param_space,
             runtime_env=environment,
             resume=resume,
+            wanted=wanted,
         )
-        if restore_artifacts is not None:
-            request = request.with_artifacts(brought=restore_artifacts)
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:
             raise InvalidConfig(

@@ -17,6 +17,12 @@ from holdfast.syncer.durable import write_atomic
 from holdfast.trial.errors import TuneError
 
 _FORMAT = 1
+EXTENDED = "extended"
+
+
+def numbered(name: str, number: int) -> str:
+    """The field of what a restore has put in the place of `name`, which is number 0."""
+    return f"{name}-{number}" if number else name
 
 
 class BrokenTunerFile(TuneError):
@@ -59,6 +65,7 @@ class TunerFile:
         self._fields: dict[str, bytes] = {}
         self.fault = ""
         self._read(path)
+        self._own = dict(self._fields)
         trainer = path.with_name(TRAINER)
         if trainer.exists() and not self.fault:
             self._read(trainer)
@@ -77,6 +84,25 @@ class TunerFile:
             self.fault = f"{path} is not there"
         except Exception as error:  # pickle raises nearly anything for broken bytes
             self.fault = f"{path} cannot be read ({type(error).__name__}: {error})"
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether a restore may have changed the experiment: the journal knows."""
+        return bool(self.fault) or EXTENDED in self._own
+
+    def extend(self, more: Mapping[str, bytes]) -> None:
+        """Add fields to tuner.pkl, and leave those that are there: until the journal names the new
+        ones, a restore goes on with the former.
+
+        Raises BrokenTunerFile, and OSError where it cannot be written.
+        """
+        if self.fault:
+            raise BrokenTunerFile(
+                self.fault,
+                "an experiment is extended with a whole file only. Put a copy of it in its place: "
+                "remote storage has one beside the journal",
+            )
+        write(self._path, {**self._own, **more, EXTENDED: b""})
 
     def load(self, name: str) -> Any:
         """The object of a field, None where there is none. Raises BrokenTunerFile."""
@@ -109,6 +135,7 @@ class TunerFile:
 
 def _advice(names: Sequence[str]) -> str:
     """What helps where `names` cannot be had of the file."""
+    names = [name.partition("-")[0] for name in names]
     given = [name for name in names if name in _GIVEN]
     if not given:
         return (

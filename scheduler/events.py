@@ -30,6 +30,10 @@ class ExperimentSpec:
     `saves_when_told` says that trials can be made to save themselves. `space` describes the search
     space (see `holdfast.trial.description.describe`), `options` is what the shell wants to know on
     a restore.
+
+    `timeout_s` is a stopper's, `stop_metrics` are what stoppers look at. `stop_number` and
+    `space_number` count how often restores have changed the stop condition and the space; trials
+    from number `space_from` on are of the present one.
     """
 
     experiment_id: str
@@ -48,11 +52,22 @@ class ExperimentSpec:
     has_stopper: bool = False
     scheduler: str = ""
     saves_when_told: bool = False
+    timeout_s: float | None = None
+    stop_metrics: Sequence[str] = ()
+    stop_number: int = 0
+    space_number: int = 0
+    space_from: int = 0
     resources: PlacementGroupFactory | None = None
     failure: FailureConfig = field(default_factory=FailureConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     space: Sequence[Mapping[str, Any]] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def budget_s(self) -> float | None:
+        """The seconds that the experiment may be alive, None for no limit."""
+        limits = (self.time_budget_s, self.timeout_s)
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +85,11 @@ class Resumed:
     """A restore took the experiment up; `epoch` counts incarnations from 1.
 
     Unless `strict`, names that no report has held so far are no mistake any more. `resources` are
-    what unfinished trials ask for from now on; None leaves them theirs.
+    what unfinished trials ask for from now on; None leaves them theirs. `spec` is what the
+    experiment is from now on, None where it stays what it was.
+
+    By the `rules` of 1, that of the first versions, a finished trial that is to resume without a
+    checkpoint began from scratch, and a run that its stopper had ended went on.
     """
 
     epoch: int
@@ -81,6 +100,8 @@ class Resumed:
     boot_id: str = ""
     strict: bool = True
     resources: PlacementGroupFactory | None = None
+    spec: ExperimentSpec | None = None
+    rules: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from holdfast.trial.stopper import lookup
 
 
 class Expected:
-    """What no report has held so far; `bounds` are names of `RunConfig(stop=...)`."""
+    """What no report has held so far; `bounds` are names in `RunConfig(stop=...)`."""
 
     def __init__(
         self,
@@ -26,8 +26,9 @@ class Expected:
         self.metric_seen = metric_seen or self._metric is None
         self.score_checked = score_checked or self._score is None
         if bounds is None:
-            bounds = tuple(spec.stop) if spec.strict_stop else ()
+            bounds = (*spec.stop, *spec.stop_metrics) if spec.strict_stop else ()
         self.bounds = bounds
+        self._stop = spec.stop
 
     @property
     def is_met(self) -> bool:
@@ -36,10 +37,29 @@ class Expected:
     @property
     def unseen(self) -> dict[str, str]:
         """The settings, each with the metric that it names, that no report has fitted so far."""
-        bounds = {f"RunConfig(stop={{{name!r}: ...}})": name for name in self.bounds}
+        bounds = {self._setting(name): name for name in self.bounds}
         if self.metric_seen or self._metric is None:
             return bounds
         return {f"TuneConfig(metric={self._metric!r})": self._metric, **bounds}
+
+    def _setting(self, name: str) -> str:
+        if name in self._stop:
+            return f"RunConfig(stop={{{name!r}: ...}})"
+        return f"RunConfig(stop=...Stopper(metric={name!r}))"
+
+    def changed(self, old: ExperimentSpec, new: ExperimentSpec, *, has_rows: bool) -> Expected:
+        """What is expected of an experiment that is changed; where there are rows, the names that
+        are new have been looked for in them."""
+        known = (*old.stop, *old.stop_metrics)
+        bounds = [name for name in (*new.stop, *new.stop_metrics) if name in self.bounds]
+        if new.strict_stop and not has_rows:
+            bounds += [name for name in (*new.stop, *new.stop_metrics) if name not in known]
+        return Expected(
+            new,
+            metric_seen=self.metric_seen,
+            bounds=tuple(bounds),
+            score_checked=self.score_checked,
+        )
 
     def forgive(self) -> None:
         """Names that no report has held so far are no mistake."""

@@ -7,26 +7,32 @@ from dataclasses import replace
 
 from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.concluding import go_on
-from holdfast.scheduler.effects import AskScheduler, Commit, Effect
-from holdfast.scheduler.events import EndOrdered, Resumed
+from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
+from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
-from holdfast.scheduler.state import State
+from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, observe
 from holdfast.trial.lifecycle import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
     """Another incarnation takes the experiment up, with no workers yet."""
     state.epoch, state.boot_id = event.epoch, event.boot_id
+    stopped = _stopped(state, event)
+    if event.spec is not None:
+        _change(state, event.spec)
     if not event.strict:
         state.expected.forgive()
-    state.ending, state.finished = _spent(state), False
+    state.ending = _spent(state.spec, state.active_s) or stopped
+    state.finished = False
     state.asking = state.search_waits = False
     state.withheld = {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
+    text = _without_checkpoint(state, event)
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
     if event.resources is not None:
         for trial_id in waiting:
@@ -42,6 +48,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         AskScheduler(trial_id=trial_id, question=question)
         for trial_id, question in state.questions.items()
     ]
+    effects += [Warn(text=text)] if text else []
     for trial in state.trials.values():
         effects += _uncommitted(trial)
     for trial_id in stopping:
@@ -52,12 +59,26 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     return [*effects, *go_on(state)]
 
 
-def _spent(state: State) -> EndOrdered | None:
+def _change(state: State, spec: ExperimentSpec) -> None:
+    """Go on as another experiment, with the trials that there are."""
+    old, state.spec = state.spec, spec
+    has_rows = any(trial.row is not None for trial in state.trials.values())
+    state.expected = state.expected.changed(old, spec, has_rows=has_rows)
+    if _is_wider(old, spec):
+        state.search_ended = False
+
+
+def _stopped(state: State, event: Resumed) -> EndOrdered | None:
+    """What the stopper has ended stays so, unless another takes its place."""
+    by_stopper = state.ending is not None and state.ending.reason == "stopper"
+    is_changed = event.spec is not None and event.spec.stop_number != state.spec.stop_number
+    return state.ending if by_stopper and event.rules > 1 and not is_changed else None
+
+
+def _spent(spec: ExperimentSpec, active_s: float) -> EndOrdered | None:
     """Where an earlier incarnation has used the time up, there is none to begin a trial."""
-    budget_s = state.spec.time_budget_s
-    if budget_s is None or state.active_s < budget_s:
-        return None
-    return budget_spent(budget_s)
+    budget_s = spec.budget_s
+    return None if budget_s is None or active_s < budget_s else budget_spent(budget_s)
 
 
 def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
@@ -67,7 +88,7 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
         return False
     if befell := _back_to_waiting(trial):
         trial = state.move(befell)
-    if not _is_taken_up(trial, event, is_over=state.ending is not None):
+    if not _is_taken_up(trial, event, state.spec, is_over=state.ending is not None):
         return False
     if changes := _reopening(trial, event):
         state.move(changes)
@@ -94,16 +115,51 @@ def _back_to_waiting(trial: Trial) -> TrialEvent | None:
     return None
 
 
-def _is_taken_up(trial: Trial, event: Resumed, *, is_over: bool) -> bool:
+def _is_taken_up(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over: bool) -> bool:
     """Whether the trial, which nobody runs, is to run; `is_over`: there is no time left."""
     if trial.attempt == 0 and not trial.status.is_final:
         return True
-    return is_wanted(trial, event) and not (is_over and trial.status.is_final)
+    return is_wanted(trial, event, spec) and not (is_over and trial.status.is_final)
 
 
-def is_wanted(trial: Trial, event: Resumed) -> bool:
-    """Whether who restores has asked for trials in its state to run."""
-    return _wish(trial, event) != "skip"
+def goes_on(state: State, event: Resumed) -> bool:
+    """Whether there is anything left to do in the experiment that `event` takes up."""
+    spec = event.spec or state.spec
+    if not state.finished:
+        return True
+    if _spent(spec, state.active_s) or _stopped(state, event):
+        return False
+    has_more = _is_wider(state.spec, spec) or not state.search_ended
+    return has_more or any(is_wanted(trial, event, spec) for trial in state.trials.values())
+
+
+def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
+    """Whether the search may have a trial that it had not."""
+    return (old.num_samples, old.space_number) != (new.num_samples, new.space_number)
+
+
+def is_wanted(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
+    """Whether who restores has asked for trials in its state to run, and it can."""
+    wish = _wish(trial, event)
+    if wish == "resume" and trial.status is Status.TERMINATED and event.rules > 1:
+        return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
+    return wish != "skip"
+
+
+def _without_checkpoint(state: State, event: Resumed) -> str:
+    """What to say of finished trials that are to go on and have nothing to go on from."""
+    if event.finished != "resume" or event.rules == 1 or state.ending is not None:
+        return ""
+    trials = [t for t in state.trials.values() if t.status is Status.TERMINATED]
+    names = [trial.spec.name for trial in trials if not trial.checkpoints]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        f"{', '.join(names[:3])}{more} finished without a checkpoint to go on from, and "
+        f"{'stays' if len(names) == 1 else 'stay'} finished: "
+        f"ResumeConfig(finished='restart') begins such trials again"
+    )
 
 
 def _reopening(trial: Trial, event: Resumed) -> Reopened | None:

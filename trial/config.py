@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
 
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
@@ -210,7 +211,7 @@ class RunConfig:
         _require(
             self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
         )
-        self._check_stop()
+        check_stop(self.stop)
         self._check_log_to_file()
         if self.callbacks is not None:
             _require(
@@ -230,20 +231,6 @@ class RunConfig:
             f"Put the folders above it into storage_path",
         )
 
-    def _check_stop(self) -> None:
-        stop = self.stop
-        _require(
-            stop is None or isinstance(stop, (Mapping, Stopper)) or callable(stop),
-            f"stop must be a dict of metric to bound, a function of (trial_id, result) or a "
-            f"Stopper, not {stop!r}",
-        )
-        if isinstance(stop, Mapping):
-            for key, bound in stop.items():
-                _require(
-                    isinstance(bound, (int, float)) and not math.isnan(bound),
-                    f"stop[{key!r}] must be a number (or a bool), not {bound!r}",
-                )
-
     def _check_log_to_file(self) -> None:
         value = self.log_to_file
         _require(
@@ -255,6 +242,30 @@ class RunConfig:
             ),
             f"log_to_file must be True, a file name, or a pair of file names, not {value!r}",
         )
+
+
+def check_stop(stop: object) -> None:
+    """Raises InvalidConfig for what is no stop condition."""
+    _require(
+        not isinstance(stop, (list, tuple, set, frozenset)),
+        f"stop must be one condition, not {stop!r:.100}: CombinedStopper(a, b) ends what any of "
+        f"several Stoppers ends",
+    )
+    _require(
+        not isinstance(stop, type),
+        f"stop must be an object, not the class {getattr(stop, '__name__', '')}: call it",
+    )
+    _require(
+        stop is None or isinstance(stop, (Mapping, Stopper)) or callable(stop),
+        f"stop must be a dict of metric to bound, a function of (trial_id, result) or a "
+        f"Stopper, not {stop!r}",
+    )
+    if isinstance(stop, Mapping):
+        for key, bound in stop.items():
+            _require(
+                isinstance(bound, (int, float)) and not math.isnan(bound),
+                f"stop[{key!r}] must be a number (or a bool), not {bound!r}",
+            )
 
 
 _PARTS: dict[str, type] = {
@@ -329,24 +340,37 @@ class TuneConfig:
         return None if budget == math.inf else float(budget)
 
 
-RESUME_TYPES = ("skip", "resume", "restart")
+class ResumeType(StrEnum):
+    """What a restore does with a trial: leave it, go on from its checkpoint, or begin again."""
+
+    SKIP = "skip"
+    RESUME = "resume"
+    RESTART = "restart"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ResumeConfig:
     """What a restore does with the trials that it finds.
 
     Each of `finished`, `unfinished` and `errored` is "skip" (leave as it is), "resume" (go on from
-    the newest checkpoint) or "restart" (begin again).
+    the newest checkpoint) or "restart" (begin again), or one of `ResumeConfig.ResumeType`. A
+    finished trial that is to resume and has no checkpoint stays finished.
 
     Raises InvalidConfig.
     """
 
-    finished: str = "skip"
-    unfinished: str = "resume"
-    errored: str = "skip"
+    finished: str = ResumeType.SKIP
+    unfinished: str = ResumeType.RESUME
+    errored: str = ResumeType.SKIP
+
+    ResumeType: ClassVar[type[ResumeType]] = ResumeType
 
     def __post_init__(self) -> None:
+        known = tuple(str(kind) for kind in ResumeType)
         for name in ("finished", "unfinished", "errored"):
             value = getattr(self, name)
-            _require(value in RESUME_TYPES, f"{name} must be one of {RESUME_TYPES}, not {value!r}")
+            _require(
+                isinstance(value, str) and value in known,
+                f"{name} must be one of {known}, not {value!r}",
+            )
+            object.__setattr__(self, name, str(value))

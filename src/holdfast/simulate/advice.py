@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.experiment.advisors import failure_of
-from holdfast.experiment.controller import StopFunction
 from holdfast.experiment.rows import newest_row
+from holdfast.experiment.stop_thread import StopFunction
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import (
     EndOrdered,

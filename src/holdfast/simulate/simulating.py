@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.extending import stop_fields
 from holdfast.experiment.pickling import users_config
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.request import Request
@@ -188,7 +189,6 @@ def _spec(
     saves_when_told: bool,
 ) -> ExperimentSpec:
     tune, search = asked.tune, asked.search
-    limits = [tune.max_concurrent_trials, getattr(search, "max_concurrent", None)]
     own = getattr(search, "seed", None)
     return ExperimentSpec(
         experiment_id=f"simulation-{seed}",
@@ -198,12 +198,11 @@ def _spec(
         metric=tune.metric or getattr(tune.scheduler, "metric", None),
         mode=tune.mode or getattr(tune.scheduler, "mode", None),
         num_samples=tune.num_samples,
-        max_concurrent=min((limit for limit in limits if limit), default=None),
+        max_concurrent=asked.max_concurrent,
         time_budget_s=tune.budget_seconds,
         reuse_actors=tune.reuse_actors,
-        stop=asked.bounds,
+        **stop_fields(asked.run.stop),
         strict_stop=True,
-        has_stopper=asked.stopper is not None,
         scheduler="" if tune.scheduler is None else type(tune.scheduler).__name__,
         saves_when_told=saves_when_told,
         resources=resources if isinstance(resources, PlacementGroupFactory) else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from holdfast.experiment.controller import StopFunction
+from holdfast.experiment.stop_thread import StopFunction
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -88,7 +88,7 @@ class World:
         """
         self.post(self._scene.begun)
         self._crew.expect_losses()
-        budget_s = self._scene.begun.spec.time_budget_s
+        budget_s = self._scene.begun.spec.budget_s
         if budget_s is not None:
             self.agenda.after(budget_s, self.post, budget_spent(budget_s), awaited=False)
         while True:

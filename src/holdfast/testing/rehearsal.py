@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import msgpack
@@ -205,13 +205,22 @@ class Rehearsal:
         capacity: Mapping[str, float] | None = None,
         resources: PlacementGroupFactory | None = None,
         strict: bool = True,
+        rules: int = 2,
+        changed: Mapping[str, Any] | None = None,
         **wishes: str,
     ) -> list[Effect]:
-        """`wishes` for finished, unfinished and errored trials, as in Resumed."""
+        """`wishes` for finished, unfinished and errored trials, as in Resumed; `changed` are
+        fields of the experiment's spec that are otherwise from now on."""
         epoch = self.machine.epoch + 1
         total = self._capacity if capacity is None else dict(capacity)
         resumed = Resumed(
-            epoch=epoch, capacity=total, strict=strict, resources=resources, **wishes
+            epoch=epoch,
+            capacity=total,
+            strict=strict,
+            resources=resources,
+            spec=replace(self.machine.spec, **changed) if changed else None,
+            rules=rules,
+            **wishes,
         )
         return self.handle(resumed, after_s=3600)
 

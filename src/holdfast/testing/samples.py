@@ -131,6 +131,8 @@ EVENTS: tuple[Event, ...] = (
         errored="resume",
         finished="resume",
         boot_id="another boot",
+        spec=experiment_spec(num_samples=8, stop_metrics=("loss",), stop_number=1),
+        rules=2,
     ),
     Suggested(
         spec=replace(

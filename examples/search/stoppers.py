@@ -1,0 +1,65 @@
+"""Trials of gradient descent that end when they have nothing more to gain.
+
+    python examples/search/stoppers.py --storage /tmp/experiments
+
+Started again after it was killed, it goes on where it was: the stoppers are shown again what they
+had seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from holdfast import tune
+from holdfast.tune.stopper import (
+    CombinedStopper,
+    ExperimentPlateauStopper,
+    MaximumIterationStopper,
+    TimeoutStopper,
+    TrialPlateauStopper,
+)
+
+
+def descend(config: dict[str, Any]) -> None:
+    """Find the least value of a slope with a kink, from a start of its own."""
+    x = float(config["start"])
+    while True:
+        slope = 2 * (x - 3) + 0.5 * math.cos(x)
+        x -= float(config["lr"]) * slope
+        tune.report({"loss": (x - 3) ** 2 + 0.5 * math.sin(x), "x": x})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--storage", required=True)
+    parser.add_argument("--samples", type=int, default=12)
+    options = parser.parse_args(arguments)
+    stop = CombinedStopper(
+        MaximumIterationStopper(100),
+        # A trial ends when its last five losses are the same to three digits ...
+        TrialPlateauStopper("loss", std=1e-3, num_results=5, grace_period=5),
+        # ... and all of it when twenty losses of any trials are the best there are ...
+        ExperimentPlateauStopper("loss", std=1e-5, top=20, patience=3),
+        # ... or after ten minutes, not counting the time before a restart.
+        TimeoutStopper(600),
+    )
+    tuner = tune.Tuner(
+        descend,
+        param_space={"lr": tune.loguniform(1e-3, 0.5), "start": tune.uniform(-10, 10)},
+        tune_config=tune.TuneConfig(num_samples=options.samples, metric="loss", mode="min"),
+        run_config=tune.RunConfig(
+            name="stoppers", storage_path=options.storage, stop=stop, verbose=0
+        ),
+    )
+    results = tuner.fit(resume="auto")
+    for result in results:
+        row = result.metrics or {}
+        print(f"{row['training_iteration']:3} iterations, loss {row['loss']:.6f}")
+    best = results.get_best_result().metrics or {}
+    print(f"best: x={best['x']:.4f} loss={best['loss']:.6f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""An experiment that a restore makes longer, or otherwise: what changes, and whether it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.experiment.pickling import dumps
+from holdfast.experiment.tuner_file import TunerFile, numbered
+from holdfast.scheduler.events import ExperimentSpec, Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.resuming import is_wanted
+from holdfast.scheduler.state import row_of
+from holdfast.trial.absent import has_metric, names_text, near_text
+from holdfast.trial.config import TuneConfig, check_stop
+from holdfast.trial.description import changes, describe
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.stoppers import is_asked, is_users_own, text_of, timeout_of, watched_by
+from holdfast.trial.trial import Status
+
+# What stands in the options of an experiment for a stopper: its text.
+STOPPER = "stopper"
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be otherwise from now on; None leaves it as it is. An infinite `time_budget_s` is
+    none.
+
+    `is_sure`: a stopper of the user's own, of which only the name is known, is another one even
+    if it has the name of the former. Raises InvalidConfig for what cannot mean anything.
+    """
+
+    num_samples: int | None = None
+    stop: Any = None
+    param_space: Mapping[str, Any] | None = None
+    time_budget_s: Any = None
+    is_sure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_samples is not None:
+            TuneConfig(num_samples=self.num_samples)
+        TuneConfig(time_budget_s=self.time_budget_s)
+        check_stop(self.stop)
+
+    def only_changes(self, spec: ExperimentSpec) -> Wanted:
+        """The same without what is so already."""
+        samples, stop, space = self.num_samples, self.stop, self.param_space
+        is_same_budget = self._budget == spec.time_budget_s
+        return replace(
+            self,
+            num_samples=None if samples == spec.num_samples else samples,
+            stop=stop if stop is not None and self._is_another(stop, spec) else None,
+            param_space=space if space is not None and changes(spec.space, space) else None,
+            time_budget_s=None if is_same_budget else self.time_budget_s,
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        given = (self.num_samples, self.stop, self.param_space, self.time_budget_s)
+        return all(value is None for value in given)
+
+    def lines(self, spec: ExperimentSpec) -> list[str]:
+        """Each change, from what to what; of what `only_changes` has left."""
+        told = []
+        if self.num_samples is not None:
+            told.append(f"num_samples: was {spec.num_samples}, now {self.num_samples}")
+        if self.stop is not None:
+            was, now = stop_text(spec), text_of(self.stop)
+            told.append(f"stop: was {was}, now {'another' if now == was else now}")
+        if self.time_budget_s is not None:
+            told.append(f"time_budget_s: was {spec.time_budget_s}, now {self._budget}")
+        if self.param_space is not None:
+            found = changes(spec.space, self.param_space)
+            told += [f"param_space: {line}" for line in found[:_SHOWN]]
+            told += [f"param_space: {len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
+        return told
+
+    def applied(
+        self, spec: ExperimentSpec, *, made: int, strict: bool, resources: object
+    ) -> ExperimentSpec:
+        """The experiment as it is from now on; `made` trials exist."""
+        if self.num_samples is not None:
+            spec = replace(spec, num_samples=self.num_samples)
+        if self.time_budget_s is not None:
+            spec = replace(spec, time_budget_s=self._budget)
+        if self.stop is not None:
+            said = stop_fields(self.stop)
+            options = {**spec.options, **stop_options(self.stop)}
+            number = spec.stop_number + 1
+            spec = replace(spec, **said, strict_stop=strict, stop_number=number, options=options)
+        if self.param_space is not None:
+            spec = replace(
+                spec,
+                space=describe(self.param_space),
+                space_number=spec.space_number + 1,
+                space_from=made,
+                resources=resources if isinstance(resources, PlacementGroupFactory) else None,
+            )
+        return spec
+
+    def keep(self, file: TunerFile, spec: ExperimentSpec) -> None:
+        """Write the objects where a restore finds them, before the journal names them.
+
+        `spec` is that of `applied`. Raises NotPicklable, BrokenTunerFile, OSError.
+        """
+        objects: dict[str, bytes] = {}
+        if self.param_space is not None:
+            name = numbered("param_space", spec.space_number)
+            objects[name] = dumps(dict(self.param_space), "param_space")
+        if self.stop is not None and spec.has_stopper:
+            objects[numbered("stop", spec.stop_number)] = dumps(self.stop, "stop")
+        file.extend(objects)
+
+    @property
+    def _budget(self) -> float | None:
+        return TuneConfig(time_budget_s=self.time_budget_s).budget_seconds
+
+    def _is_another(self, stop: Any, spec: ExperimentSpec) -> bool:
+        return (self.is_sure and is_users_own(stop)) or text_of(stop) != stop_text(spec)
+
+
+def stop_fields(stop: Any) -> dict[str, Any]:
+    """What the machine has to know of a stop condition."""
+    bounds = dict(stop) if isinstance(stop, Mapping) else {}
+    return {
+        "stop": bounds,
+        "has_stopper": is_asked(stop),
+        "timeout_s": timeout_of(stop),
+        "stop_metrics": watched_by(stop),
+    }
+
+
+def stop_options(stop: Any) -> dict[str, Any]:
+    return {STOPPER: None if isinstance(stop, Mapping) else text_of(stop)}
+
+
+def stop_text(spec: ExperimentSpec) -> str:
+    """The stop condition of an experiment, as `text_of` tells it."""
+    return spec.options.get(STOPPER) or text_of(dict(spec.stop))
+
+
+def check_extended(machine: Machine, spec: ExperimentSpec) -> None:
+    """Raises InvalidConfig where the changed experiment could not go on at once."""
+    budget_s = spec.budget_s
+    if budget_s is not None and budget_s != machine.spec.budget_s and budget_s <= machine.active_s:
+        raise InvalidConfig(
+            f"the experiment has been alive for {machine.active_s:.1f} s already, and is to have "
+            f"{budget_s:g} s: the time counts from its beginning, over all restores. Give more"
+        )
+    trials = [trial for trial in machine.trials.values() if trial.row is not None]
+    rows = [row_of(trial) for trial in trials]
+    known = {*machine.spec.stop, *machine.spec.stop_metrics}
+    for name in (*spec.stop, *spec.stop_metrics):
+        is_new = spec.strict_stop and name not in known
+        if is_new and rows and not any(has_metric(row, name) for row in rows):
+            raise InvalidConfig(
+                f"stop names {name!r}, which no trial has in its newest report."
+                f"{near_text([name], rows[-1])} Where it comes only later, set "
+                f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1. Reported were: "
+                f"{names_text(trials[-1].row or {})}"
+            )
+
+
+def told(machine: Machine, first: Resumed, lines: list[str], total: int | None) -> str:
+    """What the user is told of an extension: what changes, and what that means for trials."""
+    assert first.spec is not None
+    spec, trials = first.spec, machine.trials.values()
+    text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
+    finished = [trial for trial in trials if trial.status is Status.TERMINATED]
+    going_on = sum(is_wanted(trial, first, spec) for trial in finished)
+    if going_on:
+        text.append(f"  of {len(finished)} finished trials {going_on} go on")
+    elif finished and first.finished == "skip":
+        text.append(
+            f"  {len(finished)} finished trials stay as they are; to have them go on: "
+            f"restore(..., resume_config=ResumeConfig(finished='resume'))"
+        )
+    left = None if total is None else max(0, total - len(trials))
+    text.append(f"  trials still to begin: {'without end' if left is None else left}")
+    return "\n".join(text)

@@ -1,0 +1,95 @@
+"""The user's stopper in a thread of its own: shown each report in order, and, on a restore, those
+that were reported before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from holdfast.experiment.advisors import DEADLINE_S, Advisor, failure_of
+from holdfast.experiment.retelling import Change
+from holdfast.scheduler.effects import AskStopper
+from holdfast.scheduler.events import Begun, Resumed, StopperAnswered
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.stopper import Stopper
+from holdfast.trial.trial import Trial
+
+StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
+
+
+class StopThread:
+    """`row_of` gives the full row of a trial's newest report."""
+
+    def __init__(
+        self,
+        stopper: StopFunction | None,
+        *,
+        row_of: Callable[[Trial], dict[str, Any]],
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._stopper = stopper
+        self._row_of = row_of
+        self._advisor = Advisor("stopper", deadline_s=deadline_s)
+
+    async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
+        """What the stopper says of the trial's newest report."""
+        row = self._row_of(trial)
+        try:
+            stop, stop_all = await self._advisor.ask(partial(self._verdict, trial.trial_id, row))
+        except Exception as error:  # told as the failure of the trial that reported
+            return _answer(effect, failure=failure_of(error, "stopper"))
+        return _answer(effect, stop=stop, stop_all=stop_all)
+
+    async def retell(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
+        """Bring the stopper, which is as it was made, to where the incarnation before left it.
+
+        `number` is the stopper's: an extended experiment may have had another before. Returns the
+        answers that `history` does not have any more. Raises TuneError where the user's code does
+        not return.
+        """
+        due: dict[str, StopperAnswered] = {}
+        telling = self._advisor.tell_each(self._retold(history, number, due))
+        answers: list[StopperAnswered] = await self._advisor.ask(lambda: list(due.values()))
+        await telling
+        return answers
+
+    def close(self) -> None:
+        self._advisor.close()
+
+    def _retold(
+        self, history: Iterable[Change], number: int, due: dict[str, StopperAnswered]
+    ) -> Iterator[None]:
+        """Show it the reports step by step; `due` has what was not answered yet."""
+        is_asked = False
+        for event, before, after in history:
+            if isinstance(event, (Begun, Resumed)) and event.spec is not None:
+                is_asked = event.spec.has_stopper and event.spec.stop_number == number
+            elif isinstance(event, StopperAnswered):
+                due.pop(event.trial_id, None)
+            elif isinstance(event, Reported) and is_asked and after is not before:
+                assert after is not None
+                due[event.trial_id] = self._answered_again(event, after)
+            yield
+
+    def _answered_again(self, event: Reported, trial: Trial) -> StopperAnswered:
+        try:
+            stop, stop_all = self._verdict(trial.trial_id, self._row_of(trial))
+        except Exception as error:  # it counts where the answer had not been given yet
+            return _answer(event, failure=failure_of(error, "stopper"))
+        return _answer(event, stop=stop, stop_all=stop_all)
+
+    def _verdict(self, trial_id: str, row: dict[str, Any]) -> tuple[bool, bool]:
+        stopper = self._stopper
+        assert stopper is not None
+        stop = bool(stopper(trial_id, row))
+        return stop, isinstance(stopper, Stopper) and bool(stopper.stop_all())
+
+
+def _answer(asked: AskStopper | Reported, **answer: Any) -> StopperAnswered:
+    return StopperAnswered(
+        trial_id=asked.trial_id,
+        attempt=asked.attempt,
+        iteration=asked.iteration,
+        **{"stop": False, **answer},
+    )

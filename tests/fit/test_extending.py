@@ -1,0 +1,399 @@
+"""Going on with more than was asked for: extensions on a restore, `fit(resume=...)`, and stoppers
+that a restore brings to where they were."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.experiment.extending import Wanted
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.reading import load_experiment
+from holdfast.experiment.recovery import NothingToRestore
+from holdfast.experiment.tuner_file import TunerFile
+from holdfast.syncer.journal import Journal, read_segment
+from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
+from holdfast.tune.stopper import (
+    CombinedStopper,
+    MaximumIterationStopper,
+    Stopper,
+    TimeoutStopper,
+    TrialPlateauStopper,
+)
+
+
+class Model:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def saved(epoch: int) -> tune.Checkpoint:
+    folder = tempfile.mkdtemp()
+    Path(folder, "epoch").write_text(str(epoch))
+    return tune.Checkpoint.from_directory(folder)
+
+
+def epochs() -> range:
+    """From behind the checkpoint, further than any bound."""
+    start = 0
+    if found := tune.get_checkpoint():
+        with found.as_directory() as folder:
+            start = int(Path(folder, "epoch").read_text())
+    return range(start + 1, 100)
+
+
+def train(config: dict[str, Any]) -> None:
+    for epoch in epochs():
+        tune.report({"epoch": epoch, "model": config["model"].name}, checkpoint=saved(epoch))
+
+
+def space(x: list[int], model: str) -> dict[str, Any]:
+    return {"x": tune.grid_search(x), "model": Model(model)}
+
+
+@pytest.fixture(scope="module")
+def kept(shared_fit: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two trials that have ended at the bound of 2 epochs."""
+    grid = shared_fit(train, space([1, 2], "old"), name="run", stop={"training_iteration": 2})
+    return Path(grid.experiment_path)
+
+
+@pytest.fixture
+def path(kept: Path, tmp_path: Path) -> Path:
+    """The same, in a place of its own."""
+    place = tmp_path / "results" / "run"
+    shutil.copytree(kept, place)
+    return place
+
+
+def column(result: tune.Result, name: str) -> list[Any]:
+    assert result.metrics_dataframe is not None
+    return list(result.metrics_dataframe[name])
+
+
+def models(results: tune.ResultGrid) -> list[str]:
+    return [(result.config or {})["model"].name for result in results]
+
+
+def newest(results: tune.ResultGrid, name: str) -> list[Any]:
+    return [(result.metrics or {})[name] for result in results]
+
+
+def trials_in(path: Path) -> list[Trial]:
+    return list(load_experiment(path).machine.trials.values())
+
+
+def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = tune.Tuner.restore(
+        path,
+        train,
+        param_space=space([2, 1, 7], "new"),
+        stop=CombinedStopper(TimeoutStopper(600), MaximumIterationStopper(4)),
+        resume_config=tune.ResumeConfig("resume"),
+        extend=True,
+    ).fit()
+    assert [(result.config or {})["x"] for result in results] == [1, 2, 7]
+    assert models(results) == ["old", "old", "new"]
+    assert [column(result, "epoch") for result in results] == [[1, 2, 3, 4]] * 3
+    assert [column(r, "model")[-1] for r in results] == ["old", "old", "new"]
+    assert [trial.attempt for trial in trials_in(path)] == [2, 2, 1]
+
+    # A later restore without arguments finds the experiment as it is now.
+    later = tune.Tuner.restore(path, train)
+    assert models(later.get_results()) == ["old", "old", "new"]
+    spec = load_experiment(path).machine.spec
+    assert (spec.timeout_s, spec.has_stopper, spec.space_from) == (600, True, 2)
+    with pytest.raises(InvalidConfig, match=r"stop: was CombinedStopper\(Timeout.*, now \{\}"):
+        tune.Tuner.restore(path, train, stop={})
+
+
+def test_what_changes_is_told_and_what_becomes_of_finished_trials(
+    kept: Path, path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tuner = tune.Tuner.restore(path, train, num_samples=2, extend=True)
+    tuner._request = tuner._request.with_surroundings_of(tune.Tuner(train)._request)
+    results = tuner.fit()
+    assert newest(results, "epoch") == [2] * 4
+    told = capfd.readouterr().err
+    assert "the experiment is extended:\n  num_samples: was 1, now 2\n" in told
+    assert "2 finished trials stay as they are; to have them go on: restore(..., " in told
+    assert "trials still to begin: 2\n" in told
+    ids = [trial.trial_id[-2:] for trial in trials_in(path)]
+    assert ids == ["00", "01", "02", "03"]
+    assert [(result.config or {})["x"] for result in results] == [1, 2, 1, 2]
+
+
+def test_without_extend_a_change_is_refused_with_all_that_differs(path: Path) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        tune.Tuner.restore(
+            path, train, num_samples=3, stop={"epoch": 9}, param_space=space([1, 3], "old")
+        )
+    told = str(refused.value)
+    assert "num_samples: was 1, now 3" in told
+    assert "stop: was {'training_iteration': 2}, now {'epoch': 9}" in told
+    assert "param_space: x: was grid_search([1, 2]), now grid_search([1, 3])" in told
+    assert "extend=True" in told
+
+
+def end_soon(trial_id: str, result: dict[str, Any]) -> bool:
+    return True
+
+
+def test_with_extend_a_function_takes_the_place_of_one_of_its_name(fit: Any, path: Path) -> None:
+    tuner = tune.Tuner.restore(path, train, stop=end_soon, num_samples=2, extend=True)
+    assert newest(tuner.fit(), "epoch") == [2, 2, 1, 1]
+    assert tune.Tuner.restore(path, train, stop=end_soon)._request.extension is None
+    again = tune.Tuner.restore(path, train, stop=end_soon, extend=True)._request.extension
+    assert again is not None
+    assert again.wanted.lines(again.spec) == ["stop: was end_soon, now another"]
+
+
+def test_what_is_no_change_needs_no_extend(path: Path) -> None:
+    tuner = tune.Tuner.restore(
+        path,
+        train,
+        num_samples=1,
+        stop={"training_iteration": 2},
+        param_space=space([1, 2], "replaced"),
+    )
+    assert models(tuner.get_results()) == ["replaced"] * 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"stop": {"epcoh": 5}}, "stop names 'epcoh', .* Did you mean 'epoch'"),
+        ({"stop": TrialPlateauStopper("lost")}, "stop names 'lost'"),
+        (
+            {"stop": TimeoutStopper(1e-9)},
+            "has been alive for .* s already, and is to have 1e-09 s",
+        ),
+        ({"time_budget_s": 1e-9}, "has been alive for"),
+        ({"num_samples": -1}, "num_samples=-1 starts trials without end"),
+        (
+            {"num_samples": -1, "stop": MaximumIterationStopper(9)},
+            "num_samples=-1 starts trials without end",
+        ),
+    ],
+)
+def test_an_extension_that_could_not_go_on_is_refused_and_changes_nothing(
+    path: Path, wanted: dict[str, Any], message: str
+) -> None:
+    before = Layout(path).tuner.read_bytes()
+    with pytest.raises(InvalidConfig, match=message):
+        tune.Tuner.restore(path, train, extend=True, **wanted).fit()
+    assert Layout(path).tuner.read_bytes() == before
+    assert load_experiment(path).machine.spec.stop == {"training_iteration": 2}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"num_samples": 0}, "num_samples must be"),
+        ({"time_budget_s": 0}, "time_budget_s must be above 0"),
+        ({"stop": [MaximumIterationStopper(1)]}, "CombinedStopper"),
+    ],
+)
+def test_bad_settings_of_a_restore_are_refused_at_once(
+    path: Path, wanted: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        tune.Tuner.restore(path, train, extend=True, **wanted)
+
+
+def test_a_death_before_the_journal_knows_of_an_extension_leaves_the_experiment_as_it_was(
+    path: Path,
+) -> None:
+    layout = Layout(path)
+    wanted = Wanted(param_space=space([5], "lost"), stop=MaximumIterationStopper(9))
+    before = load_experiment(path).machine.spec
+    spec = wanted.applied(before, made=2, strict=True, resources=None)
+    wanted.keep(TunerFile(layout.tuner), spec)
+
+    tuner = tune.Tuner.restore(path)
+    assert models(tuner.get_results()) == ["old", "old"]
+    assert tuner._request.run.stop == {"training_iteration": 2}
+    # Another one takes its place.
+    again = tune.Tuner.restore(path, train, param_space=space([1, 2, 3], "new"), extend=True)
+    assert models(again.fit()) == ["old", "old", "new"]
+
+
+def test_a_tuner_file_that_is_gone_cannot_be_extended(path: Path) -> None:
+    Layout(path).tuner.unlink()
+    tuner = tune.Tuner.restore(path, train, param_space=space([3], "new"), extend=True)
+    with pytest.raises(tune.TuneError, match="an experiment is extended with a whole file only"):
+        tuner.fit()
+
+
+# -- one line for first start and restart --------------------------------------------------------
+
+
+@pytest.fixture
+def tuner(path: Path) -> Callable[..., tune.Tuner]:
+    def make(
+        param_space: dict[str, Any] | None = None,
+        tune_config: tune.TuneConfig | None = None,
+        **run: Any,
+    ) -> tune.Tuner:
+        given = {"name": "run", "stop": {"training_iteration": 2}, "verbose": 0, **run}
+        return tune.Tuner(
+            train,
+            param_space=param_space or space([1, 2], "given"),
+            tune_config=tune_config,
+            run_config=tune.RunConfig(storage_path=path.parent, **given),
+        )
+
+    return make
+
+
+def test_fit_begins_where_there_is_nothing_and_goes_on_where_there_is(tuner: Any) -> None:
+    first = tuner(space([1], "given"), name="fresh").fit(resume="auto")
+    again = tuner(space([1], "given"), name="fresh").fit(resume="must")
+    assert newest(first, "epoch") == [2]
+    assert newest(again, "trial_id") == newest(first, "trial_id")
+
+
+def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
+    with pytest.raises(NothingToRestore, match=r"there is no experiment in .*/nowhere"):
+        tuner(name="nowhere").fit(resume="must")
+
+
+def test_fit_refuses_another_experiment_or_extends_it_as_asked(tuner: Any) -> None:
+    longer = tuner(stop={"training_iteration": 3})
+    with pytest.raises(InvalidConfig, match=r"stop: was .*2\}, now .*3\}(.|\n)*extend=True"):
+        longer.fit(resume="auto")
+    going_on = tune.ResumeConfig("resume")
+    results = longer.fit(resume="auto", extend=True, resume_config=going_on)
+    assert newest(results, "epoch") == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("tune_config", "run", "told"),
+    [
+        (tune.TuneConfig(metric="epoch", mode="max"), {}, "metric: was none, now epoch"),
+        (tune.TuneConfig(max_concurrent_trials=3), {}, "max_concurrent_trials: was none, now 3"),
+        (
+            None,
+            {"failure_config": tune.FailureConfig(2)},
+            "failure_config: was max_failures=0, now max_failures=2",
+        ),
+    ],
+)
+def test_what_a_restore_cannot_change_is_refused_also_with_extend(
+    tuner: Any, tune_config: Any, run: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        tuner(None, tune_config, **run).fit(resume="auto", extend=True)
+
+
+@pytest.mark.parametrize(
+    ("run", "given", "message"),
+    [
+        ({}, {"resume": "maybe"}, "resume must be one of .* not 'maybe'"),
+        ({}, {"resume": True}, "resume must be one of .* not True"),
+        ({"name": None}, {"resume": "auto"}, r"by its name: give RunConfig\(name=...\)"),
+        ({}, {"extend": True}, "give resume='auto' or 'must' with them"),
+        ({}, {"resume_config": tune.ResumeConfig()}, "give resume='auto' or 'must' with them"),
+    ],
+)
+def test_what_fit_cannot_understand_is_refused(
+    tuner: Any, run: dict[str, Any], given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        tuner(**run).fit(**given)
+
+
+def loop(config: dict[str, Any]) -> None:
+    report({"resumed": get_checkpoint() is not None}, checkpoint=saved(1))
+    if config["fails"] and not Path(config["fails"]).exists():
+        raise RuntimeError("not yet")
+
+
+def test_a_trainer_goes_on_with_its_training(tmp_path: Path) -> None:
+    def trainer(**config: Any) -> DataParallelTrainer:
+        return DataParallelTrainer(
+            loop,
+            train_loop_config={"fails": str(tmp_path / "mended"), **config},
+            scaling_config=ScalingConfig(num_workers=1),
+            run_config=tune.RunConfig(storage_path=tmp_path / "results", name="t", verbose=0),
+        )
+
+    with pytest.raises(RuntimeError, match="not yet"):
+        trainer().fit(resume="auto")
+    (tmp_path / "mended").touch()
+    assert (trainer().fit(resume="auto").metrics or {})["resumed"]
+    with pytest.raises(InvalidConfig, match=r"DataParallelTrainer\.restore\(path, \.\.\.\) takes"):
+        trainer(more=1).fit(resume="auto")
+
+
+# -- stoppers over a restore ---------------------------------------------------------------------
+
+
+class Counting(Stopper):
+    """A user's own, which knows how many reports it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        self.seen += 1
+        return False
+
+
+def test_a_stopper_is_after_a_restore_as_if_nothing_had_happened(fit: Any, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+
+    def plateau(config: dict[str, Any]) -> None:
+        for epoch in epochs():
+            if epoch == 4 and not mended.exists():
+                raise RuntimeError("not yet")
+            tune.report({"loss": 9 if epoch == 1 else 1}, checkpoint=saved(epoch))
+
+    stop = CombinedStopper(TrialPlateauStopper("loss", num_results=4), Counting())
+    fit(plateau, name="run", stop=stop, failure_config=tune.FailureConfig(fail_fast=True))
+    mended.touch()
+    path = tmp_path / "results" / "run"
+    tuner = tune.Tuner.restore(path, plateau, resume_errored=True)
+    (result,) = tuner.fit()
+    assert column(result, "training_iteration") == [1, 2, 3, 4, 5]
+    shown: Any = tuner._request.run.stop
+    _, counting = shown.stoppers
+    assert counting.seen == 5
+
+
+def test_an_answer_that_a_death_cut_off_is_given_before_anything_goes_on(
+    fit: Any, tmp_path: Path
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for epoch in epochs():
+            tune.report({"epoch": epoch}, checkpoint=saved(epoch))
+
+    fit(train, name="run", stop=MaximumIterationStopper(2))
+    path = tmp_path / "results" / "run"
+    cut_behind_the_newest_report(Layout(path))
+    assert trials_in(path)[0].status == "RUNNING"
+    (result,) = tune.Tuner.restore(path, train).fit()
+    assert column(result, "epoch") == [1, 2]
+    assert trials_in(path)[0].attempt == 1
+
+
+def cut_behind_the_newest_report(layout: Layout) -> None:
+    """As SIGKILL leaves it between the report and what the stopper says of it."""
+    payloads = [payload for payload, _ in read_segment(layout.journal, 0)]
+    newest = max(at for at, payload in enumerate(payloads) if b"Reported" in payload[:12])
+    shutil.rmtree(layout.journal)
+    for snapshot in layout.root.glob("experiment_state-*"):
+        snapshot.unlink()
+    journal = Journal(layout.journal)
+    journal.append(payloads[: newest + 1])
+    journal.close()

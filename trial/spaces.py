@@ -1,0 +1,141 @@
+"""The search spaces that one experiment has had: a restore may have given it another.
+
+A trial's config names the user's objects by their place in the space that it was made of (`Ref`).
+Places in the first space are as they are; in those of a later one its number stands first, which
+cannot be a key of a space, for keys are text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from holdfast.trial.domains import same
+from holdfast.trial.space import grid_values, is_grid
+from holdfast.trial.values import Path, Ref, is_plain, replace_leaves, unwrap_scalar
+
+_MISSING = object()
+
+
+def combined(spaces: Mapping[int, Mapping[str, Any]]) -> dict[Any, Any]:
+    """One mapping, for `fold_values`, in which each config finds its values."""
+    later = {number: space for number, space in spaces.items() if number}
+    return {**spaces.get(0, {}), **later}
+
+
+def separated(values: Mapping[Any, Any]) -> dict[int, Mapping[str, Any]]:
+    """The spaces, by their numbers, that `combined` was given."""
+    later = {key: space for key, space in values.items() if isinstance(key, int)}
+    first = {key: value for key, value in values.items() if not isinstance(key, int)}
+    return {0: first, **later}
+
+
+def placed(ref: Ref, number: int) -> Ref:
+    """`ref`, into space `number`, as `combined` has it; one that is so already stays."""
+    is_placed = not number or isinstance(ref.path[0], int)
+    return ref if is_placed else replace(ref, path=(number, *ref.path))
+
+
+def placed_in(config: dict[str, Any], number: int) -> dict[str, Any]:
+    """`config`, made of space `number`, with what it refers to `placed`."""
+    if not number:
+        return config
+    found: dict[str, Any] = replace_leaves(
+        config, lambda _, leaf: placed(leaf, number) if isinstance(leaf, Ref) else leaf
+    )
+    return found
+
+
+def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
+    """The numbers of the spaces that `config` needs values of."""
+    found: set[int] = set()
+
+    def look(_: Path, leaf: Any) -> Any:
+        if isinstance(leaf, Ref):
+            head = leaf.path[0]
+            found.add(head if isinstance(head, int) else 0)
+
+    replace_leaves(dict(config), look)
+    return frozenset(found)
+
+
+class Continued:
+    """The variants of a new space that are to be made beside trials that exist.
+
+    Each grid combination is made `num_samples` times in all: a trial that has the values of a
+    combination counts for it, whatever else its config holds. Without a grid there is one
+    combination, and every trial counts. Values that are not plain, and those of a grid that holds
+    others, are not recognised and count as new.
+    """
+
+    def __init__(
+        self, space: Mapping[str, Any], size: int, configs: Sequence[Mapping[str, Any]]
+    ) -> None:
+        grids = list(_grids(space, ()))
+        known = prod(len(values) for _, values in grids) == size
+        made = Counter(_combination(grids, config) for config in configs) if known else Counter()
+        made.pop(None, None)
+        skipped = sorted(
+            sample * size + combination
+            for combination, samples in made.items()
+            if combination is not None
+            for sample in range(samples)
+        )
+        self._size = size
+        self._skipped = skipped
+        self._behind = [variant - before for before, variant in enumerate(skipped)]
+
+    def variant(self, position: int) -> int:
+        """The number of the variant that comes at this position, from 0, of those to be made."""
+        return position + bisect_right(self._behind, position)
+
+    def total(self, num_samples: int) -> int | None:
+        """How many are to be made; None, without end, for -1."""
+        if num_samples == -1:
+            return None
+        every = num_samples * self._size
+        return every - sum(variant < every for variant in self._skipped)
+
+
+def _grids(space: Any, path: Path) -> Iterator[tuple[Path, Sequence[Any]]]:
+    """Each grid and its place, in the order in which their values are run through."""
+    if is_grid(space):
+        yield path, grid_values(space) or ()
+    elif isinstance(space, (dict, list, tuple)):
+        items = space.items() if isinstance(space, dict) else enumerate(space)
+        for key, value in items:
+            yield from _grids(value, (*path, key))
+
+
+def _combination(
+    grids: Sequence[tuple[Path, Sequence[Any]]], config: Mapping[str, Any]
+) -> int | None:
+    """The number of the combination that `config` is one of, None for none: of the grids, the
+    first changes fastest."""
+    number, weight = 0, 1
+    for path, values in grids:
+        at = _index(values, _at(config, path))
+        if at is None:
+            return None
+        number, weight = number + at * weight, weight * len(values)
+    return number
+
+
+def _index(values: Sequence[Any], value: Any) -> int | None:
+    for at, one in enumerate(map(unwrap_scalar, values)):
+        if is_plain(one) and same(one, value):
+            return at
+    return None
+
+
+def _at(config: Any, path: Path) -> Any:
+    try:
+        for step in path:
+            config = config[step]
+    except (LookupError, TypeError):
+        return _MISSING
+    return config

@@ -1,0 +1,319 @@
+"""Ready-made stop conditions: `RunConfig(stop=...)` takes any of them.
+
+They are shown each accepted report in order, and decide by nothing else, so that a restore which
+shows them the same reports again has the same stopper again. An iteration that is run again, after
+a failure or a restore, counts once.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stopper import Stopper, lookup
+
+_MODES = ("min", "max")
+
+
+class NoopStopper(Stopper):
+    """Ends nothing."""
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        return False
+
+
+class MaximumIterationStopper(Stopper):
+    """Ends each trial at its report number `max_iter`. Raises InvalidConfig."""
+
+    def __init__(self, max_iter: int) -> None:
+        self.max_iter = _count("max_iter", max_iter, 1)
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        return bool(result["training_iteration"] >= self.max_iter)
+
+
+class TimeoutStopper(Stopper):
+    """Ends the experiment when it has been alive for `timeout`: seconds, or a timedelta.
+
+    Given to RunConfig(stop=...), alone or in a CombinedStopper, its time is that of
+    `TuneConfig(time_budget_s=...)`: it is counted from the beginning over all restores, but not
+    between them, and ends the run also where no trial reports. Within a stopper of your own it
+    has to be shown the reports, and counts from the first to the newest.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(self, timeout: Any) -> None:
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout
+        self.timeout_s = _number("timeout", seconds, "seconds above 0, or a timedelta", timeout)
+        _require(self.timeout_s > 0, "timeout", "seconds above 0, or a timedelta", timeout)
+        self._first: float | None = None
+        self._newest = 0.0
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        self._newest = float(result["timestamp"])
+        self._first = self._newest if self._first is None else self._first
+        return False
+
+    def stop_all(self) -> bool:
+        return self._first is not None and self._newest - self._first >= self.timeout_s
+
+
+class TrialPlateauStopper(Stopper):
+    """Ends a trial whose `metric` does not move any more.
+
+    That is where the standard deviation of its last `num_results` values is below `std`, from
+    report number `grace_period` on. With a `metric_threshold` and a `mode` it is let go on as long
+    as its newest value is worse than that: above it for "min", below it for "max".
+
+    A value that is missing, NaN, infinite or no number makes no plateau: none is seen before
+    `num_results` values without it have followed. `metric` may be nested, as in `eval/loss`.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.01,
+        num_results: int = 4,
+        grace_period: int = 4,
+        metric_threshold: float | None = None,
+        mode: Literal["min", "max"] | None = None,
+    ) -> None:
+        self.metric = _name(metric)
+        self.std = _number("std", std, "a number above 0")
+        _require(self.std > 0, "std", "a number above 0", std)
+        self.num_results = _count("num_results", num_results, 1)
+        self.grace_period = _count("grace_period", grace_period, 0)
+        _require(mode is None or mode in _MODES, "mode", "'min', 'max' or None", mode)
+        if metric_threshold is not None:
+            metric_threshold = _number("metric_threshold", metric_threshold, "a number or None")
+            _require(mode is not None, "mode", "'min' or 'max' with a metric_threshold", mode)
+        self.metric_threshold = metric_threshold
+        self.mode = mode
+        self._values: dict[str, array[float]] = {}
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        value = _value(result, self.metric)
+        iteration: int = result["training_iteration"]
+        values = self._values.setdefault(trial_id, array("d"))
+        del values[iteration - 1 :]
+        values.extend([math.nan] * (iteration - 1 - len(values)))
+        values.append(value)
+        if iteration < self.grace_period or len(values) < self.num_results:
+            return False
+        return not self._is_worse(value) and _std(values[-self.num_results :]) < self.std
+
+    def _is_worse(self, value: float) -> bool:
+        if self.metric_threshold is None:
+            return False
+        if self.mode == "min":
+            return value > self.metric_threshold
+        return value < self.metric_threshold
+
+
+class ExperimentPlateauStopper(Stopper):
+    """Ends the experiment when its best values do not get better any more.
+
+    That is where the standard deviation of the `top` best values of `metric` in any report of any
+    trial is at most `std`, and has been for `patience` reports in a row. `mode` says whether low
+    values are best ("min") or high ones ("max").
+
+    A report whose value is missing, NaN, infinite or no number counts for nothing. `metric` may be
+    nested, as in `eval/loss`.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.001,
+        top: int = 10,
+        mode: Literal["min", "max"] = "min",
+        patience: int = 0,
+    ) -> None:
+        self.metric = _name(metric)
+        self.std = _number("std", std, "a number above 0")
+        _require(self.std > 0, "std", "a number above 0", std)
+        self.top = _count("top", top, 2)
+        _require(mode in _MODES, "mode", "'min' or 'max'", mode)
+        self.mode = mode
+        self.patience = _count("patience", patience, 0)
+        self._best: list[float] = []
+        self._waited = 0
+        self._newest: dict[str, int] = {}
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        value = _value(result, self.metric)
+        iteration: int = result["training_iteration"]
+        if math.isfinite(value) and iteration > self._newest.get(trial_id, 0):
+            self._newest[trial_id] = iteration
+            insort(self._best, value if self.mode == "min" else -value)
+            del self._best[self.top :]
+            self._waited = self._waited + 1 if self.has_plateaued() else 0
+        return self.stop_all()
+
+    def has_plateaued(self) -> bool:
+        """Whether the best values are as near to each other as `std` asks."""
+        return len(self._best) == self.top and _std(self._best) <= self.std
+
+    def stop_all(self) -> bool:
+        return self.has_plateaued() and self._waited >= self.patience
+
+
+class FunctionStopper(Stopper):
+    """A function of (trial_id, result) as a Stopper. Raises InvalidConfig for what is none."""
+
+    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+        if not self.is_valid_function(function):
+            raise InvalidConfig(
+                f"FunctionStopper takes a function of (trial_id, result), not {function!r:.100}"
+            )
+        self.function = function
+
+    @classmethod
+    def is_valid_function(cls, fn: object) -> bool:
+        """Whether it can be called and is no Stopper, which needs no wrapping."""
+        is_stopper = isinstance(fn, Stopper) or (isinstance(fn, type) and issubclass(fn, Stopper))
+        return callable(fn) and not is_stopper
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(self.function(trial_id, result))
+
+
+class CombinedStopper(Stopper):
+    """Ends what any of several Stoppers ends. All of them see every report.
+
+    Raises InvalidConfig for what is no Stopper.
+    """
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        for one in stoppers:
+            if not isinstance(one, Stopper):
+                raise InvalidConfig(
+                    f"CombinedStopper takes Stopper objects, not {one!r:.100}: of a function make "
+                    f"FunctionStopper(function), of a bound on training_iteration "
+                    f"MaximumIterationStopper(bound)"
+                )
+        self.stoppers = stoppers
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        # Each of them is to see the report, also after one has said yes.
+        answers = [bool(one(trial_id, result)) for one in _asked_in(self)]
+        return any(answers)
+
+    def stop_all(self) -> bool:
+        answers = [bool(one.stop_all()) for one in _asked_in(self)]
+        return any(answers)
+
+
+def timeout_of(stop: object) -> float | None:
+    """The seconds after which `stop` ends the experiment by the clock alone; None if it does not.
+
+    The machine counts them.
+    """
+    found = [one.timeout_s for one in _flat(stop) if isinstance(one, TimeoutStopper)]
+    return min(found, default=None)
+
+
+def is_asked(stop: object) -> bool:
+    """Whether reports have to be shown to `stop`; never to bounds."""
+    return any(type(one) not in (TimeoutStopper, NoopStopper) for one in _flat(stop))
+
+
+def ends_all(stop: object) -> bool:
+    """Whether `stop` could ever end the whole experiment."""
+    found = [one for one in _flat(stop) if isinstance(one, Stopper)]
+    return any(type(one).stop_all is not Stopper.stop_all for one in found)
+
+
+def is_users_own(stop: object) -> bool:
+    """Whether it holds code of the user's, of which `text_of` tells no more than the name."""
+    return any(type(one).__module__ != __name__ or _is_function(one) for one in _flat(stop))
+
+
+def watched_by(stop: object) -> tuple[str, ...]:
+    """The metrics without which our own stoppers would never end anything."""
+    kinds = (TrialPlateauStopper, ExperimentPlateauStopper)
+    return tuple(dict.fromkeys(one.metric for one in _flat(stop) if isinstance(one, kinds)))
+
+
+def text_of(stop: object) -> str:
+    """A stop condition as the user may have written it; of their own code only its name."""
+    if stop is None or isinstance(stop, Mapping):
+        return repr(dict(stop or {}))
+    if type(stop) is FunctionStopper:
+        return f"FunctionStopper({_named(stop.function)})"
+    if type(stop) is CombinedStopper:
+        return f"CombinedStopper({', '.join(map(text_of, stop.stoppers))})"
+    if type(stop) is TimeoutStopper:
+        return f"TimeoutStopper({stop.timeout_s:g})"
+    if type(stop).__module__ == __name__:
+        said = (f"{name}={value!r}" for name, value in vars(stop).items() if name[0] != "_")
+        return f"{type(stop).__name__}({', '.join(said)})"
+    return _named(stop)
+
+
+def _is_function(stop: object) -> bool:
+    return type(stop) is FunctionStopper
+
+
+def _named(stop: object) -> str:
+    return getattr(stop, "__qualname__", None) or type(stop).__qualname__
+
+
+def _flat(stop: object) -> Sequence[object]:
+    """`stop` itself, or all that it combines."""
+    if type(stop) is CombinedStopper:
+        return [part for one in stop.stoppers for part in _flat(one)]
+    return () if stop is None or isinstance(stop, Mapping) else (stop,)
+
+
+def _asked_in(stopper: CombinedStopper) -> Sequence[Stopper]:
+    return [one for one in stopper.stoppers if is_asked(one)]
+
+
+def _value(result: Mapping[str, Any], metric: str) -> float:
+    """NaN for what is missing or no finite number."""
+    value = lookup(result, metric)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def _std(values: Sequence[float]) -> float:
+    """That of the values themselves, not of what they are a sample of; NaN if one is NaN."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _require(condition: bool, name: str, what: str, given: object) -> None:
+    if not condition:
+        raise InvalidConfig(f"{name} must be {what}, not {given!r:.100}")
+
+
+def _count(name: str, value: object, least: int) -> int:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_count and value >= least, name, f"a whole number, {least} or more", value)  # type: ignore[operator]
+    assert isinstance(value, int)
+    return value
+
+
+def _number(name: str, value: object, what: str, given: object = None) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    told = value if given is None else given
+    _require(is_number and math.isfinite(value), name, what, told)  # type: ignore[arg-type]
+    assert isinstance(value, (int, float))
+    return float(value)
+
+
+def _name(metric: object) -> str:
+    is_name = isinstance(metric, str) and metric != ""
+    _require(is_name, "metric", "the name of a reported value", metric)
+    return str(metric)
