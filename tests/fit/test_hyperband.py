@@ -27,9 +27,7 @@ def train(config: dict[str, Any]) -> None:
         note(config, epoch)
         Path("new").mkdir(exist_ok=True)
         Path("new", "state.json").write_text(json.dumps(epoch))
-        tune.report(
-            {"score": config["quality"]}, checkpoint=tune.Checkpoint.from_directory("new")
-        )
+        tune.report({"score": config["quality"]}, checkpoint=tune.Checkpoint.from_directory("new"))
 
 
 class Training(tune.Trainable):
