@@ -41,9 +41,11 @@ def main(
     make_search: Callable[[], Any],
     space: Mapping[str, Any] | None = None,
     arguments: Sequence[str] | None = None,
+    train: Callable[[dict[str, Any]], None] | None = None,
     **more: Any,
 ) -> tune.ResultGrid:
     """Begin a search, or go on with the one of this name; `more` is for the TuneConfig."""
+    train = train or train_fn
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,11 +57,11 @@ def main(
     path = os.path.join(given.storage, given.name)
     if tune.Tuner.can_restore(path):
         print(f"Going on with {given.name} ...")
-        tuner = tune.Tuner.restore(path, train_fn)
+        tuner = tune.Tuner.restore(path, train)
     else:
         goal = {"metric": "loss", "mode": "min", "num_samples": given.samples}
         tuner = tune.Tuner(
-            train_fn,
+            train,
             param_space=SPACE if space is None else space,
             tune_config=tune.TuneConfig(search_alg=make_search(), **{**goal, **more}),
             run_config=tune.RunConfig(storage_path=given.storage, name=given.name),

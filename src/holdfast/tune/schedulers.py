@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.asha import (
         AsyncHyperBandScheduler as AsyncHyperBandScheduler,
     )
+    from holdfast.scheduler.policies.hyperband import (
+        HyperBandForBOHB as HyperBandForBOHB,
+    )
+    from holdfast.scheduler.policies.hyperband import (
+        HyperBandScheduler as HyperBandScheduler,
+    )
     from holdfast.scheduler.policy import (
         FIFOScheduler as FIFOScheduler,
     )
@@ -24,6 +30,8 @@ _HOMES = {
     "ASHAScheduler": "holdfast.scheduler.policies.asha",
     "AsyncHyperBandScheduler": "holdfast.scheduler.policies.asha",
     "FIFOScheduler": "holdfast.scheduler.policy",
+    "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
+    "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",
     "TrialScheduler": "holdfast.scheduler.policy",
 }
 

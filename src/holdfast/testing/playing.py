@@ -1,0 +1,143 @@
+"""A rehearsal that plays itself to its end: a search that answers, workers that obey."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Literal
+
+from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
+from holdfast.scheduler.events import SearchEnded, SearchWaits
+from holdfast.scheduler.verdict import Verdict
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.trial import Trial
+
+Step = Mapping[str, Any] | Literal["raises", "returns"]
+"""What a trial does next: it reports these metrics, or ends."""
+
+_MOST_EVENTS = 20_000
+
+
+class Play:
+    """What happens next is drawn from a generator that `seed` determines.
+
+    `life(index, iteration)` says what trial number `index` does at `iteration`. A function saves
+    itself with its reports at the iterations 1, 1 + `saves_every`, ...; a class (spec of the
+    rehearsal: `saves_when_told`) when it pauses. The search has `trials` trials, and says «not
+    now» while `most_alive` have not ended. After each number of events that stands in `crashes`
+    the run is cut off and resumed.
+    """
+
+    def __init__(
+        self,
+        run: Rehearsal,
+        life: Callable[[int, int], Step],
+        *,
+        trials: int,
+        seed: int = 0,
+        saves_every: int = 1,
+        most_alive: int | None = None,
+        crashes: Container[int] = (),
+    ) -> None:
+        self.run = run
+        self.finished: Finish | None = None
+        self._life, self._trials = life, trials
+        self._saves_every, self._most_alive = saves_every, most_alive
+        self._crashes = crashes
+        self._chance = random.Random(seed)
+        self._workers: dict[str, str] = {}
+        self._is_asked = False
+        self._perform(run.began)
+
+    def to_the_end(self) -> Play:
+        """Raises AssertionError where the run comes to none."""
+        while self.finished is None:
+            assert len(self.run.events) < _MOST_EVENTS, "the run does not come to its end"
+            if len(self.run.events) in self._crashes:
+                self._crash()
+                continue
+            nexts = [*self._workers, *(["search"] if self._search_has_word() else [])]
+            assert nexts, "nothing is under way, and the run is not at its end"
+            chosen = nexts[int(self._chance.random() * len(nexts))]
+            self._perform(self._searches() if chosen == "search" else self._works(chosen))
+        return self
+
+    @property
+    def trials(self) -> list[Trial]:
+        """In the order in which they were added."""
+        return list(self.run.machine.trials.values())
+
+    def _crash(self) -> None:
+        self.run.crash()
+        self._workers.clear()
+        self._is_asked = False
+        self._perform(self.run.resume())
+
+    # -- the search -----------------------------------------------------------------------------
+
+    def _says_not_now(self) -> bool:
+        known = self.run.machine.trials
+        alive = sum(not trial.status.is_final for trial in known.values())
+        has_more = len(known) < self._trials
+        return has_more and self._most_alive is not None and alive >= self._most_alive
+
+    def _search_has_word(self) -> bool:
+        if not self._is_asked:
+            return False
+        machine = self.run.machine
+        return not self._says_not_now() or bool(machine.paused and not machine.search_waits)
+
+    def _searches(self) -> list[Effect]:
+        if self._says_not_now():
+            return self.run.handle(SearchWaits())
+        self._is_asked = False
+        is_over = len(self.run.machine.trials) == self._trials
+        return self.run.handle(SearchEnded()) if is_over else self.run.suggest()
+
+    # -- the workers ----------------------------------------------------------------------------
+
+    def _works(self, trial_id: str) -> list[Effect]:
+        match self._workers[trial_id]:
+            case "starting":
+                self._workers[trial_id] = "running"
+                return self.run.start(trial_id)
+            case "running":
+                return self._trains(trial_id)
+            case "saving":
+                self._workers[trial_id] = "returning"
+                return self.run.save(trial_id)
+            case "returning":
+                self._workers[trial_id] = "leaving"
+                return self.run.returns(trial_id)
+            case _:
+                del self._workers[trial_id]
+                return self.run.exits(trial_id)
+
+    def _trains(self, trial_id: str) -> list[Effect]:
+        trial = self.run.trial(trial_id)
+        step = self._life(trial.spec.index, trial.iteration + 1)
+        if step == "returns":
+            self._workers[trial_id] = "leaving"
+            return self.run.returns(trial_id)
+        if step == "raises":
+            self._workers[trial_id] = "leaving"
+            return self.run.fails(trial_id)
+        is_function = not self.run.machine.spec.saves_when_told
+        saves = is_function and trial.iteration % self._saves_every == 0
+        return self.run.report(trial_id, step, checkpoint=saves)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Suggest():
+                    self._is_asked = True
+                case Launch():
+                    self._workers[effect.trial_id] = "starting"
+                case Reply(verdict=Verdict.PAUSE) if self.run.machine.spec.saves_when_told:
+                    self._workers[effect.trial_id] = "saving"
+                case Reply(verdict=Verdict.PAUSE | Verdict.STOP) | Halt():
+                    self._workers[effect.trial_id] = "returning"
+                case Finish():
+                    self.finished = effect
+                case _:
+                    pass
