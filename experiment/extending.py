@@ -123,6 +123,35 @@ class Wanted:
         return (self.is_sure and is_users_own(stop)) or text_of(stop) != stop_text(spec)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What is `wanted` otherwise of an experiment, which was `spec`."""
+
+    wanted: Wanted
+    spec: ExperimentSpec
+
+
+def extended(
+    extension: Extension | None, machine: Machine, *, strict: bool, resources: object
+) -> ExperimentSpec | None:
+    """What a resumed experiment is to be from now on; None where it stays what it was.
+
+    Raises InvalidConfig where it could not go on so.
+    """
+    if extension is None:
+        return None
+    if machine.spec != extension.spec:
+        raise InvalidConfig(
+            "another restore has changed the experiment since this one was prepared: call "
+            "Tuner.restore() once more"
+        )
+    spec = extension.wanted.applied(
+        machine.spec, made=len(machine.trials), strict=strict, resources=resources
+    )
+    _check(machine, spec)
+    return spec
+
+
 def stop_fields(stop: Any) -> dict[str, Any]:
     """What the machine has to know of a stop condition."""
     bounds = dict(stop) if isinstance(stop, Mapping) else {}
@@ -143,7 +172,7 @@ def stop_text(spec: ExperimentSpec) -> str:
     return spec.options.get(STOPPER) or text_of(dict(spec.stop))
 
 
-def check_extended(machine: Machine, spec: ExperimentSpec) -> None:
+def _check(machine: Machine, spec: ExperimentSpec) -> None:
     """Raises InvalidConfig where the changed experiment could not go on at once."""
     budget_s = spec.budget_s
     if budget_s is not None and budget_s != machine.spec.budget_s and budget_s <= machine.active_s:

@@ -16,7 +16,7 @@ from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
-from holdfast.experiment.extending import check_extended, stop_fields, told
+from holdfast.experiment.extending import extended, stop_fields, told
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
@@ -173,7 +173,9 @@ def _plan(
             boot_id=boot_id(),
             strict=settings.strict_metric,
             resources=request.resources,
-            spec=_extended(request, machine, settings, resources),
+            spec=extended(
+                request.extension, machine, strict=settings.strict_metric, resources=resources
+            ),
             rules=2,
         )
         spec = first.spec or spec
@@ -234,30 +236,6 @@ def _plan(
     if request.resume is not None and plan.runs_trials:
         check_given_again(spec.options, environment)
     return plan
-
-
-def _extended(
-    request: Request, machine: Machine, settings: Settings, resources: object
-) -> ExperimentSpec | None:
-    """What a resumed experiment is to be from now on; None where it stays what it was.
-
-    Raises InvalidConfig where it could not go on so.
-    """
-    if (extension := request.extension) is None:
-        return None
-    if machine.spec != extension.spec:
-        raise InvalidConfig(
-            "another restore has changed the experiment since this one was prepared: call "
-            "Tuner.restore() once more"
-        )
-    spec = extension.wanted.applied(
-        machine.spec,
-        made=len(machine.trials),
-        strict=settings.strict_metric,
-        resources=resources,
-    )
-    check_extended(machine, spec)
-    return spec
 
 
 def _write_objects(request: Request, place: Place, *, travels: bool) -> None:

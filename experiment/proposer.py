@@ -23,7 +23,7 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.space import has_user_code, is_grid, is_searched
-from holdfast.trial.spaces import Continued, placed, placed_in
+from holdfast.trial.spaces import Continued, could_suggest, placed, placed_in
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Opaque,
@@ -103,6 +103,8 @@ class Proposer:
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
         self.ended_because = ""
+        # Trials of a former space, of which the searcher hears nothing.
+        self.passed_over: set[str] = set()
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
@@ -189,9 +191,18 @@ class Proposer:
         """Remind the searcher of what it has suggested before a restore."""
         assert isinstance(self._search, Searcher)
         spec = suggested.spec
-        answer = spec.config if suggested.answer is None else suggested.answer
+        kept = spec.config if suggested.answer is None else suggested.answer
+        answer = users_config(kept, self._values)
+        if spec.index < self._spec.space_from and not self._could_suggest(answer):
+            self.passed_over.add(spec.trial_id)
+            return
         self._is_stuck(spec.config)
-        self._search.recall(spec.trial_id, users_config(answer, self._values))
+        self._search.recall(spec.trial_id, answer)
+
+    def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
+        """True also for a searcher with a space of its own, which has not changed."""
+        searched = set(_searched(self._param_space))
+        return not searched or could_suggest(self._param_space, searched, answer)
 
     def _is_stuck(self, config: Mapping[str, Any]) -> bool:
         """Whether the searcher has come to suggest one config for ever; says so."""

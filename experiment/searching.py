@@ -92,7 +92,8 @@ class SearchThread:
             yield
         _tell_all_but(held, 0)
         for trial in left:
-            self._end_of(trial, failed=True)()
+            if trial.trial_id not in self._proposer.passed_over:
+                self._end_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
         """Post trial number `index`, or that there is no other."""
@@ -172,6 +173,8 @@ class SearchThread:
         """What to tell of a change; of ends only those that are `standing`, where that is said."""
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:
+            return
+        if after.trial_id in self._proposer.passed_over:
             return
         if isinstance(event, Reported):
             yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))

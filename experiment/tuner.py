@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
 from holdfast.experiment.extending import Wanted
-from holdfast.experiment.request import Request, request_of_restore
+from holdfast.experiment.request import Request
+from holdfast.experiment.restoring import request_of_restore
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.taking_up import (
     came_to_nothing,

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from holdfast.trial.domains import same
+from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import grid_values, is_grid
-from holdfast.trial.values import Path, Ref, is_plain, replace_leaves, unwrap_scalar
+from holdfast.trial.values import (
+    Path,
+    Ref,
+    flatten,
+    is_plain,
+    replace_leaves,
+    unwrap_scalar,
+)
+from holdfast.trial.variants import Space
 
 _MISSING = object()
 
@@ -61,6 +70,16 @@ def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
 
     replace_leaves(dict(config), look)
     return frozenset(found)
+
+
+def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[str, Any]) -> bool:
+    """Whether a search of `space`, in which the keys `searched` are open, could have suggested
+    what one of a former space did."""
+    try:
+        notices = Space(space, points_to_evaluate=[answer]).notices
+    except InvalidSearchSpace:
+        return False
+    return not notices and searched <= set(flatten(answer))
 
 
 class Continued:

@@ -21,6 +21,7 @@ from holdfast.syncer.journal import Journal, read_segment
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
+from holdfast.tune.search import Searcher
 from holdfast.tune.stopper import (
     CombinedStopper,
     MaximumIterationStopper,
@@ -233,6 +234,49 @@ def test_a_tuner_file_that_is_gone_cannot_be_extended(path: Path) -> None:
     tuner = tune.Tuner.restore(path, train, param_space=space([3], "new"), extend=True)
     with pytest.raises(tune.TuneError, match="an experiment is extended with a whole file only"):
         tuner.fit()
+
+
+class Upwards(Searcher):
+    """Suggests 0, 1, 2, ..., and knows what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="x", mode="max")
+        self.told: list[str] = []
+        self.next = 0
+
+    def set_search_properties(self, *args: Any, **spec: Any) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.next += 1
+        return {"x": self.next - 1}
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self.told.append(f"recall {config['x']}")
+        self.next = config["x"] + 1
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.told.append(f"complete {(result or {})['x']}")
+
+
+def report_x(config: dict[str, Any]) -> None:
+    tune.report({"x": config["x"]})
+
+
+def test_a_search_hears_of_trials_that_it_could_have_suggested_in_the_new_space(
+    fit: Any, tmp_path: Path
+) -> None:
+    config = tune.TuneConfig(search_alg=Upwards(), num_samples=2, max_concurrent_trials=1)
+    fit(report_x, {"x": tune.randint(0, 9)}, config, name="run")
+    path = tmp_path / "results" / "run"
+    tuner = tune.Tuner.restore(
+        path, report_x, param_space={"x": tune.randint(1, 9)}, num_samples=3, extend=True
+    )
+    assert newest(tuner.fit(), "x") == [0, 1, 2]
+    search: Any = tuner._request.tune.search_alg
+    assert search.told == ["recall 1", "complete 1", "complete 2"]
 
 
 # -- one line for first start and restart --------------------------------------------------------

@@ -6,13 +6,39 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.space import grid_search, uniform
-from holdfast.trial.spaces import Continued, combined, placed_in, separated, spaces_of
+from holdfast.trial.space import choice, grid_search, uniform
+from holdfast.trial.spaces import (
+    Continued,
+    combined,
+    could_suggest,
+    placed_in,
+    separated,
+    spaces_of,
+)
 from holdfast.trial.values import Ref, fold_values
 from holdfast.trial.variants import Space
+
+SPACE: dict[str, Any] = {"lr": uniform(0, 0.1), "net": {"kind": choice(["a", "b"])}, "epochs": 5}
+
+
+@pytest.mark.parametrize(
+    ("answer", "could"),
+    [
+        ({"lr": 0.05, "net": {"kind": "a"}}, True),
+        ({"lr": 0.5, "net": {"kind": "a"}}, False),
+        ({"lr": 0.05, "net": {"kind": "c"}}, False),
+        ({"lr": 0.05}, False),
+        ({"lr": 0.05, "net": {"kind": "a"}, "gone": 1}, False),
+    ],
+)
+def test_it_is_known_what_a_search_of_another_space_could_have_suggested(
+    answer: dict[str, Any], could: bool
+) -> None:
+    assert could_suggest(SPACE, {"lr", "net/kind"}, answer) is could
 
 
 class Model:
