@@ -17,7 +17,14 @@ from holdfast.trial.config import TuneConfig, check_stop
 from holdfast.trial.description import changes, describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.stoppers import is_asked, is_users_own, text_of, timeout_of, watched_by
+from holdfast.trial.stoppers import (
+    bounds_of,
+    is_asked,
+    is_users_own,
+    text_of,
+    timeout_of,
+    watched_by,
+)
 from holdfast.trial.trial import Status
 
 # What stands in the options of an experiment for a stopper: its text.
@@ -154,9 +161,8 @@ def extended(
 
 def stop_fields(stop: Any) -> dict[str, Any]:
     """What the machine has to know of a stop condition."""
-    bounds = dict(stop) if isinstance(stop, Mapping) else {}
     return {
-        "stop": bounds,
+        "stop": bounds_of(stop),
         "has_stopper": is_asked(stop),
         "timeout_s": timeout_of(stop),
         "stop_metrics": watched_by(stop),

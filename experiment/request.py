@@ -54,11 +54,6 @@ class Request:
         return self.tune.search_alg or BasicVariantGenerator()
 
     @property
-    def bounds(self) -> Mapping[str, float]:
-        """The part of `stop` that the machine decides itself."""
-        return dict(self.run.stop) if isinstance(self.run.stop, Mapping) else {}
-
-    @property
     def stopper(self) -> Any:
         """The part of `stop` that has to be shown the reports."""
         stop = self.run.stop

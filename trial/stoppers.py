@@ -205,12 +205,17 @@ class CombinedStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         # Each of them is to see the report, also after one has said yes.
-        answers = [bool(one(trial_id, result)) for one in _asked_in(self)]
+        answers = [bool(one(trial_id, result)) for one in self._asked]
         return any(answers)
 
     def stop_all(self) -> bool:
-        answers = [bool(one.stop_all()) for one in _asked_in(self)]
+        answers = [bool(one.stop_all()) for one in self._asked]
         return any(answers)
+
+    @property
+    def _asked(self) -> Sequence[Stopper]:
+        """Without those whose time the machine counts."""
+        return [one for one in self.stoppers if type(one) is not TimeoutStopper]
 
 
 def timeout_of(stop: object) -> float | None:
@@ -218,13 +223,22 @@ def timeout_of(stop: object) -> float | None:
 
     The machine counts them.
     """
-    found = [one.timeout_s for one in _flat(stop) if isinstance(one, TimeoutStopper)]
+    found = [one.timeout_s for one in _flat(stop) if type(one) is TimeoutStopper]
     return min(found, default=None)
 
 
+def bounds_of(stop: object) -> dict[str, float]:
+    """What of `stop` the machine decides itself, as it would a dict of bounds."""
+    if isinstance(stop, Mapping):
+        return dict(stop)
+    found = [one.max_iter for one in _flat(stop) if type(one) is MaximumIterationStopper]
+    return {"training_iteration": min(found)} if found else {}
+
+
 def is_asked(stop: object) -> bool:
-    """Whether reports have to be shown to `stop`; never to bounds."""
-    return any(type(one) not in (TimeoutStopper, NoopStopper) for one in _flat(stop))
+    """Whether reports have to be shown to `stop`: to more than the machine decides itself."""
+    known = (MaximumIterationStopper, TimeoutStopper, NoopStopper)
+    return any(type(one) not in known for one in _flat(stop))
 
 
 def ends_all(stop: object) -> bool:
@@ -273,10 +287,6 @@ def _flat(stop: object) -> Sequence[object]:
     if type(stop) is CombinedStopper:
         return [part for one in stop.stoppers for part in _flat(one)]
     return () if stop is None or isinstance(stop, Mapping) else (stop,)
-
-
-def _asked_in(stopper: CombinedStopper) -> Sequence[Stopper]:
-    return [one for one in stopper.stoppers if is_asked(one)]
 
 
 def _value(result: Mapping[str, Any], metric: str) -> float:

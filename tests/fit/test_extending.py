@@ -113,7 +113,7 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
     later = tune.Tuner.restore(path, train)
     assert models(later.get_results()) == ["old", "old", "new"]
     spec = load_experiment(path).machine.spec
-    assert (spec.timeout_s, spec.has_stopper, spec.space_from) == (600, True, 2)
+    assert (spec.timeout_s, spec.stop, spec.space_from) == (600, {"training_iteration": 4}, 2)
     with pytest.raises(InvalidConfig, match=r"stop: was CombinedStopper\(Timeout.*, now \{\}"):
         tune.Tuner.restore(path, train, stop={})
 
@@ -216,7 +216,7 @@ def test_a_death_before_the_journal_knows_of_an_extension_leaves_the_experiment_
     path: Path,
 ) -> None:
     layout = Layout(path)
-    wanted = Wanted(param_space=space([5], "lost"), stop=MaximumIterationStopper(9))
+    wanted = Wanted(param_space=space([5], "lost"), stop=TrialPlateauStopper("epoch"))
     before = load_experiment(path).machine.spec
     spec = wanted.applied(before, made=2, strict=True, resources=None)
     wanted.keep(TunerFile(layout.tuner), spec)
@@ -422,7 +422,7 @@ def test_an_answer_that_a_death_cut_off_is_given_before_anything_goes_on(
         for epoch in epochs():
             tune.report({"epoch": epoch}, checkpoint=saved(epoch))
 
-    fit(train, name="run", stop=MaximumIterationStopper(2))
+    fit(train, name="run", stop=lambda trial_id, result: result["epoch"] >= 2)
     path = tmp_path / "results" / "run"
     cut_behind_the_newest_report(Layout(path))
     assert trials_in(path)[0].status == "RUNNING"

@@ -21,6 +21,7 @@ from holdfast.trial.stoppers import (
     NoopStopper,
     TimeoutStopper,
     TrialPlateauStopper,
+    bounds_of,
     ends_all,
     is_asked,
     is_users_own,
@@ -158,8 +159,19 @@ def test_within_a_stopper_of_the_users_a_timeout_counts_between_reports() -> Non
 def test_only_what_looks_at_reports_has_to_be_shown_them() -> None:
     shown = [stop for stop in (None, NoopStopper(), TimeoutStopper(1)) if is_asked(stop)]
     assert shown == []
-    assert is_asked(CombinedStopper(TimeoutStopper(1), MaximumIterationStopper(1)))
+    assert not is_asked(CombinedStopper(TimeoutStopper(1), MaximumIterationStopper(1)))
+    assert is_asked(CombinedStopper(TimeoutStopper(1), TrialPlateauStopper("loss")))
     assert is_asked(lambda trial_id, result: False)
+
+
+def test_a_greatest_iteration_is_a_bound_to_the_machine() -> None:
+    several = (MaximumIterationStopper(5), CombinedStopper(MaximumIterationStopper(3)))
+    assert bounds_of(CombinedStopper(*several, OfTheUser())) == {"training_iteration": 3}
+    assert [bounds_of(stop) for stop in (None, {"loss": 1}, NoopStopper())] == [
+        {},
+        {"loss": 1},
+        {},
+    ]
 
 
 def test_it_is_known_what_could_end_the_whole_experiment() -> None:
