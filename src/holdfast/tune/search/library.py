@@ -238,9 +238,8 @@ class LibrarySearch(Searcher, ABC):
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         run = self._opened
         query = run.query(trial_id)
-        alike = same if self._space is None else _looks_same
         try:
-            found = run.terms.assignment(config, f"trial {trial_id}", alike)
+            found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
             assignment = run.terms.fit(found, f"the search of trial {trial_id}")
         except InvalidSearchSpace as error:
             _log.warning("%s is not told of a trial of another space: %s", self._name, error)
