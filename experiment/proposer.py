@@ -184,7 +184,7 @@ class Proposer:
         if self._is_stuck(spec.config):
             return SearchEnded()
         assert isinstance(answer, Mapping)  # so `_merged` has seen to it
-        sealed = seal(dict(answer), self._sealed)
+        sealed = self._kept(dict(answer))
         return Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
 
     def recall(self, suggested: Suggested) -> None:
@@ -238,7 +238,7 @@ class Proposer:
         return Variant(index=index, config=config, evaluated=spread(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
-        config = placed_in(seal(variant.config, self._sealed), self._spec.space_number)
+        config = self._kept(variant.config)
         tag = format_tag(variant.index, variant.evaluated)
         name = f"{self._spec.trainable}_{trial_id}"
         proposed = ProposedTrial(
@@ -288,6 +288,10 @@ class Proposer:
                 for key, value in answer["config"].items()
             }
         return answer
+
+    def _kept(self, config: dict[str, Any]) -> dict[str, Any]:
+        """As the journal holds it."""
+        return placed_in(seal(config, self._sealed), self._spec.space_number)
 
     def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
         """A reference that also stands in the search space is named by its place there, so that a

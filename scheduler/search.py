@@ -29,6 +29,8 @@ class Searcher:
 
     A row may lack the metric, or hold NaN or an infinite value for it: what that means is the
     algorithm's to say. Those of `holdfast.tune.search` take it for a failure of the trial.
+
+    Raises InvalidConfig for another `mode` than "min" or "max", or a list of these.
     """
 
     FINISHED = FINISHED
@@ -38,6 +40,9 @@ class Searcher:
     def __init__(
         self, metric: str | Sequence[str] | None = None, mode: str | Sequence[str] | None = None
     ) -> None:
+        for one in [mode] if mode is None or isinstance(mode, str) else mode:
+            if one not in (None, "min", "max"):
+                raise InvalidConfig(f"mode must be 'min' or 'max', not {one!r}")
         self.metric = metric
         self.mode = mode
 

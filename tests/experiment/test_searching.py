@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast import tune
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.retelling import Change
 from holdfast.experiment.searching import SearchThread
@@ -14,7 +16,9 @@ from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.lifecycle import Reported
 from holdfast.trial.resources import ONE_CPU
+from holdfast.trial.spaces import combined
 from holdfast.trial.trial import Status, Trial, evolve
+from holdfast.trial.values import Ref
 
 SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, num_samples=-1)
 
@@ -117,3 +121,43 @@ def test_what_was_told_while_it_thought_is_told_after_that_again(tmp_path: Path)
         assert second.order == first.order
 
     asyncio.run(main())
+
+
+class Thing:
+    """An object of the user's."""
+
+
+class ByPlace(Searcher):
+    """Answers as the searches over libraries do: with the place of an object in the space."""
+
+    recalled: Any = None
+
+    def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"x": Ref(path=("x",), index=0, summary="Thing")}
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        self.recalled = config
+
+
+def test_an_answer_from_a_later_space_is_recalled_with_the_objects_of_that(
+    tmp_path: Path,
+) -> None:
+    before, after = {"x": tune.choice([Thing()]), "k": 1}, {"x": tune.choice([Thing()]), "k": 2}
+    search = ByPlace()
+    proposer = Proposer(
+        replace(SPEC, space_number=1),
+        after,
+        search,
+        ONE_CPU,
+        Naming(),
+        root=tmp_path,
+        values=combined({0: before, 1: after}),
+    )
+    proposer.open()
+    suggested = proposer.propose(0)
+    assert isinstance(suggested, Suggested)
+    proposer.recall(suggested)
+    assert search.recalled == {"x": after["x"].categories[0]}

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.repeating import TRIAL_INDEX, Repeater
@@ -248,6 +250,44 @@ def test_a_repeater_in_a_limiter_counts_trials() -> None:
     answers = suggested(limiter, 0, 1, 2, 3)
     assert [answer and answer["x"] for answer in answers] == [0, 0, 1, None]
     assert limiter.repeats == 2
+
+
+@given(
+    st.lists(st.integers(-3, 4), max_size=40),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_cut_off_anywhere_they_go_on_as_if_nothing_had_happened(
+    actions: list[int], cut: int, most: int, repeat: int, batch: bool
+) -> None:
+    """An action below 0 asks, another ends one of the trials that are under way."""
+
+    def make() -> ConcurrencyLimiter:
+        return ConcurrencyLimiter(Repeater(Counter(waits=batch), repeat), most, batch=batch)
+
+    def tell_end(search: Searcher, trial_id: str) -> None:
+        search.on_trial_complete(trial_id, loss(1), error=trial_id.endswith("3"))
+
+    first, second = make(), make()
+    live: list[str] = []
+    made = 0
+    for step, action in enumerate(actions):
+        if action >= 0 and live:
+            ended = live.pop(action % len(live))
+            for search in (first, second):
+                tell_end(search, ended)
+        if action >= 0:
+            continue
+        answer = first.suggest(f"t{made}")
+        if step < cut and isinstance(answer, dict):
+            second.recall(f"t{made}", answer)
+        elif step >= cut:
+            assert second.suggest(f"t{made}") == answer
+        if isinstance(answer, dict):
+            live.append(f"t{made}")
+            made += 1
 
 
 # -- what was tried elsewhere -------------------------------------------------------------------

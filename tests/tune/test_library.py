@@ -164,6 +164,19 @@ def test_what_is_known_only_with_the_tuner_is_refused_then(
         opened(search, **goal)
 
 
+def test_what_was_suggested_from_another_space_is_told_to_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    search = opened(CountingSearch(), {**SPACE, "new": tune.uniform(0, 1)})
+    search.recall("t0", {"lr": 0.5, "kind": "none"})
+    search.recall("t1", {"lr": 7.0, "kind": "none", "new": 0.5})
+    search.recall("t2", {"lr": 0.5, "kind": "none", "new": 0.5})
+    search.on_trial_complete("t0", row(1))
+    assert search.study.heard == [("took", 2, {"lr": 0.5, "kind": 1, "new": 0.5})]
+    assert "new: the search of trial t0 gave no value for it" in caplog.text
+    assert "trial t1: lr: 7.0 is not in uniform" in caplog.text
+
+
 def test_a_space_of_its_own_is_searched_in_place_of_the_tuners() -> None:
     class Thing:
         """An object of the user's without equality."""

@@ -240,6 +240,7 @@ def test_a_function_that_returns_something_else_is_refused() -> None:
     [
         ({"space": [("suggest_uniform", "x", 0, 1)]}, "space must be a dict of domains"),
         ({"sampler": samplers.TPESampler}, r"not its class: TPESampler\(\)"),
+        ({"storage": "mysql://me:secret@host/studies"}, "password in its URL"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(given: Any, told: str) -> None:
@@ -343,7 +344,7 @@ def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
+@pytest.mark.parametrize("example", ["by_name", "limiter", "repeater", "optuna_define_by_run"])
 def test_the_examples_run(bench: Bench, example: str) -> None:
     script = run(bench, example, "run", 6).succeeds()
     assert "6 trials, the best loss is" in script.stdout

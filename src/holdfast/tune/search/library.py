@@ -6,6 +6,7 @@ that it makes in the search's own thread, where alone the library is imported.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from abc import ABC, abstractmethod
@@ -17,10 +18,12 @@ from holdfast.lazy import Framework
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.absent import has_metric, near_text
 from holdfast.trial.domains import same
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameters, Same
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
+
+_log = logging.getLogger(__name__)
 
 Losses = tuple[float, ...]
 _SIGNS: Final = {"min": 1.0, "max": -1.0}
@@ -136,6 +139,10 @@ class _Run:
         self.note(query, assignment)
         return assignment
 
+    def skip(self) -> None:
+        self.number += 1
+        self.suggested += 1
+
     def note(self, query: Query, assignment: Assignment) -> None:
         self.number += 1
         if query.trial_id:
@@ -173,8 +180,6 @@ class LibrarySearch(Searcher, ABC):
     ) -> None:
         self.library.check()
         super().__init__(metric=metric, mode=mode)
-        for one in _listed(mode):
-            _check_mode(one)
         seed = unwrap_scalar(seed)
         if seed is not None and not isinstance(seed, int):
             raise InvalidConfig(f"seed must be a whole number, not {seed!r}")
@@ -195,7 +200,7 @@ class LibrarySearch(Searcher, ABC):
 
     def read_space(self, space: Any, *, is_own: bool) -> Terms:
         """What is to be asked for; `is_own`: `space` was given to the search and not the Tuner."""
-        return Parameters(space, who=type(self).__name__, named=not is_own)
+        return Parameters(space, who=self._name, named=not is_own)
 
     # -- what is asked and told -----------------------------------------------------------------
 
@@ -226,15 +231,21 @@ class LibrarySearch(Searcher, ABC):
         answer = run.study.ask(query)
         if answer is None or isinstance(answer, str):
             return answer
-        assignment = run.terms.fit(answer, type(self).__name__)
+        assignment = run.terms.fit(answer, self._name)
         run.note(query, assignment)
         return run.terms.config(assignment)
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         run = self._opened
         query = run.query(trial_id)
-        alike = same if self._space is None else _looks_same
-        run.take(query, run.terms.assignment(config, f"trial {trial_id}", alike))
+        try:
+            found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
+            assignment = run.terms.fit(found, f"the search of trial {trial_id}")
+        except InvalidSearchSpace as error:
+            _log.warning("%s is not told of a trial of another space: %s", self._name, error)
+            run.skip()
+        else:
+            run.take(query, assignment)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         run = self._opened
@@ -310,21 +321,23 @@ class LibrarySearch(Searcher, ABC):
         return {**self.__dict__, "_run": None}
 
     @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    @property
     def _opened(self) -> _Run:
         if self._run is None:
-            raise InvalidConfig(f"{type(self).__name__} is to be given to a Tuner")
+            raise InvalidConfig(f"{self._name} is to be given to a Tuner")
         return self._run
 
     def _goal(self, metric: str | Sequence[str] | None, mode: str | Sequence[str] | None) -> Goal:
         metrics, modes = _listed(metric), _listed(mode)
-        name = type(self).__name__
+        name = self._name
         if not metrics or not modes:
             raise InvalidConfig(
                 f"{name} must know what is to be optimized: TuneConfig(metric=..., mode='min') or "
                 f"{name}(metric=..., mode='min')"
             )
-        for one in modes:
-            _check_mode(one)
         if len(metrics) != len(modes):
             raise InvalidConfig(f"{name} needs one mode for each metric: {metrics}, {modes}")
         if len(metrics) > 1 and not self.takes_many_metrics:
@@ -336,7 +349,7 @@ class LibrarySearch(Searcher, ABC):
         if not run.is_seen:
             absent = [metric for metric in run.goal.metrics if not has_metric(row, metric)]
             raise InvalidConfig(
-                f"{type(self).__name__} searches by {', '.join(map(repr, absent))}: a trial has "
+                f"{self._name} searches by {', '.join(map(repr, absent))}: a trial has "
                 f"ended, and none has reported it.{near_text(absent, row)} Correct the name"
             )
 
@@ -345,11 +358,6 @@ def _listed(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-def _check_mode(mode: Any) -> None:
-    if mode not in _SIGNS:
-        raise InvalidConfig(f"mode must be 'min' or 'max', not {mode!r}")
 
 
 def _is_finite(value: Any) -> bool:

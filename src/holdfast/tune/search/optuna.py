@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from holdfast.lazy import OPTUNA, Framework
 from holdfast.trial.errors import InvalidConfig
@@ -30,7 +31,7 @@ class OptunaSearch(LibrarySearch):
     `metric`, `mode`: of one goal, or lists of several. `seed` makes the answers reproducible, also
     those of a `sampler`. `storage` (a URL or a storage of Optuna's, kept in memory by default) and
     `study_name`: where the study is kept for others to look at; one that is there is gone on
-    with. See `LibrarySearch` for the rest.
+    with. Its URL may have no password in it. See `LibrarySearch` for the rest.
 
     A trial that a scheduler stops early is told as complete, with its last report: only the TPE
     sampler of Optuna's learns from pruned ones. Reports on the way are told where a `storage` or a
@@ -62,6 +63,7 @@ class OptunaSearch(LibrarySearch):
             )
         if isinstance(sampler, type):
             raise InvalidConfig(f"sampler must be a sampler, not its class: {sampler.__name__}()")
+        _check_no_password(storage)
         self._sampler = sampler
         self._study_name = study_name
         self._storage = storage
@@ -100,6 +102,16 @@ class OptunaSearch(LibrarySearch):
         Raises InvalidSearchSpace, naming the parameter, for what Optuna has no distribution for.
         """
         return dict(distributions_of(Parameters(spec, who="OptunaSearch", named=False)))
+
+
+def _check_no_password(storage: Any) -> None:
+    """The search is pickled into the experiment's directory, and the storage with it."""
+    url = getattr(storage, "url", storage)
+    if isinstance(url, str) and urlsplit(url).password:
+        raise InvalidConfig(
+            "the storage has a password in its URL, which would be kept with the experiment: "
+            "leave it out, and let the driver find it in PGPASSWORD, ~/.pgpass or ~/.my.cnf"
+        )
 
 
 def _has_distributions(space: Mapping[str, Any]) -> bool:
