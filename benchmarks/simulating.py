@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from math import log
 from statistics import median
 from typing import Any
@@ -69,32 +70,31 @@ def _memory(bench: Bench) -> list[Row]:
 
 
 def _decisions(bench: Bench) -> list[Row]:
-    """The reference is a tenth of the trials, beside which a logarithm grows by a known factor."""
+    """Beside each is one of a tenth of the trials: a logarithm grows by a known factor."""
     sizes = [bench.size(size, size // 10) for size in (100, 1000, 10_000, 100_000)]
     count = bench.size(60_000, 2000)
-    samples = bench.interleaved({size: partial(_decide, size, count) for size in sizes})
-    rows = []
-    for size, before in zip(sizes, [None, *sizes], strict=False):
-        rows.append(
-            Row(
-                work=f"reports decided by the machine with ASHA, {size:,} trials alive",
-                unit="/s",
-                ours=[1 / taken for taken in samples[size]],
-                goal=Goal(of="ours", bound=_EVENTS_PER_S, at_least=True),
-            )
+    samples = bench.interleaved({f"{size:,}": partial(_decide, size, count) for size in sizes})
+    rates = [
+        Row(
+            work=f"reports decided by the machine with ASHA, {size} trials alive",
+            unit="/s",
+            ours=[1 / taken for taken in found],
+            goal=Goal(of="ours", bound=_EVENTS_PER_S, at_least=True),
         )
-        if before is not None:
-            rows.append(
-                Row(
-                    work=f"the machine's time for a report, {size:,} trials alive",
-                    unit="µs",
-                    ours=[1e6 * taken for taken in samples[size]],
-                    reference=[1e6 * taken for taken in samples[before]],
-                    beside=f"{before:,}",
-                    goal=Goal(of="ratio", bound=round(log(size) / log(before), 2)),
-                )
-            )
-    return rows
+        for size, found in samples.items()
+    ]
+    growth = [
+        Row(
+            work=f"the machine's time for a report, {many:,} trials alive",
+            unit="µs",
+            ours=[1e6 * taken for taken in samples[f"{many:,}"]],
+            reference=[1e6 * taken for taken in samples[f"{few:,}"]],
+            beside=f"{few:,}",
+            goal=Goal(of="ratio", bound=round(log(many) / log(few), 2)),
+        )
+        for few, many in pairwise(sizes)
+    ]
+    return [*rates, *growth]
 
 
 def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int) -> Any:
@@ -102,5 +102,6 @@ def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int
 
 
 def _decide(alive: int, reports: int) -> float:
-    """CPU seconds for a report: the median of batches, of which others on the machine slow some."""
-    return median(finish(script("deciding", alive, reports)).told["report_s"])
+    """CPU seconds for a report: the median of batches, some of which others slow down."""
+    taken: list[float] = finish(script("deciding", alive, reports)).told["report_s"]
+    return median(taken)

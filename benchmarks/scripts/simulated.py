@@ -16,8 +16,8 @@ from holdfast.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 trials, workers, epochs, every = (int(sys.argv[at]) for at in (1, 2, 3, 5))
 SCHEDULERS = {
-    "fifo": FIFOScheduler,
-    "asha": lambda: ASHAScheduler(max_t=epochs, grace_period=1, reduction_factor=3),
+    "fifo": FIFOScheduler(),
+    "asha": ASHAScheduler(max_t=epochs, grace_period=1, reduction_factor=3),
 }
 
 
@@ -37,7 +37,7 @@ def study(num_samples: int) -> Any:
             metric="loss",
             mode="min",
             num_samples=num_samples,
-            scheduler=SCHEDULERS[sys.argv[4]](),
+            scheduler=SCHEDULERS[sys.argv[4]],
         ),
         run_config=tune.RunConfig(stop={"training_iteration": epochs}),
         seconds_per_iteration=lambda config: 1 + config["lr"],
