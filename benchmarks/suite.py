@@ -23,6 +23,7 @@ from benchmarks import (
     reports,
     restoring,
     s3,
+    simulating,
     stalled,
     startup,
     trackers,
@@ -50,6 +51,7 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "restore": restoring.measure,
     "view": viewing.measure,
     "trackers": trackers.measure,
+    "simulating": simulating.measure,
 }
 
 FAILED = "failed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +21,8 @@ class Given:
 class Allotment:
     """Each trial is in one of `holds`, `idle` and `queue` at most.
 
-    One in `delayed` may not stand in the queue yet.
+    One in `delayed` may not stand in the queue yet. The queue is the keys of a dict, in order:
+    ten thousand trials that are unpaused at once would look through a list for five seconds.
 
     These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000 trials.
     """
@@ -30,7 +31,7 @@ class Allotment:
         self.capacity = Capacity(total)
         self.holds: dict[str, Allocation] = {}
         self.idle: dict[str, Allocation] = {}
-        self.queue = deque(queue)
+        self.queue = OrderedDict[str, None].fromkeys(queue)
         self.delayed: set[str] = set()
 
     @classmethod
@@ -54,14 +55,12 @@ class Allotment:
         """Stand in the queue, unless its last worker is still there, or it is delayed."""
         if trial_id in self.holds or trial_id in self.delayed:
             return
-        if trial_id not in self.queue:
-            self.queue.append(trial_id)
+        self.queue.setdefault(trial_id)
 
     def give_up(self, trial_id: str) -> None:
         """Wait no longer."""
         self.delayed.discard(trial_id)
-        if trial_id in self.queue:
-            self.queue.remove(trial_id)
+        self.queue.pop(trial_id, None)
 
     def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
         """What the trial asks for, now held, from who is idle or from what is free."""

@@ -7,8 +7,7 @@ older version did not write takes its default; one that this version does not kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from operator import attrgetter
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple, cast, get_args
 
 from holdfast.scheduler.allotment import Allotment
@@ -41,6 +40,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import Failure
+from holdfast.trial.evolving import reader
 from holdfast.trial.lifecycle import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Place, Status, Trial, TrialSpec
@@ -139,28 +139,17 @@ _DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
     },
     Allocation: {"gpus": tuple},
 }
-_GETTERS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
-
-
-def _parts(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The field names of a dataclass and one call that gets them all: 3 times `asdict`'s speed."""
-    known = _GETTERS.get(kind)
-    if known is None:
-        names = tuple(part.name for part in fields(kind))
-        get = attrgetter(*names) if len(names) > 1 else _few(names)
-        known = _GETTERS[kind] = (names, get)
-    return known
-
-
-def _few(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda value: tuple(getattr(value, name) for name in names)
+_READERS: dict[type, Callable[[Any], dict[str, Any]]] = {}
 
 
 def to_fields(value: Any) -> dict[str, Any]:
     """A dataclass of ours as a dict of plain values."""
-    names, get = _parts(type(value))
-    plain = dict(zip(names, get(value), strict=True))
-    nested = _DECODERS.get(type(value))
+    kind = type(value)
+    read = _READERS.get(kind)
+    if read is None:
+        read = _READERS[kind] = reader(kind)
+    plain = read(value)
+    nested = _DECODERS.get(kind)
     if nested:
         for name in nested:
             plain[name] = _plain_part(plain[name], is_config=nested[name] in _CONFIGS)

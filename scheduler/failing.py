@@ -98,11 +98,11 @@ def _delay(state: State, trial: Trial) -> list[Effect]:
 
 def _end_for_errors(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     """End the run where it may not have so many trials that have errored."""
-    config, errored = state.spec.failure, state.errored - state.errored_before
+    config = state.spec.failure
     most = config.max_errored_trials
     if config.fail_fast:
         reason, why = "fail_fast", " and fail_fast is set"
-    elif most is not None and errored > most:
+    elif most is not None and state.errored - state.errored_before > most:
         reason, why = "errored", f", which is one more than max_errored_trials={most} allows"
     else:
         return []

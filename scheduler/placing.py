@@ -17,11 +17,11 @@ def fill(state: State) -> list[Effect]:
     effects: list[Effect] = []
     while not state.ending and _has_place(state):
         if queue := state.allotment.queue:
-            launch = _launch(state, queue[0])
+            launch = _launch(state, next(iter(queue)))
             if launch is None:
                 effects += release_idle(state)
                 break
-            queue.popleft()
+            queue.popitem(last=False)
             effects.append(launch)
         elif _wants_suggestion(state):
             state.asking = True

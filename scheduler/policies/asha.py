@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect, insort
+from bisect import bisect
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Self
@@ -11,33 +11,29 @@ from typing import Self
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policies.quantile import RunningQuantile
 from holdfast.scheduler.policy import Decision, StopTrial, TrialReported, View
 
 
 class Rung:
     """What trials were worth when they had come as far as `milestone`."""
 
-    def __init__(self, milestone: float) -> None:
+    def __init__(self, milestone: float, reduction_factor: float) -> None:
         self.milestone = milestone
-        self._values: list[float] = []
+        self._quantile = RunningQuantile(1 - 1 / reduction_factor)
         self._judged: set[str] = set()
 
     def has_judged(self, trial_id: str) -> bool:
         return trial_id in self._judged
 
-    def cutoff(self, reduction_factor: float) -> float | None:
+    @property
+    def cutoff(self) -> float | None:
         """What the best of every `reduction_factor` are worth at least, between two of them in
         proportion; None where nobody has come so far."""
-        if not self._values:
-            return None
-        place = (len(self._values) - 1) * (1 - 1 / reduction_factor)
-        below = math.floor(place)
-        part = place - below
-        low, high = self._values[below], self._values[math.ceil(place)]
-        return (1 - part) * low + part * high if part else low
+        return self._quantile.value
 
     def record(self, trial_id: str, value: float) -> None:
-        insort(self._values, value)
+        self._quantile.add(value)
         self._judged.add(trial_id)
 
 
@@ -47,12 +43,12 @@ class Bracket:
     def __init__(
         self, start: int, *, grace_period: float, max_t: float, reduction_factor: float
     ) -> None:
-        self._reduction_factor = reduction_factor
         halvings = math.log(max_t / grace_period, reduction_factor)
         # 3 ** 4 is 81, and its logarithm 3.9999999999999996
         last = math.floor(halvings + 1e-9)
         self.rungs = [
-            Rung(grace_period * reduction_factor**power) for power in range(last, start - 1, -1)
+            Rung(grace_period * reduction_factor**power, reduction_factor)
+            for power in range(last, start - 1, -1)
         ]
 
     def goes_on(self, trial_id: str, time: float, value: float) -> bool:
@@ -64,7 +60,7 @@ class Bracket:
         rung = next((rung for rung in self.rungs if rung.milestone <= time), None)
         if rung is None or rung.has_judged(trial_id):
             return True
-        cutoff = rung.cutoff(self._reduction_factor)
+        cutoff = rung.cutoff
         rung.record(trial_id, value)
         return cutoff is None or (value >= cutoff and value > -math.inf)
 

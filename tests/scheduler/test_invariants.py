@@ -1,6 +1,6 @@
 """The checker notices what it is there to notice."""
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -57,11 +57,7 @@ def holds_an_idle_worker_twice(machine: Machine) -> None:
 
 
 def queues_a_running_trial(machine: Machine) -> None:
-    machine.allotment.queue.append("t0")
-
-
-def queues_a_trial_twice(machine: Machine) -> None:
-    machine.allotment.queue.append("t1")
+    machine.allotment.queue["t0"] = None
 
 
 def misses_a_paused_trial(machine: Machine) -> None:
@@ -85,7 +81,7 @@ def hangs(machine: Machine) -> None:
     machine.allotment.capacity = Capacity({"CPU": 1})
     machine.allotment.holds = {}
     change(machine, "t0", status=Status.PENDING)
-    machine.allotment.queue = deque(["t0", "t1"])
+    machine.allotment.queue = OrderedDict.fromkeys(["t0", "t1"])
 
 
 def repeats_a_checkpoint(machine: Machine) -> None:
@@ -111,7 +107,6 @@ FAULTS = [
     forgets_what_a_trial_holds,
     holds_an_idle_worker_twice,
     queues_a_running_trial,
-    queues_a_trial_twice,
     misses_a_paused_trial,
     runs_too_many,
     finishes_with_a_worker,

@@ -36,7 +36,7 @@ from holdfast.simulate import CurveFailed, Faults, Simulation, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.tune.schedulers import ASHAScheduler
+from holdfast.tune.schedulers import ASHAScheduler, HyperBandScheduler
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "depth": tune.choice([1, 2, 3])}
 BAD_DAYS = Faults(
@@ -99,6 +99,7 @@ class Copying(TrialScheduler):
 SCHEDULERS: dict[str, Callable[[], TrialScheduler | None]] = {
     "fifo": lambda: None,
     "asha": lambda: ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+    "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
     "halving": Halving,
     "copying": Copying,
 }

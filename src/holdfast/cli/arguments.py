@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from holdfast import __version__
 from holdfast.cli.browse_arguments import add_browsing
 from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.replay_arguments import add_replay
 from holdfast.cli.words import CODES
 
 
@@ -29,5 +30,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     rooms = parser.add_subparsers(dest="room", required=True, metavar="COMMAND")
     add_browsing(rooms)
+    add_replay(rooms)
     add_doctor(rooms)
     return parser

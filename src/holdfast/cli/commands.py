@@ -53,6 +53,10 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.resuming import resume
 
         return resume(given, settings)
+    if given.room == "replay":
+        from holdfast.cli.replaying import replay
+
+        return replay(given)
     from holdfast.cli import browse_commands
 
     return browse_commands.perform(given, settings)

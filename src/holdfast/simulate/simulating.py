@@ -188,8 +188,8 @@ def _spec(
     *,
     saves_when_told: bool,
 ) -> ExperimentSpec:
-    tune, search = asked.tune, asked.search
-    own = getattr(search, "seed", None)
+    tune = asked.tune
+    own = getattr(asked.search, "seed", None)
     return ExperimentSpec(
         experiment_id=f"simulation-{seed}",
         run=run_of(seed),

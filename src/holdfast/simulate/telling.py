@@ -19,7 +19,11 @@ _ENDINGS = {
     "error": "failed",
     "": "did not end",
 }
-_FAILURES = {"user": "iterations raised", "lost": "workers died", "node": "nodes were lost"}
+_FAILURES = {
+    "user": ("iteration raised", "iterations raised"),
+    "lost": ("worker died", "workers died"),
+    "node": ("node was lost", "nodes were lost"),
+}
 
 
 def told(found: Simulation) -> str:
@@ -55,7 +59,7 @@ def _again(repeated: int) -> str:
 
 
 def _mishaps(failures: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {_FAILURES[kind]}" for kind, count in failures.items())
+    return ", ".join(f"{count:,} {_FAILURES[kind][count > 1]}" for kind, count in failures.items())
 
 
 def compared(both: Replay) -> str:

@@ -36,8 +36,7 @@ def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
         assert not machine.trials[trial_id].status.has_worker, machine.trials[trial_id].story()
 
 
-def _only_pending_trials_wait_and_each_once(machine: Machine) -> None:
-    assert len(set(machine.allotment.queue)) == len(machine.allotment.queue)
+def _only_pending_trials_wait(machine: Machine) -> None:
     for trial_id in machine.allotment.queue:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
     for trial_id in machine.allotment.delayed:
@@ -103,7 +102,7 @@ def _check_failures(trial: Trial, config: FailureConfig) -> None:
 RULES: tuple[Callable[[Machine], None], ...] = (
     _what_is_free_and_what_is_held_add_up,
     _each_trial_with_a_worker_holds_what_it_asked_for,
-    _only_pending_trials_wait_and_each_once,
+    _only_pending_trials_wait,
     _the_index_of_paused_trials_is_right,
     _no_more_run_at_once_than_allowed,
     _something_is_awaited_until_all_is_finished,

@@ -1,0 +1,107 @@
+"""How long a study takes in virtual time, and what a decision costs among how many trials."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from math import log
+from statistics import median
+from typing import Any
+
+from benchmarks.measure import MIB, OURS, REFERENCE, Bench, finish, script
+from benchmarks.rows import Goal, Row
+
+_SIMULATION_S = 60.0
+_EVENTS_PER_S = 50_000.0
+# Three times the reports take no more memory, but for what the allocator leaves between.
+_FLAT = 1.1
+
+
+def measure(bench: Bench) -> list[Row]:
+    return [*_simulations(bench), *_memory(bench), *_decisions(bench)]
+
+
+def _simulations(bench: Bench) -> list[Row]:
+    trials, workers, epochs = bench.size(10_000, 30), bench.size(1000, 5), bench.size(81, 9)
+    kinds = {
+        "FIFO": ("fifo", 0),
+        "FIFO, a checkpoint each epoch": ("fifo", 1),
+        "ASHA": ("asha", 0),
+    }
+    samples = bench.interleaved(
+        {
+            name: partial(_simulate, trials, workers, epochs, scheduler, every)
+            for name, (scheduler, every) in kinds.items()
+        }
+    )
+    size = f"{trials:,} trials x {epochs} epochs on {workers:,} workers"
+    return [
+        Row(
+            work=f"simulation of {size}, {name}: CPU of its one thread",
+            unit="s",
+            ours=[told["cpu_s"] for told in tolds],
+            goal=Goal(of="ours", bound=_SIMULATION_S),
+        )
+        for name, tolds in samples.items()
+    ]
+
+
+def _memory(bench: Bench) -> list[Row]:
+    trials, workers, epochs = bench.size(2000, 30), bench.size(500, 5), bench.size(27, 3)
+    samples = bench.interleaved(
+        {
+            OURS: partial(_simulate, trials, workers, 3 * epochs, "fifo", 1),
+            REFERENCE: partial(_simulate, trials, workers, epochs, "fifo", 1),
+        }
+    )
+    grown = {
+        name: [max(told["memory"], 1) / MIB for told in found] for name, found in samples.items()
+    }
+    return [
+        Row(
+            work=f"memory of {trials:,} simulated trials, {3 * epochs} epochs",
+            unit="MiB",
+            ours=grown[OURS],
+            reference=grown[REFERENCE],
+            beside=f"{epochs} epochs",
+            goal=Goal(of="ratio", bound=_FLAT),
+        )
+    ]
+
+
+def _decisions(bench: Bench) -> list[Row]:
+    """Beside each is one of a tenth of the trials: a logarithm grows by a known factor."""
+    sizes = [bench.size(size, size // 10) for size in (100, 1000, 10_000, 100_000)]
+    count = bench.size(60_000, 2000)
+    samples = bench.interleaved({f"{size:,}": partial(_decide, size, count) for size in sizes})
+    rates = [
+        Row(
+            work=f"reports decided by the machine with ASHA, {size} trials alive",
+            unit="/s",
+            ours=[1 / taken for taken in found],
+            goal=Goal(of="ours", bound=_EVENTS_PER_S, at_least=True),
+        )
+        for size, found in samples.items()
+    ]
+    growth = [
+        Row(
+            work=f"the machine's time for a report, {many:,} trials alive",
+            unit="µs",
+            ours=[1e6 * taken for taken in samples[f"{many:,}"]],
+            reference=[1e6 * taken for taken in samples[f"{few:,}"]],
+            beside=f"{few:,}",
+            goal=Goal(of="ratio", bound=round(log(many) / log(few), 2)),
+        )
+        for few, many in pairwise(sizes)
+    ]
+    return [*rates, *growth]
+
+
+def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int) -> Any:
+    return finish(script("simulated", trials, workers, epochs, scheduler, every)).told
+
+
+def _decide(alive: int, reports: int) -> float:
+    """CPU seconds for a report: the median of batches, some of which others slow down."""
+    taken: list[float] = finish(script("deciding", alive, reports)).told["report_s"]
+    return median(taken)

@@ -1,0 +1,64 @@
+"""The command that goes through a run again. It loads no code of the user's."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.cli.saying import SOUND, say, say_json
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.trial.errors import InvalidConfig
+
+
+def replay(given: argparse.Namespace) -> int:
+    """Returns the exit code. Raises ExperimentNotFound, InvalidConfig, StorageError."""
+    from holdfast.simulate import replay as replayed
+
+    found = replayed(
+        given.path,
+        scheduler=_scheduler(given.scheduler, _options(given.option)),
+        workers=given.workers,
+        metric=given.metric,
+        mode=given.mode,
+        seed=given.seed,
+    )
+    if given.json:
+        say_json({"path": given.path, **found.plain()})
+    else:
+        say(str(found))
+    return SOUND
+
+
+def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
+    from holdfast.tune import schedulers
+
+    known = {_short(kind): kind for kind in schedulers.__all__ if kind != TrialScheduler.__name__}
+    kind = known.get(_short(name))
+    if kind is None:
+        raise InvalidConfig(f"--scheduler {name}: there is {', '.join(sorted(known))}")
+    try:
+        made: TrialScheduler = getattr(schedulers, kind)(**options)
+    except TypeError as error:  # an option that it does not have
+        raise InvalidConfig(f"--scheduler {name}: {error}") from error
+    return made
+
+
+def _short(name: str) -> str:
+    """`asha` for ASHAScheduler, `median_stopping_rule` for MedianStoppingRule."""
+    return name.lower().replace("_", "").removesuffix("scheduler")
+
+
+def _options(texts: Sequence[str]) -> dict[str, Any]:
+    return dict(_option(text) for text in texts)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier():
+        raise InvalidConfig(f"--option takes NAME=VALUE, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
