@@ -17,7 +17,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 
-GOAL = {"metric": "loss", "mode": "min"}
+GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 BY_ITERATION: dict[str, Any] = {"time_attr": "training_iteration", "grace_period": 1}
 
 

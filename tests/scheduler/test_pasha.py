@@ -17,7 +17,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 
-GOAL = {"metric": "loss", "mode": "min"}
+GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
 
 class Definition:

@@ -81,7 +81,7 @@ def test_the_best_trial_has_what_is_free() -> None:
 def test_a_group_of_workers_gets_more_bundles_and_a_gpu_comes_with_its_cpus() -> None:
     known, terms = sharing([1], {"CPU": 3})
     given = DistributeResources(add_bundles=True)(known, known.trials[0], {}, terms)
-    assert given.bundles == ({"CPU": 1},) * 3
+    assert list(given.bundles) == [{"CPU": 1}] * 3
     base = PlacementGroupFactory([{"CPU": 1, "GPU": 1}])
     trial = SharingTrial(
         trial_id="t0",
@@ -91,7 +91,7 @@ def test_a_group_of_workers_gets_more_bundles_and_a_gpu_comes_with_its_cpus() ->
         last_result={},
     )
     gpus = Sharing(trials=[trial], total_resources={"CPU": 9, "GPU": 2})
-    assert DistributeResources()(gpus, trial, {}, terms).bundles == ({"CPU": 5, "GPU": 2},)
+    assert list(DistributeResources()(gpus, trial, {}, terms).bundles) == [{"CPU": 5, "GPU": 2}]
 
 
 @settings(max_examples=60, deadline=None)
@@ -215,7 +215,8 @@ def test_no_answer_and_the_same_again_change_nothing(given: Any, status: Status)
 
 
 def test_an_answer_that_is_no_resources_is_refused() -> None:
-    run = running(ResourceChangingScheduler(resources_allocation_function=lambda *_: 3))
+    three: Any = [3].__getitem__
+    run = running(ResourceChangingScheduler(resources_allocation_function=lambda *_: three(0)))
     effects = run.report("t0", {"loss": 1.0}, checkpoint=True)
     (question,) = [effect for effect in effects if isinstance(effect, AskScheduler)]
     with pytest.raises(InvalidConfig, match="resources_allocation_function has returned"):
