@@ -169,6 +169,11 @@ class View(Protocol):
     @property
     def spec(self) -> ExperimentSpec: ...
 
+    @property
+    def total_resources(self) -> Mapping[str, float]:
+        """What there is for all trials together, as `{"CPU": 8, "GPU": 1}`."""
+        ...
+
 
 class TrialScheduler:
     """Base of schedulers. `decide` is pure: the same view and event give the same decisions.

@@ -62,6 +62,11 @@ class State:
         )
 
     @property
+    def total_resources(self) -> Mapping[str, float]:
+        """What there is for all trials together."""
+        return self.allotment.capacity.total
+
+    @property
     def errored(self) -> int:
         """How many trials have failed for good."""
         return sum(trial.status is Status.ERROR for trial in self.trials.values())

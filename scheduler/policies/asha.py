@@ -12,7 +12,7 @@ from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import Judging, is_number, require
 from holdfast.scheduler.policies.quantile import RunningQuantile
-from holdfast.scheduler.policy import Decision, StopTrial, TrialReported, View
+from holdfast.scheduler.policy import Decision, StopTrial, TrialReported, TrialScheduler, View
 
 
 class Rung:
@@ -93,16 +93,8 @@ class ASHAScheduler(Judging):
     ) -> None:
         super().__init__(time_attr, metric, mode)
         check_halving(self, max_t, reduction_factor)
+        check_grace(self, grace_period, max_t)
         name = type(self).__name__
-        require(
-            is_number(grace_period, least=0, above=True),
-            f"{name}(grace_period={grace_period!r}): give a number above 0",
-        )
-        require(
-            grace_period <= max_t,
-            f"{name}(grace_period={grace_period!r}, max_t={max_t!r}): no trial would ever come "
-            f"as far as grace_period, so give max_t at least that",
-        )
         require(
             type(brackets) is int and brackets > 0,
             f"{name}(brackets={brackets!r}): give a whole number above 0",
@@ -148,7 +140,21 @@ class ASHAScheduler(Judging):
 AsyncHyperBandScheduler = ASHAScheduler
 
 
-def check_halving(scheduler: Judging, max_t: float, reduction_factor: float) -> None:
+def check_grace(scheduler: TrialScheduler, grace_period: float, max_t: float) -> None:
+    """Raises InvalidConfig."""
+    name = type(scheduler).__name__
+    require(
+        is_number(grace_period, least=0, above=True),
+        f"{name}(grace_period={grace_period!r}): give a number above 0",
+    )
+    require(
+        grace_period <= max_t,
+        f"{name}(grace_period={grace_period!r}, max_t={max_t!r}): no trial would ever come "
+        f"as far as grace_period, so give max_t at least that",
+    )
+
+
+def check_halving(scheduler: TrialScheduler, max_t: float, reduction_factor: float) -> None:
     """Raises InvalidConfig."""
     name = type(scheduler).__name__
     require(

@@ -85,7 +85,7 @@ class Judging(TrialScheduler):
             return self.look(view, event)
         time, value = self.goal.time(event.row), self.goal.value(event.row)
         if time is None:
-            return [Abort(message=self._timeless(event.row))]
+            return [Abort(message=timeless(self, self._time_attr, event.row))]
         return () if value is None else self.judge(view, event, time, value)
 
     def judge(
@@ -112,12 +112,13 @@ class Judging(TrialScheduler):
             )
         return given
 
-    def _timeless(self, row: Mapping[str, Any]) -> str:
-        attr = self._time_attr
-        return (
-            f"{type(self).__name__}(time_attr={attr!r}): a report has no such number."
-            f"{near_text([attr], row)} Reported were: {names_text(row)}"
-        )
+
+def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) -> str:
+    """What to say of a report that does not tell how much training there was."""
+    return (
+        f"{type(scheduler).__name__}(time_attr={time_attr!r}): a report has no such number."
+        f"{near_text([time_attr], row)} Reported were: {names_text(row)}"
+    )
 
 
 def require(condition: bool, message: str) -> None:

@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         uniform as uniform,
     )
     from holdfast.trial.stopper import Stopper as Stopper
+    from holdfast.tune.scheduling import create_scheduler as create_scheduler
     from holdfast.tune.search.creating import create_searcher as create_searcher
 
 _HOMES = {
@@ -160,6 +161,7 @@ _HOMES = {
     "sample_from": "holdfast.trial.space",
     "uniform": "holdfast.trial.space",
     "Stopper": "holdfast.trial.stopper",
+    "create_scheduler": "holdfast.tune.scheduling",
     "create_searcher": "holdfast.tune.search.creating",
 }
 

@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.scheduler.policies.allocating import (
+        DistributeResources as DistributeResources,
+    )
+    from holdfast.scheduler.policies.allocating import (
+        DistributeResourcesToTopJob as DistributeResourcesToTopJob,
+    )
+    from holdfast.scheduler.policies.allocating import (
+        EvenlyDistributeCPUsGPUs as EvenlyDistributeCPUsGPUs,
+    )
     from holdfast.scheduler.policies.asha import (
         ASHAScheduler as ASHAScheduler,
     )
@@ -19,20 +28,43 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.hyperband import (
         HyperBandScheduler as HyperBandScheduler,
     )
+    from holdfast.scheduler.policies.median import (
+        MedianStoppingRule as MedianStoppingRule,
+    )
+    from holdfast.scheduler.policies.multi_objective import (
+        MultiObjectiveASHAScheduler as MultiObjectiveASHAScheduler,
+    )
+    from holdfast.scheduler.policies.pasha import (
+        PASHAScheduler as PASHAScheduler,
+    )
+    from holdfast.scheduler.policies.resource_changing import (
+        ResourceChangingScheduler as ResourceChangingScheduler,
+    )
     from holdfast.scheduler.policy import (
         FIFOScheduler as FIFOScheduler,
     )
     from holdfast.scheduler.policy import (
         TrialScheduler as TrialScheduler,
     )
+    from holdfast.tune.scheduling import (
+        create_scheduler as create_scheduler,
+    )
 
 _HOMES = {
     "ASHAScheduler": "holdfast.scheduler.policies.asha",
     "AsyncHyperBandScheduler": "holdfast.scheduler.policies.asha",
+    "DistributeResources": "holdfast.scheduler.policies.allocating",
+    "DistributeResourcesToTopJob": "holdfast.scheduler.policies.allocating",
+    "EvenlyDistributeCPUsGPUs": "holdfast.scheduler.policies.allocating",
+    "MedianStoppingRule": "holdfast.scheduler.policies.median",
+    "MultiObjectiveASHAScheduler": "holdfast.scheduler.policies.multi_objective",
+    "PASHAScheduler": "holdfast.scheduler.policies.pasha",
+    "ResourceChangingScheduler": "holdfast.scheduler.policies.resource_changing",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
     "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",
     "TrialScheduler": "holdfast.scheduler.policy",
+    "create_scheduler": "holdfast.tune.scheduling",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -1,0 +1,29 @@
+"""The median stopping rule: who has never been as good as the others were on average, stops.
+
+    python examples/search/median_stopping.py --storage /tmp/results --name median --samples 30
+
+Every trial may train three epochs; from then on it is held against those that came as far.
+"""
+
+from __future__ import annotations
+
+import curve
+
+from holdfast.tune import create_scheduler
+from holdfast.tune.search import BasicVariantGenerator
+
+
+def make_search() -> BasicVariantGenerator:
+    return BasicVariantGenerator(random_state=7)
+
+
+if __name__ == "__main__":
+    scheduler = create_scheduler(
+        "median_stopping_rule",
+        time_attr="training_iteration",
+        grace_period=3,
+        min_samples_required=3,
+    )
+    results = curve.main(__doc__, make_search, {**curve.SPACE, "epochs": 12}, scheduler=scheduler)
+    stopped = sum((result.metrics or {})["training_iteration"] < 12 for result in results)
+    print(f"{stopped} were stopped early")

@@ -1,0 +1,166 @@
+"""The median stopping rule: who has never been as good as the others were on average, stops."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policy import (
+    Decision,
+    NoMoreTrials,
+    Observation,
+    PauseTrial,
+    Stalled,
+    StopTrial,
+    TrialEnded,
+    TrialReported,
+    UnpauseTrial,
+    View,
+)
+from holdfast.trial.trial import Status
+
+
+class Curve:
+    """What one trial was worth, report by report."""
+
+    def __init__(self) -> None:
+        self.newest = -math.inf
+        self.best = -math.inf
+        self.begun_at = 0.0
+        self._times: list[float] = []
+        self._sums: list[float] = []
+
+    def extend(self, time: float, value: float, *, counts: bool) -> None:
+        """`counts`: in the average."""
+        self.newest, self.best = time, max(self.best, value)
+        if counts:
+            self._sums.append(value + (self._sums[-1] if self._sums else 0.0))
+            self._times.append(time)
+
+    def average(self, until: float) -> float | None:
+        """Over what counts up to that time; None where nothing does."""
+        known = bisect_right(self._times, until)
+        return self._sums[known - 1] / known if known else None
+
+
+class MedianStoppingRule(Judging):
+    """Stops a trial whose best value is worse than the median of the others' running averages.
+
+    A trial is judged at each report from `grace_period` on (measured in `time_attr`, as all times
+    here) against those others that have come as far: the average of each is over its reports from
+    `grace_period` to the moment at which the trial is. With fewer than `min_samples_required`
+    others it goes on.
+
+    With a `min_time_slice` above 0 it then gives way to trials that wait for room, once it has
+    run so long since it was last started, and goes on when it can be judged, or nobody else can
+    run. With `hard_stop=False` a trial is paused instead of stopped, and runs to its end when all
+    the others have. Both need checkpoints.
+
+    Golovin, Solnik, Moitra, Kochanski, Karro, Sculley, "Google Vizier: A Service for Black-Box
+    Optimization" (2017). A decision costs time in proportion to the number of trials.
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        grace_period: float = 60.0,
+        min_samples_required: int = 3,
+        min_time_slice: float = 0,
+        hard_stop: bool = True,
+    ) -> None:
+        super().__init__(time_attr, metric, mode)
+        name = type(self).__name__
+        for what, given in (("grace_period", grace_period), ("min_time_slice", min_time_slice)):
+            fits = is_number(given, least=0)
+            require(fits, f"{name}({what}={given!r}): give a number from 0 on")
+        require(
+            type(min_samples_required) is int and min_samples_required > 0,
+            f"{name}(min_samples_required={min_samples_required!r}): give a whole number above 0",
+        )
+        self._grace, self._least = grace_period, min_samples_required
+        self._slice, self._hard = min_time_slice, hard_stop
+        self.needs_checkpoints = not hard_stop or min_time_slice > 0
+        self._curves: dict[str, Curve] = {}
+        self._set_aside: set[str] = set()
+        self._giving_way: list[str] = []
+        self._search_ended = False
+
+    def judge(
+        self, view: View, event: TrialReported, time: float, value: float
+    ) -> Sequence[Decision]:
+        trial_id = event.trial_id
+        curve = self._curves.setdefault(trial_id, Curve())
+        if time <= curve.newest:  # trained again after a failure
+            return ()
+        curve.extend(time, value, counts=time >= self._grace)
+        decided = [] if trial_id in self._set_aside else self._rule(view, trial_id, time)
+        return [*decided, *self._return()]
+
+    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case NoMoreTrials():
+                self._search_ended = True
+            case Stalled():
+                return self._recall(self._giving_way)
+            case TrialEnded() if event.trial_id in self._giving_way:
+                self._giving_way.remove(event.trial_id)
+            case _:
+                pass
+        return () if self._is_somebody_waiting(view) else self._recall(self._giving_way)
+
+    def _rule(self, view: View, trial_id: str, time: float) -> list[Decision]:
+        if time < self._grace:
+            return []
+        averages = self._averages(time, but=trial_id)
+        if len(averages) < self._least:
+            return self._give_way(view, trial_id, time)
+        if self._curves[trial_id].best >= median(averages):
+            return []
+        if self._hard:
+            return [StopTrial(trial_id=trial_id)]
+        self._set_aside.add(trial_id)
+        return [PauseTrial(trial_id=trial_id)]
+
+    def _averages(self, time: float, *, but: str) -> list[float]:
+        """Of the others that have come as far."""
+        found = (
+            curve.average(time)
+            for trial_id, curve in self._curves.items()
+            if curve.newest >= time and trial_id != but
+        )
+        return [average for average in found if average is not None]
+
+    def _give_way(self, view: View, trial_id: str, time: float) -> list[Decision]:
+        curve = self._curves[trial_id]
+        is_over = self._slice > 0 and time - curve.begun_at >= self._slice
+        if not is_over or not self._is_somebody_waiting(view):
+            return []
+        curve.begun_at = time
+        self._giving_way.append(trial_id)
+        return [PauseTrial(trial_id=trial_id)]
+
+    def _is_somebody_waiting(self, view: View) -> bool:
+        if not self._slice or not self._search_ended:
+            return True
+        return any(trial.status is Status.PENDING for trial in view.trials.values())
+
+    def _return(self) -> list[Decision]:
+        """Those that gave way and can be judged by now go on."""
+        ripe = [
+            trial_id
+            for trial_id in self._giving_way
+            if len(self._averages(self._curves[trial_id].newest, but=trial_id)) >= self._least
+        ]
+        return self._recall(ripe)
+
+    def _recall(self, several: Iterable[str]) -> list[Decision]:
+        returning = list(several)
+        self._giving_way = [known for known in self._giving_way if known not in returning]
+        return [UnpauseTrial(trial_id=trial_id) for trial_id in returning]

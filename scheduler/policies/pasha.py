@@ -1,0 +1,269 @@
+"""PASHA: successive halving that trains longer only while the ranking still changes."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from holdfast.scheduler.policies.asha import check_grace, check_halving
+from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policy import (
+    Decision,
+    NoMoreTrials,
+    Observation,
+    PauseTrial,
+    Stalled,
+    StopTrial,
+    TrialReported,
+    UnpauseTrial,
+    View,
+)
+from holdfast.trial.trial import Status
+
+
+class WaitingRung:
+    """Who has come to `milestone`, best first, and who of them still waits there."""
+
+    def __init__(self, milestone: float) -> None:
+        self.milestone = milestone
+        self.values: dict[str, float] = {}
+        # Less is better; among equals who came first.
+        self._ranked: list[tuple[float, int, str]] = []
+        self._waiting: list[tuple[float, int, str]] = []
+        self.waiting: set[str] = set()
+
+    def enter(self, trial_id: str, value: float, *, waits: bool) -> None:
+        place = (-value, len(self.values), trial_id)
+        self.values[trial_id] = value
+        insort(self._ranked, place)
+        if waits:
+            insort(self._waiting, place)
+            self.waiting.add(trial_id)
+
+    def promote(self, reduction_factor: float) -> list[str]:
+        """Those of the best 1 of `reduction_factor` that wait; they wait no more."""
+        room = math.floor(len(self._ranked) / reduction_factor)
+        count = 0
+        for place in self._waiting:
+            if place[0] == math.inf or bisect_left(self._ranked, place) >= room:
+                break
+            count += 1
+        return self._release(count)
+
+    def release_best(self) -> list[str]:
+        return self._release(1)
+
+    def ranking(self, among: Iterable[str]) -> list[str]:
+        """Those of `among` that came here, best first."""
+        wanted = set(among)
+        return [trial_id for _, _, trial_id in self._ranked if trial_id in wanted]
+
+    def _release(self, count: int) -> list[str]:
+        released, self._waiting = self._waiting[:count], self._waiting[count:]
+        self.waiting.difference_update(trial_id for _, _, trial_id in released)
+        return [trial_id for _, _, trial_id in released]
+
+
+class Noise:
+    """How far apart two trials can be, and their order mean nothing: `epsilon`.
+
+    Two learning curves that cross there and back are as good as equal. Of their distances, where
+    both were seen last, `epsilon` is a high percentile.
+    """
+
+    def __init__(self, percentile: float) -> None:
+        self.epsilon = 0.0
+        self._share = percentile / 100
+        self._curves: dict[str, dict[float, float]] = {}
+        self._beyond: list[str] = []
+        self._distances: dict[tuple[str, str], float] = {}
+
+    def newest(self, trial_id: str) -> float:
+        """When the trial was seen last."""
+        return next(reversed(self._curves.get(trial_id, {})), -math.inf)
+
+    def extend(self, trial_id: str, time: float, value: float, *, since: float) -> None:
+        """Only distances after `since` count."""
+        curve = self._curves.setdefault(trial_id, {})
+        curve[time] = value
+        if time <= since:
+            return
+        for other in self._beyond:
+            if other != trial_id:
+                self._compare(trial_id, other, since)
+        if trial_id not in self._beyond:
+            self._beyond.append(trial_id)
+        if self._distances:
+            self.epsilon = percentile(self._distances.values(), self._share)
+
+    def restart(self) -> None:
+        """Forget the distances, and keep what followed from them until there are others."""
+        self._beyond, self._distances = [], {}
+
+    def _compare(self, one: str, other: str, since: float) -> None:
+        pair = (min(one, other), max(one, other))
+        distance = crossing(self._curves[one], self._curves[other], since)
+        if distance is None:
+            self._distances.pop(pair, None)
+        else:
+            self._distances[pair] = distance
+
+
+def crossing(
+    one: Mapping[float, float], other: Mapping[float, float], since: float
+) -> float | None:
+    """How far apart two curves are where both were seen last; None unless they have crossed at
+    least twice, and that is after `since`."""
+    common = sorted(one.keys() & other.keys())
+    if not common or common[-1] <= since:
+        return None
+    orders = [one[time] > other[time] for time in common if one[time] != other[time]]
+    distance = abs(one[common[-1]] - other[common[-1]])
+    crossings = sum(before != after for before, after in pairwise(orders))
+    return distance if crossings > 1 and math.isfinite(distance) else None
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Between two of the values in proportion."""
+    ranked = sorted(values)
+    place = (len(ranked) - 1) * share
+    low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
+
+
+def is_stable(top: WaitingRung, below: WaitingRung, epsilon: float) -> bool:
+    """Whether each trial at the place n of the upper rung was, on the lower one, no further than
+    `epsilon` from who was at the place n there, of the same trials."""
+    now, before = top.ranking(top.values), below.ranking(top.values)
+    return all(
+        below.values[here] == below.values[there]
+        or abs(below.values[here] - below.values[there]) <= epsilon
+        for here, there in zip(now, before, strict=True)
+    )
+
+
+class PASHAScheduler(Judging):
+    """Successive halving that trains longer only while the ranking still changes.
+
+    As in ASHA the rungs lie at `grace_period`, and then each `reduction_factor` times as far, but
+    the last at `max_t`. A trial that comes to one is paused, and goes on as soon as it is among
+    the best 1 of `reduction_factor` there. At first nobody goes beyond the second rung. Whenever
+    a trial comes to the highest that is open, the order of those there is held against theirs one
+    rung below: where a trial has changed its place by more than noise, the next rung is opened.
+    The noise is estimated from learning curves that cross (`noise_percentile` of their
+    distances). When the search has ended and nobody can go on, those that wait are stopped: the
+    best of them is found, though it may not have been trained to `max_t`. A search that wants to
+    see them end first gets its will: the best of those at the highest rung goes on.
+
+    It is the form that promotes, as in the paper: who waits at the highest rung must be able to
+    go on when the next is opened. So it needs checkpoints.
+
+    Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella, "PASHA: Efficient HPO and NAS with
+    Progressive Resource Allocation" (2023).
+
+    Raises InvalidConfig.
+    """
+
+    needs_checkpoints = True
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: float = 100,
+        grace_period: float = 1,
+        reduction_factor: float = 3,
+        noise_percentile: float = 90,
+    ) -> None:
+        super().__init__(time_attr, metric, mode)
+        check_halving(self, max_t, reduction_factor)
+        check_grace(self, grace_period, max_t)
+        require(
+            is_number(noise_percentile, least=0) and noise_percentile <= 100,
+            f"{type(self).__name__}(noise_percentile={noise_percentile!r}): give a number from 0 "
+            f"to 100",
+        )
+        milestones = []
+        while grace_period < max_t:
+            milestones.append(grace_period)
+            grace_period *= reduction_factor
+        self._milestones: list[float] = [*milestones, max_t]
+        self._factor = reduction_factor
+        self._rungs = [WaitingRung(milestone) for milestone in self._milestones]
+        self._top = min(1, len(self._milestones) - 1)
+        self._noise = Noise(noise_percentile)
+        # The highest rung that each trial has come to.
+        self._at: dict[str, int] = {}
+        self._search_ended = False
+
+    def judge(
+        self, view: View, event: TrialReported, time: float, value: float
+    ) -> Sequence[Decision]:
+        trial_id = event.trial_id
+        reached, at = bisect_right(self._milestones, time) - 1, self._at.get(trial_id, -1)
+        if time > self._noise.newest(trial_id):
+            since = self._rungs[max(0, self._top - 1)].milestone
+            self._noise.extend(trial_id, time, value, since=since)
+        if reached > at:
+            return self._arrive(trial_id, reached, value)
+        # One that could not save what it had comes here again.
+        waits = reached == at >= 0 and trial_id in self._rungs[at].waiting
+        return [PauseTrial(trial_id=trial_id)] if waits else ()
+
+    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case NoMoreTrials():
+                self._search_ended = True
+                return ()
+            case Stalled():
+                return self._end(view) if self._search_ended else self._go_on_with_best()
+            case _:
+                return ()
+
+    def _arrive(self, trial_id: str, reached: int, value: float) -> list[Decision]:
+        last = len(self._rungs) - 1
+        for index in range(self._at.get(trial_id, -1) + 1, reached + 1):
+            waits = index == reached < last
+            self._rungs[index].enter(trial_id, value, waits=waits)
+        self._at[trial_id] = reached
+        if reached >= self._top:
+            self._open()
+        promoted = self._promote()
+        if reached == last:
+            own: list[Decision] = [StopTrial(trial_id=trial_id)]
+        else:
+            own = [] if trial_id in promoted else [PauseTrial(trial_id=trial_id)]
+        return [*own, *(UnpauseTrial(trial_id=one) for one in promoted if one != trial_id)]
+
+    def _open(self) -> None:
+        """Open the next rung unless the two highest agree."""
+        top = self._top
+        if top == len(self._rungs) - 1 or top == 0:
+            return
+        if not is_stable(self._rungs[top], self._rungs[top - 1], self._noise.epsilon):
+            self._top += 1
+            self._noise.restart()
+
+    def _promote(self) -> list[str]:
+        return [
+            trial_id
+            for rung in self._rungs[: self._top]
+            for trial_id in rung.promote(self._factor)
+        ]
+
+    def _go_on_with_best(self) -> list[Decision]:
+        for rung in reversed(self._rungs):
+            if released := rung.release_best():
+                return [UnpauseTrial(trial_id=trial_id) for trial_id in released]
+        return []
+
+    def _end(self, view: View) -> list[Decision]:
+        """Stop those that wait; one that is paused and does not wait goes on."""
+        paused = [t.trial_id for t in view.trials.values() if t.status is Status.PAUSED]
+        waiting = [one for one in paused if any(one in rung.waiting for rung in self._rungs)]
+        if len(waiting) < len(paused):
+            return [UnpauseTrial(trial_id=one) for one in paused if one not in waiting]
+        return [StopTrial(trial_id=trial_id) for trial_id in waiting]

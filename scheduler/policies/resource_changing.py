@@ -1,0 +1,276 @@
+"""Another scheduler, whose trials get more or less of the machine while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.policies.allocating import (
+    Allocated,
+    AllocationFunction,
+    DistributeResources,
+    DistributeResourcesToTopJob,
+    Sharing,
+    SharingTerms,
+    SharingTrial,
+)
+from holdfast.scheduler.policies.goal import require
+from holdfast.scheduler.policy import (
+    AskUser,
+    ChangeTrial,
+    Decision,
+    FIFOScheduler,
+    NoMoreTrials,
+    Observation,
+    Tell,
+    TrialAdded,
+    TrialEnded,
+    TrialReported,
+    TrialScheduler,
+    UserAnswered,
+    View,
+)
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import PlacementGroupFactory, request
+from holdfast.trial.stopper import lookup
+from holdfast.trial.trial import Status, Trial
+
+# Those of ours are pure; a function of the user's is asked outside.
+_PURE = (DistributeResources, DistributeResourcesToTopJob)
+_ABOUT = "sharing"
+
+
+class ResourceChangingScheduler(TrialScheduler):
+    """Lets another scheduler decide, and gives trials other resources while they run.
+
+    What `base_scheduler` (by default FIFOScheduler) decides about a trial comes first. Where it
+    lets one that has reported go on, `resources_allocation_function(tune_controller, trial,
+    result, scheduler)` says what that is to have: a PlacementGroupFactory, a dict, or None for no
+    change. The first argument is a `Sharing`, the second a `SharingTrial`, the last
+    `SharingTerms`. With other resources the trial saves itself, waits until there is room and
+    goes on from there; it reads them from `tune.get_context().get_trial_resources()`.
+
+    A class trainable can be changed at each report. A function goes back to its newest
+    checkpoint, so it is changed only at a report that brings one.
+
+    Raises InvalidConfig.
+    """
+
+    needs_checkpoints = True
+
+    def __init__(
+        self,
+        base_scheduler: TrialScheduler | None = None,
+        resources_allocation_function: AllocationFunction | None = None,
+    ) -> None:
+        base = FIFOScheduler() if base_scheduler is None else base_scheduler
+        function = resources_allocation_function
+        name = type(self).__name__
+        require(
+            isinstance(base, TrialScheduler) and not isinstance(base, ResourceChangingScheduler),
+            f"{name}(base_scheduler={base!r:.100}): give a scheduler of another kind",
+        )
+        require(
+            function is None or callable(function),
+            f"{name}(resources_allocation_function={function!r:.100}): give a function",
+        )
+        self._base = base
+        self._allocate = DistributeResources() if function is None else function
+        self.metric, self.mode = base.metric, base.mode
+        self._goal: tuple[str | None, str | None] = (None, None)
+        self._bases: dict[str, PlacementGroupFactory] = {}
+        self._values: dict[str, Any] = {}
+        self._alive: dict[str, None] = {}
+        self._moving: set[str] = set()
+        self._asked: set[str] = set()
+        self._search_ended = False
+        self._has_told = False
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        fresh = super().begun(spec)
+        fresh._base = self._base.begun(spec)
+        fresh._goal = (spec.metric or self.metric, spec.mode or self.mode)
+        if type(self._allocate) is DistributeResourcesToTopJob:
+            metric, mode = self._allocate.metric, self._allocate.mode
+            fresh._goal = (metric or fresh._goal[0], mode or fresh._goal[1])
+            require(
+                None not in fresh._goal,
+                "DistributeResourcesToTopJob compares trials by a metric: name it and its mode in "
+                "TuneConfig(metric=..., mode=...) or in its own parameters",
+            )
+        return fresh
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, UserAnswered) and event.trial_id in self._asked:
+            self._asked.discard(event.trial_id)
+            return self._change(view, event.trial_id, _read(event.answer))
+        decided = list(self._base.decide(view, event))
+        match event:
+            case TrialAdded(trial_id=trial_id):
+                self._alive[trial_id] = None
+            case NoMoreTrials():
+                self._search_ended = True
+            case TrialEnded(trial_id=trial_id):
+                self._alive.pop(trial_id, None)
+                decided += self._warn(view.trials[trial_id])
+            case TrialReported(trial_id=trial_id):
+                self._note(view, event)
+                is_free = all(getattr(one, "trial_id", "") != trial_id for one in decided)
+                if is_free and _has_saved(view, trial_id):
+                    decided += self._allot(view, event)
+            case _:
+                pass
+        return decided
+
+    def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        if _ABOUT not in question:
+            return self._base.answer(question)
+        sharing, trial, terms = _unpacked(question)
+        given: Allocated = self._allocate(sharing, trial, question["result"], terms)
+        try:
+            return {} if given is None else _plain(request(given))
+        except InvalidConfig as error:
+            raise InvalidConfig(f"resources_allocation_function has returned: {error}") from error
+
+    def _note(self, view: View, event: TrialReported) -> None:
+        trial_id = event.trial_id
+        self._alive[trial_id] = None
+        self._moving.discard(trial_id)
+        if self._goal[0] is not None and (value := lookup(event.row, self._goal[0])) is not None:
+            self._values[trial_id] = value
+
+    def _allot(self, view: View, event: TrialReported) -> list[Decision]:
+        sharing = self._sharing(view)
+        trial = next(one for one in sharing.trials if one.trial_id == event.trial_id)
+        metric, mode = self._goal
+        terms = SharingTerms(base_trial_resources=trial.base_resources, metric=metric, mode=mode)
+        if type(self._allocate) in _PURE:
+            given = self._allocate(sharing, trial, event.row, terms)
+            return self._change(view, event.trial_id, None if given is None else request(given))
+        self._asked.add(event.trial_id)
+        question = _packed(sharing, trial, event.row, terms)
+        config = view.trials[event.trial_id].config
+        return [AskUser(trial_id=event.trial_id, question={**question, "config": config})]
+
+    def _change(
+        self, view: View, trial_id: str, wanted: PlacementGroupFactory | None
+    ) -> list[Decision]:
+        trial = view.trials[trial_id]
+        if wanted is None or wanted == trial.spec.resources or trial.status is not Status.RUNNING:
+            return []
+        self._moving.add(trial_id)
+        return [ChangeTrial(trial_id=trial_id, resources=wanted)]
+
+    def _sharing(self, view: View) -> Sharing:
+        trials = [view.trials[trial_id] for trial_id in self._alive]
+        sharing = [self._shown(one) for one in trials if self._has_share(one)]
+        most = view.spec.max_concurrent
+        expected = None if most is None else max(0, most - len(sharing))
+        return Sharing(
+            trials=sharing,
+            total_resources=dict(view.total_resources),
+            expected=0 if self._search_ended else expected,
+        )
+
+    def _has_share(self, trial: Trial) -> bool:
+        """A trial that is paused has none, unless for being given another one."""
+        if trial.status is Status.PAUSED:
+            return trial.trial_id in self._moving
+        return not trial.status.is_final
+
+    def _shown(self, trial: Trial) -> SharingTrial:
+        trial_id, resources = trial.trial_id, trial.spec.resources
+        metric = self._goal[0]
+        scored = {metric: self._values[trial_id]} if trial_id in self._values and metric else {}
+        return SharingTrial(
+            trial_id=trial_id,
+            status=trial.status.value,
+            placement_group_factory=resources,
+            base_resources=self._bases.setdefault(trial_id, resources),
+            last_result={"training_iteration": trial.iteration, **scored},
+        )
+
+    def _warn(self, trial: Trial) -> list[Decision]:
+        if self._has_told or trial.next_checkpoint or not trial.iteration:
+            return []
+        self._has_told = True
+        text = (
+            f"{trial.spec.name} has reported no checkpoint, so that {type(self).__name__} could "
+            f"give it no other resources: it would have begun again from scratch"
+        )
+        return [Tell(text=text)]
+
+
+def _has_saved(view: View, trial_id: str) -> bool:
+    """Whether nothing is lost where the trial begins again now."""
+    trial = view.trials[trial_id]
+    newest = trial.newest_checkpoint
+    has_checkpoint = newest is not None and newest.iteration == trial.iteration
+    return view.spec.saves_when_told or has_checkpoint
+
+
+def _plain(resources: PlacementGroupFactory) -> dict[str, Any]:
+    bundles = [dict(bundle) for bundle in resources.bundles]
+    least = resources.least_bundles
+    return {"bundles": bundles, "strategy": resources.strategy, "least_bundles": least}
+
+
+def _read(plain: Mapping[str, Any]) -> PlacementGroupFactory | None:
+    return PlacementGroupFactory(**plain) if plain else None
+
+
+def _packed(
+    sharing: Sharing, trial: SharingTrial, row: Mapping[str, Any], terms: SharingTerms
+) -> dict[str, Any]:
+    """What the user's function is shown, as plain data."""
+    return {
+        _ABOUT: {
+            "trials": [_packed_trial(one) for one in sharing.trials],
+            "total_resources": sharing.total_resources,
+            "expected": sharing.expected,
+        },
+        "trial_id": trial.trial_id,
+        "result": dict(row),
+        "metric": terms.metric,
+        "mode": terms.mode,
+    }
+
+
+def _packed_trial(trial: SharingTrial) -> dict[str, Any]:
+    return {
+        "trial_id": trial.trial_id,
+        "status": trial.status,
+        "last_result": trial.last_result,
+        "now": _plain(trial.placement_group_factory),
+        "base": _plain(trial.base_resources),
+    }
+
+
+def _unpacked(question: Mapping[str, Any]) -> tuple[Sharing, SharingTrial, SharingTerms]:
+    about, trial_id = question[_ABOUT], question["trial_id"]
+    trials = list(_unpacked_trials(about["trials"], trial_id, question["config"]))
+    trial = next(one for one in trials if one.trial_id == trial_id)
+    sharing = Sharing(
+        trials=trials, total_resources=about["total_resources"], expected=about["expected"]
+    )
+    terms = SharingTerms(
+        base_trial_resources=trial.base_resources,
+        metric=question["metric"],
+        mode=question["mode"],
+    )
+    return sharing, trial, terms
+
+
+def _unpacked_trials(
+    plain: Iterable[Mapping[str, Any]], asked_for: str, config: Mapping[str, Any]
+) -> Iterable[SharingTrial]:
+    for one in plain:
+        yield SharingTrial(
+            trial_id=one["trial_id"],
+            status=one["status"],
+            placement_group_factory=PlacementGroupFactory(**one["now"]),
+            base_resources=PlacementGroupFactory(**one["base"]),
+            last_result=one["last_result"],
+            config=config if one["trial_id"] == asked_for else {},
+        )

@@ -1,0 +1,45 @@
+"""Trial schedulers by their short names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.trial.absent import near_text
+from holdfast.trial.errors import InvalidConfig
+
+# Names in holdfast.tune.schedulers.
+_CLASSES = {
+    "fifo": "FIFOScheduler",
+    "asha": "ASHAScheduler",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "dehb": "DEHBScheduler",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+    "pasha": "PASHAScheduler",
+    "mo_asha": "MultiObjectiveASHAScheduler",
+    "resource_changing": "ResourceChangingScheduler",
+}
+
+
+def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
+    """The scheduler of this short name, made with `kwargs`.
+
+    Raises InvalidConfig for a name that there is not, and what the class raises for `kwargs`.
+    """
+    name = _CLASSES.get(scheduler.lower()) if isinstance(scheduler, str) else None
+    if name is None:
+        near = near_text([scheduler], _CLASSES) if isinstance(scheduler, str) else ""
+        raise InvalidConfig(
+            f"there is no scheduler {scheduler!r}, only {', '.join(_CLASSES)}.{near}"
+        )
+    from holdfast.tune import schedulers
+
+    made: TrialScheduler = getattr(schedulers, name)(**kwargs)
+    return made

@@ -1,0 +1,44 @@
+"""Trial schedulers by their short names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig
+from holdfast.tune import schedulers
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "made"),
+    [
+        ("fifo", {}, "FIFOScheduler"),
+        ("asha", {"max_t": 9}, "ASHAScheduler"),
+        ("async_hyperband", {}, "AsyncHyperBandScheduler"),
+        ("AsyncHyperBand", {}, "AsyncHyperBandScheduler"),
+        ("median_stopping_rule", {"hard_stop": False}, "MedianStoppingRule"),
+        ("medianstopping", {}, "MedianStoppingRule"),
+        ("pasha", {}, "PASHAScheduler"),
+        ("mo_asha", {"metrics": ["a", "b"], "modes": ["min"] * 2}, "MultiObjectiveASHAScheduler"),
+        ("resource_changing", {}, "ResourceChangingScheduler"),
+    ],
+)
+def test_a_short_name_makes_the_scheduler_with_what_is_given(
+    name: str, given: dict[str, Any], made: str
+) -> None:
+    assert type(tune.create_scheduler(name, **given)) is getattr(schedulers, made)
+
+
+def test_an_unknown_name_is_told_with_those_that_there_are_and_those_that_are_near() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"no scheduler 'medianstoping', only fifo, .*pb2"
+    ) as e:
+        tune.create_scheduler("medianstoping")
+    assert "Did you mean 'medianstopping'" in str(e.value)
+
+
+def test_an_unknown_setting_is_told_with_the_class() -> None:
+    with pytest.raises(TypeError, match=r"MedianStoppingRule.*'patience'"):
+        tune.create_scheduler("medianstopping", patience=3)
