@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.asha import (
         AsyncHyperBandScheduler as AsyncHyperBandScheduler,
     )
+    from holdfast.scheduler.policies.dehb import (
+        DEHBScheduler as DEHBScheduler,
+    )
     from holdfast.scheduler.policies.hyperband import (
         HyperBandForBOHB as HyperBandForBOHB,
     )
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ASHAScheduler": "holdfast.scheduler.policies.asha",
     "AsyncHyperBandScheduler": "holdfast.scheduler.policies.asha",
+    "DEHBScheduler": "holdfast.scheduler.policies.dehb",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
     "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",
