@@ -34,3 +34,21 @@ def epochs(bench: Bench, example: str, samples: int) -> list[int]:
 
 def test_a_bracket_of_hyperband_ends_with_one_trial(bench: Bench) -> None:
     assert Counter(epochs(bench, "hyperband.py", 6)) == {1: 4, 3: 1, 9: 1}
+
+
+def test_dehb_goes_on_after_a_kill_and_each_trial_gets_its_budget(bench: Bench) -> None:
+    place = ("--storage", str(bench.storage), "--name", "run", "--samples", "13")
+    gate = bench.gate("at-9-1")
+    script = bench.run(bench.script, str(EXAMPLES / "dehb.py"), *place)
+    script.wait_for("at 9 1")  # the first at the next budget
+    script.kill()
+    assert script.left() == []
+    before = [trial.config for trial in ExperimentAnalysis(bench.root).trials]
+    gate.open()
+    bench.run(bench.script, str(EXAMPLES / "dehb.py"), *place).succeeds()
+    trials = ExperimentAnalysis(bench.root).trials
+    assert [trial.config for trial in trials[: len(before)]] == before
+    came = [trial.last_result["training_iteration"] for trial in trials]
+    assert came == [trial.config["dehb"]["budget"] for trial in trials]
+    assert came.count(1) == 9
+    assert bench.problems() == []

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.asha import (
         AsyncHyperBandScheduler as AsyncHyperBandScheduler,
     )
+    from holdfast.scheduler.policies.dehb import (
+        DEHBScheduler as DEHBScheduler,
+    )
     from holdfast.scheduler.policies.hyperband import (
         HyperBandForBOHB as HyperBandForBOHB,
     )
@@ -60,6 +63,7 @@ _HOMES = {
     "MultiObjectiveASHAScheduler": "holdfast.scheduler.policies.multi_objective",
     "PASHAScheduler": "holdfast.scheduler.policies.pasha",
     "ResourceChangingScheduler": "holdfast.scheduler.policies.resource_changing",
+    "DEHBScheduler": "holdfast.scheduler.policies.dehb",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
     "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.scheduler.dehb_search import DEHBSearch as DEHBSearch
     from holdfast.scheduler.limiting import ConcurrencyLimiter as ConcurrencyLimiter
     from holdfast.scheduler.repeating import Repeater as Repeater
     from holdfast.scheduler.search import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BasicVariantGenerator": "holdfast.scheduler.search",
     "ConcurrencyLimiter": "holdfast.scheduler.limiting",
+    "DEHBSearch": "holdfast.scheduler.dehb_search",
     "LibrarySearch": "holdfast.tune.search.library",
     "OptunaSearch": "holdfast.tune.search.optuna",
     "Repeater": "holdfast.scheduler.repeating",

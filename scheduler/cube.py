@@ -1,0 +1,79 @@
+"""Configs as points of the unit cube, where equal volumes are equally likely to be drawn."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+from holdfast.trial.domains import Float, Normal, Random
+from holdfast.trial.parameters import Assignment, Parameter
+
+Vector = tuple[float, ...]
+"""A number in [0, 1) for each parameter of a space, also for those that a config does not have."""
+
+# How finely a place is told from the next one.
+_PLACES: Final = range(2**40)
+_LAST: Final = 1 - 2**-53
+_TAIL: Final = 1e-9  # a normal distribution has no end: six sigma are enough of it
+
+
+def value_at(parameter: Parameter, place: float) -> Any:
+    """What is drawn for the parameter where chance says `place`; it grows with it."""
+    if isinstance(parameter.domain, Normal):
+        domain = parameter.domain
+        inside = min(max(place, _TAIL), 1 - _TAIL)
+        return parameter.fit(NormalDist(domain.mean, domain.sd).inv_cdf(inside))
+    return parameter.draw(_Fixed(place))
+
+
+def place_of(parameter: Parameter, value: Any, rng: Random) -> float:
+    """Where `value` is drawn; of the places that mean the same value one by chance."""
+    match parameter.domain:
+        case Float(q=None, lower=lower, upper=upper, log=log):
+            ends = (value, lower, upper)
+            place, low, high = map(math.log, ends) if log else ends
+            return min(max((place - low) / (high - low), 0), _LAST)
+        case Normal(q=None, mean=mean, sd=sd):
+            return min(NormalDist(mean, sd).cdf(value), _LAST)
+        case _:
+            return _step_of(parameter, value, rng)
+
+
+def _step_of(parameter: Parameter, value: Any, rng: Random) -> float:
+    def drawn(number: int) -> Any:
+        return value_at(parameter, number / len(_PLACES))
+
+    first = bisect_left(_PLACES, value, key=drawn)
+    end = bisect_right(_PLACES, value, lo=first, key=drawn)
+    return (first + (end - first) * rng.random()) / len(_PLACES)
+
+
+def vector_of(parameters: Sequence[Parameter], assignment: Assignment, rng: Random) -> Vector:
+    """The point of a config; what does not exist in it is anywhere."""
+    return tuple(
+        place_of(one, assignment[one.name], rng) if one.name in assignment else rng.random()
+        for one in parameters
+    )
+
+
+def assignment_at(parameters: Sequence[Parameter], vector: Vector) -> Assignment:
+    """The config at a point: inverse of `vector_of`, to within a rounding of numbers."""
+    found: dict[str, Any] = {}
+    for parameter, place in zip(parameters, vector, strict=True):
+        if parameter.exists_in(found):
+            found[parameter.name] = value_at(parameter, place)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A source of numbers that has only one."""
+
+    number: float
+
+    def random(self) -> float:
+        return self.number

@@ -1,0 +1,194 @@
+"""DEHB's half of a search: which config is tried next, and how long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.scheduler.cube import assignment_at, vector_of
+from holdfast.scheduler.evolution import Evolution, Individual, Job
+from holdfast.scheduler.policies.dehb import KEY
+from holdfast.scheduler.policies.goal import MODES, Goal, is_number, require
+from holdfast.scheduler.policies.hyperband import shapes
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.domains import same
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.trial.values import unwrap_scalar
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What one `fit()` is about: nothing of it is kept but by the journal."""
+
+    goal: Goal
+    parameters: Parameters
+    budgets: list[float]
+    evolution: Evolution
+    number: int = 0
+    jobs: dict[str, tuple[Job, Individual]] = field(default_factory=dict)
+
+    def individual(self, assignment: Assignment, purpose: str) -> Individual:
+        """The same for the same trial, also after a restore."""
+        rng = self.evolution.chance(f"place/{purpose}")
+        vector = vector_of(self.parameters.all, assignment, rng)
+        return Individual(vector=vector, tried=assignment)
+
+    def begin(self, trial_id: str, assignment: Assignment, bracket: int, rung: int) -> None:
+        job = self.evolution.begin(self.evolution.bracket(bracket), rung)
+        self.jobs[trial_id] = (job, self.individual(assignment, f"trial {self.number}"))
+        self.number += 1
+
+    def loss(self, row: Mapping[str, Any]) -> float:
+        value = self.goal.value(row)
+        return math.inf if value is None else -value
+
+
+class DEHBSearch(Searcher):
+    """Differential evolution in the brackets of HyperBand; to be used with DEHBScheduler.
+
+    Each trial is one evaluation at one budget: its config has `{"dehb": {"budget": ...,
+    "bracket": ...}}` in it, and DEHBScheduler stops it there. The budgets are max_t, and each a
+    `reduction_factor`-th of the one above, down to 1 at least. For each there is a population of
+    configs, which are points of the unit cube, of one axis for each parameter.
+
+    The first bracket is one of HyperBand with random configs: the best are tried anew at the next
+    budget. In later brackets a trial's config is a mutant, crossed with a member of the population
+    at its budget, whose place it takes if it is at least as good. A mutant is made of three
+    others: of the same population at a bracket's first budget, else of the best at the budget
+    below. When a bracket waits for trials to end, the next one begins.
+
+    What a trial is worth is the metric in its last report; one that fails, or does not have it, or
+    not as a finite number, is worth nothing. One round of brackets with max_t=81 has 206 trials:
+    set `num_samples`.
+
+    `points_to_evaluate`: configs to begin with; what one of them leaves out is drawn at random.
+    `mutation_factor` and `crossover_prob` are F and p of the paper. `seed`: a whole number makes
+    the answers reproducible. Parameters that exist only in some configs can be searched.
+
+    Awad, Mallik, Hutter, "DEHB: Evolutionary Hyberband for Scalable, Robust and Efficient
+    Hyperparameter Optimization" (2021).
+
+    Raises InvalidConfig; InvalidSearchSpace for a grid or a `sample_from` in param_space.
+    """
+
+    def __init__(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: float = 81,
+        reduction_factor: float = 3,
+        mutation_factor: float = 0.5,
+        crossover_prob: float = 0.5,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(metric=metric, mode=mode)
+        seed = unwrap_scalar(seed)
+        _require("mode", mode, mode is None or mode in MODES, "'min' or 'max'")
+        _require("max_t", max_t, is_number(max_t, least=1), "a number from 1 on")
+        fits = is_number(reduction_factor, least=1, above=True)
+        _require("reduction_factor", reduction_factor, fits, "a number above 1")
+        fits = is_number(mutation_factor, least=0, above=True)
+        _require("mutation_factor", mutation_factor, fits, "a number above 0")
+        fits = is_number(crossover_prob, least=0) and crossover_prob <= 1
+        _require("crossover_prob", crossover_prob, fits, "a number from 0 to 1")
+        _require("seed", seed, seed is None or isinstance(seed, int), "a whole number")
+        self.seed: int | None = seed
+        self._factors = (mutation_factor, crossover_prob)
+        self._max_t, self._shapes = max_t, shapes(max_t, reduction_factor)
+        self._points = [dict(point) for point in points_to_evaluate or ()]
+        count, room = len(self._points), self._shapes[0].places
+        _require("points_to_evaluate", f"{count} configs", count <= room, f"{room} at most")
+        self._run: _Run | None = None
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
+    ) -> bool:
+        goal = self._goal(self.metric or metric, self.mode or mode)
+        if KEY in config:
+            raise InvalidConfig(
+                f"param_space has {KEY!r}, where DEHBSearch puts a trial's budget: rename it"
+            )
+        parameters = Parameters(config, who="DEHBSearch")
+        mutation_factor, crossover_prob = self._factors
+        evolution = Evolution(
+            dimensions=len(parameters.all),
+            shapes=self._shapes,
+            mutation_factor=mutation_factor,
+            crossover_prob=crossover_prob,
+            seed=self.seed if self.seed is not None else int(spec.get("seed", 0)),
+        )
+        self._run = _Run(
+            goal=goal,
+            parameters=parameters,
+            budgets=[*self._shapes[0].milestones, self._max_t],
+            evolution=evolution,
+        )
+        self._begin_with_points(self._run)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        run = self._opened
+        evolution, bracket = run.evolution, run.evolution.next_bracket()
+        child = evolution.offspring(bracket, evolution.chance(f"trial/{run.number}"))
+        assignment = child.tried or assignment_at(run.parameters.all, child.vector)
+        budget = run.budgets[bracket.level + bracket.rung]
+        run.begin(trial_id, assignment, bracket.number, bracket.rung)
+        job = {"budget": int(budget) if budget % 1 == 0 else budget, "bracket": bracket.number}
+        return {**run.parameters.config(assignment), KEY: job}
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        run, job = self._opened, config[KEY]
+        bracket = run.evolution.bracket(job["bracket"])
+        if job["budget"] not in run.budgets[bracket.level :]:
+            raise InvalidConfig(
+                f"trial {trial_id} was given the budget {job['budget']}, and DEHBSearch knows "
+                f"{run.budgets}: restore it with the max_t and reduction_factor of before"
+            )
+        known = run.parameters.known(config)
+        assignment = run.parameters.assignment(known, f"trial {trial_id}", same)
+        rung = run.budgets.index(job["budget"]) - bracket.level
+        run.begin(trial_id, assignment, bracket.number, rung)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        run = self._opened
+        if trial_id not in run.jobs:
+            return
+        job, tried = run.jobs.pop(trial_id)
+        loss = math.inf if error or result is None else run.loss(result)
+        run.evolution.end(job, replace(tried, loss=loss))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As it was made: what a run has learned is in its journal."""
+        return {**self.__dict__, "_run": None}
+
+    @property
+    def _opened(self) -> _Run:
+        if self._run is None:
+            raise InvalidConfig("DEHBSearch is to be given to a Tuner")
+        return self._run
+
+    def _goal(self, metric: object, mode: object) -> Goal:
+        if not isinstance(metric, str) or not isinstance(mode, str):
+            raise InvalidConfig(
+                "DEHBSearch must know which metric is to be optimized: "
+                "TuneConfig(metric='...', mode='min')"
+            )
+        return Goal(metric=metric, mode=mode, time_attr="")
+
+    def _begin_with_points(self, run: _Run) -> None:
+        first = run.evolution.populations[0]
+        for i, point in enumerate(self._points):
+            label = f"points_to_evaluate[{i}]"
+            known = run.parameters.assignment(point, label, same)
+            rng = run.evolution.chance(f"point/{i}")
+            first[i] = run.individual(run.parameters.complete(known, rng), f"point {i}")
+
+
+def _require(name: str, value: object, fits: bool, what: str) -> None:
+    require(fits, f"DEHBSearch({name}={value!r}): give {what}")

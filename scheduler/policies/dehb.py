@@ -1,0 +1,51 @@
+"""DEHB's half of a scheduler: each trial trains as long as its config says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.scheduler.policies.goal import Judging
+from holdfast.scheduler.policy import Abort, Decision, StopTrial, TrialReported, View
+
+KEY: Final = "dehb"
+"""Where a config says which job of DEHB its trial is."""
+
+
+class DEHBScheduler(Judging):
+    """Stops each trial at the budget that DEHBSearch gave it, which is `config["dehb"]["budget"]`.
+
+    It is measured in `time_attr`; the first report there, or beyond it, that has the metric is the
+    last one. A function may also read its budget, and return by itself.
+
+    Awad, Mallik, Hutter, "DEHB: Evolutionary Hyberband for Scalable, Robust and Efficient
+    Hyperparameter Optimization" (2021).
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(time_attr, metric, mode)
+
+    def judge(
+        self, view: View, event: TrialReported, time: float, value: float
+    ) -> Sequence[Decision]:
+        budget = _budget_of(view.trials[event.trial_id].config)
+        if budget is None:
+            message = (
+                f"DEHBScheduler finds no budget in the config of trial {event.trial_id}: "
+                f"TuneConfig(search_alg=DEHBSearch(...)) gives each trial one"
+            )
+            return [Abort(message=message)]
+        return [StopTrial(trial_id=event.trial_id)] if time >= budget else ()
+
+
+def _budget_of(config: Mapping[str, Any]) -> float | None:
+    job = config.get(KEY)
+    budget = job.get("budget") if isinstance(job, Mapping) else None
+    return budget if isinstance(budget, (int, float)) else None
