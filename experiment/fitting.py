@@ -180,7 +180,7 @@ def _plan(
         )
         spec = first.spec or spec
         if not goes_on(machine, first):
-            view.message(f"{name} was finished: its results are returned as they are", "info")
+            view.message(_was_finished(name, machine), "info")
     proposer = Proposer(
         spec,
         request.param_space,
@@ -236,6 +236,14 @@ def _plan(
     if request.resume is not None and plan.runs_trials:
         check_given_again(spec.options, environment)
     return plan
+
+
+def _was_finished(name: str, machine: Machine) -> str:
+    why = ""
+    if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
+        how = "restore(..., extend=True) with more of it, or another stop, goes on"
+        why = f" ({machine.ending.message}; {how})"
+    return f"{name} was finished{why}: its results are returned as they are"
 
 
 def _write_objects(request: Request, place: Place, *, travels: bool) -> None:

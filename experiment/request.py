@@ -86,7 +86,8 @@ class Request:
             verbose=said.run.verbose,
             sync_config=said.run.sync_config,
         )
-        return replace(self, run=run, resources=said.resources)
+        of_others = [text for text in self.notices if not text.startswith(_SURROUNDING)]
+        return replace(self, run=run, resources=said.resources, notices=tuple(of_others))
 
     def values(self, number: int) -> dict[Any, Any]:
         """What trials' configs find the user's values in; `number` is that of `param_space`."""
@@ -211,6 +212,8 @@ class Request:
         return {**fields, "missing": dumps(missing, "missing")}
 
 
+# How notices begin of what is missing in tuner.pkl, and does not change what a run does.
+_SURROUNDING = ("callback", "progress_reporter")
 _TOLD = {"trainable": "the trainable"}
 
 
