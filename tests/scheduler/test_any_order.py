@@ -75,6 +75,12 @@ FAILURES: list[dict[str, Any]] = [
     {"retry_wait_s": 1.0, "max_lost_workers": 1, "max_preemptions": 1, "reset_on_progress": True},
     {"max_out_of_memory": 0, "max_errored_trials": 1},
 ]
+# What a restore may make of the experiment.
+CHANGES: list[dict[str, Any]] = [
+    {"num_samples": 20},
+    {"stop": {"training_iteration": 4}, "stop_number": 1},
+    {"time_budget_s": 60.0},
+]
 # The best of them is 3; some are none.
 SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
 # What a report may order: kind of decision and number of the trial.
@@ -204,6 +210,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.discard(effect)
             case Suggest():
                 assert self.run.machine.asking
+            case Warn() if "without a checkpoint" in effect.text:
+                assert any(not trial.checkpoints for trial in self.run.machine.trials.values())
             case Warn():
                 assert "score" in effect.text
                 assert not all(type(score) is float for score in self.scores.values())
@@ -430,9 +438,16 @@ class AnyOrder(RuleBasedStateMachine):
         unfinished=st.sampled_from(["resume", "resume", "skip", "restart"]),
         finished=st.sampled_from(["skip", "skip", "resume", "restart"]),
         lost=st.integers(0, 2),
+        changed=st.sampled_from([None, None, *CHANGES]),
     )
     def controller_dies_and_is_restored(
-        self, chance: int, errored: str, unfinished: str, finished: str, lost: int
+        self,
+        chance: int,
+        errored: str,
+        unfinished: str,
+        finished: str,
+        lost: int,
+        changed: dict[str, Any] | None,
     ) -> None:
         if chance:
             return
@@ -448,7 +463,9 @@ class AnyOrder(RuleBasedStateMachine):
                 self.perform(self.run.handle(gone, after_s=0))
         if unfinished == "skip":
             self.skipped = set(self.run.machine.trials)
-        effects = self.run.resume(errored=errored, unfinished=unfinished, finished=finished)
+        effects = self.run.resume(
+            errored=errored, unfinished=unfinished, finished=finished, changed=changed
+        )
         self.perform(effects)
 
     @rule()
