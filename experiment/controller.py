@@ -23,7 +23,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.proposer import Proposer
 from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import lost_notice
-from holdfast.experiment.retelling import Change, brought_to_an_end
+from holdfast.experiment.retelling import Change, others_moved
 from holdfast.experiment.retries import Retry, retry_of
 from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
@@ -203,11 +203,12 @@ class Controller:
                 # Its worker has not heard the order to stop, and waits for an answer.
                 self.crew.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
-            changes += brought_to_an_end(machine, trial_id)
+            changes += others_moved(machine, trial_id)
         self.ledger.append(records)
         for event_or_none, before, after in changes:
             iteration = after.iteration if after else 0
-            self._parts.callbacks.observe(event_or_none, before, after, iteration)
+            if event_or_none is not None or (after and after.status.is_final):
+                self._parts.callbacks.observe(event_or_none, before, after, iteration)
             self._search.saw(event_or_none, before, after)
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)

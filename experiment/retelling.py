@@ -14,7 +14,7 @@ from holdfast.experiment.fold import Fold, subject_of
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, Trial
 
 # What a trial was before and is after an event: its own, or (None) one of something else.
 Change = tuple[Event | None, Trial | None, Trial | None]
@@ -27,15 +27,20 @@ def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
     for event, _, before in fold.run(journal, stop):
         subject = subject_of(event) or ""
         yield event, before, fold.machine.trials.get(subject)
-        yield from brought_to_an_end(fold.machine, subject)
+        yield from others_moved(fold.machine, subject)
 
 
-def brought_to_an_end(machine: Machine, by: str) -> list[Change]:
-    """Other trials that the newest event, of trial `by`, has ended: they have no event of their
-    own."""
-    ended: list[Change] = []
-    for trial_id, before in machine.moved.items():
-        after = machine.trials[trial_id]
-        if trial_id != by and after.status.is_final and not before.status.is_final:
-            ended.append((None, before, after))
-    return ended
+def others_moved(machine: Machine, by: str) -> list[Change]:
+    """Other trials that the newest event, of trial `by`, has ended, paused or let go on: they have
+    no event of their own."""
+    return [
+        (None, before, machine.trials[trial_id])
+        for trial_id, before in machine.moved.items()
+        if trial_id != by and _is_told(before, machine.trials[trial_id])
+    ]
+
+
+def _is_told(before: Trial, after: Trial) -> bool:
+    has_ended = after.status.is_final and not before.status.is_final
+    was_paused = before.status is Status.PAUSED
+    return has_ended or was_paused != (after.status is Status.PAUSED)

@@ -178,6 +178,8 @@ class SearchThread:
             return
         if isinstance(event, Reported):
             yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))
+        if pausing := pausing_of(before, after):
+            yield partial(getattr(searcher, pausing), after.trial_id)
         if after.status.is_final and not before.status.is_final:
             stands = standing is None or standing.get(after.trial_id) == after.attempt
             yield self._end_of(after, failed=after.error is not None) if stands else _nothing
@@ -209,6 +211,14 @@ def _tell_all_but(held: deque[Callable[[], Any]], count: int) -> None:
 
 def _nothing() -> None:
     """In place of what is not told again, so that what is told keeps its number."""
+
+
+def pausing_of(before: Trial, after: Trial) -> str:
+    """What a searcher is told with where the scheduler has paused a trial or let it go on."""
+    was, is_paused = (trial.status is Status.PAUSED for trial in (before, after))
+    if was == is_paused or after.status.is_final:
+        return ""
+    return "on_pause" if is_paused else "on_unpause"
 
 
 def _stays_ended(trial: Trial, resumed: Resumed) -> bool:

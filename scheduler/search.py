@@ -70,6 +70,12 @@ class Searcher:
     ) -> None:
         """See a trial end; `result` is its last report."""
 
+    def on_pause(self, trial_id: str) -> None:
+        """See the scheduler pause a trial: it has no worker until `on_unpause`."""
+
+    def on_unpause(self, trial_id: str) -> None:
+        """See a paused trial go on."""
+
     def add_evaluated_point(
         self,
         parameters: Mapping[str, Any],

@@ -12,6 +12,8 @@ from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_
 from holdfast.trial.lifecycle import TrialEvent, Unpaused, advance
 from holdfast.trial.trial import Status, Trial
 
+_MAKES_ROOM = frozenset({Status.PAUSED, Status.TERMINATED, Status.ERROR})
+
 
 class State:
     """Changed by the functions of this package alone, while the machine handles an event."""
@@ -41,7 +43,8 @@ class State:
         self.clones: set[str] = set()
         self.errored_before = 0
         self.asking = False
-        # The search says that it wants to see paused trials go on first.
+        # The search says that it wants to see paused trials go on first. When another one has
+        # paused or ended it may think otherwise, and is asked again.
         self.search_waits = False
         self.now = 0.0
         self.version = FORMAT
@@ -75,6 +78,8 @@ class State:
         before = self.trials[event.trial_id]
         self.moved.setdefault(event.trial_id, before)
         trial = self.trials[event.trial_id] = advance(before, event)
+        if trial.status is not before.status and trial.status in _MAKES_ROOM:
+            self.search_waits = False
         return trial
 
     def is_current(self, trial_id: str, attempt: int) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.scheduler.search import FINISHED
 from holdfast.tune.schedulers import HyperBandScheduler
+from holdfast.tune.search import Searcher
 
 
 def note(config: dict[str, Any], epoch: int) -> None:
@@ -46,14 +48,47 @@ class Training(tune.Trainable):
         self.epoch = json.loads(Path(checkpoint_dir, "state.json").read_text())
 
 
-@pytest.mark.parametrize("trainable", [train, Training])
+class OneAtATime(Searcher):
+    """Suggests a trial while none runs: one that is paused does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = [1, 4, 2, 3]
+        self.running: set[str] = set()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if not self.left:
+            return FINISHED
+        if self.running:
+            return None
+        self.running.add(trial_id)
+        return {"quality": self.left.pop(0)}
+
+    def on_pause(self, trial_id: str) -> None:
+        self.running.remove(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        self.running.add(trial_id)
+
+    def on_trial_complete(self, trial_id: str, *end: Any, **more: Any) -> None:
+        self.running.discard(trial_id)
+
+
+@pytest.mark.parametrize(("trainable", "search"), [(train, OneAtATime()), (Training, None)])
 def test_each_milestone_halves_those_that_have_come_and_no_epoch_is_trained_twice(
-    fit: Any, tmp_path: Path, trainable: Any
+    fit: Any, tmp_path: Path, trainable: Any, search: Searcher | None
 ) -> None:
     trained = tmp_path / "trained"
-    space = {"quality": tune.grid_search([1, 4, 2, 3]), "trained": str(trained)}
-    scheduler = HyperBandScheduler(max_t=4, reduction_factor=2)
-    goal = tune.TuneConfig(metric="score", mode="max", scheduler=scheduler)
+    space: dict[str, Any] = {"trained": str(trained)}
+    if search is None:
+        space["quality"] = tune.grid_search([1, 4, 2, 3])
+    goal = tune.TuneConfig(
+        metric="score",
+        mode="max",
+        scheduler=HyperBandScheduler(max_t=4, reduction_factor=2),
+        search_alg=search,
+        num_samples=4 if search else 1,
+    )
     results = fit(trainable, space, goal)
     ends = {result.config["quality"]: result.metrics["training_iteration"] for result in results}
     assert ends == {1: 1, 2: 1, 3: 2, 4: 4}

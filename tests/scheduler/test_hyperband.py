@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.effects import Launch, Reply
-from holdfast.scheduler.events import SearchEnded
+from holdfast.scheduler.events import SearchEnded, SearchWaits
 from holdfast.scheduler.policies.hyperband import HyperBandForBOHB, HyperBandScheduler, shapes
 from holdfast.scheduler.policy import Decision, Observation, Stalled, View
 from holdfast.scheduler.verdict import Verdict
@@ -201,6 +201,18 @@ def test_a_bracket_that_the_search_lets_wait_is_halved_with_those_that_it_has() 
     played = play(steady, HyperBandScheduler(max_t=9), 10, most_alive=6)
     # 6 of the 9 that the first bracket has room for; then 4 of the 5 of the second.
     assert [trial.iteration for trial in played.trials] == [9, 3, 1, 1, 1, 1, 9, 3, 3, 3]
+
+
+def test_no_bracket_is_halved_before_a_search_that_waits_has_heard_of_the_newest_pause() -> None:
+    run = halving(2, search_ends=False)
+    assert verdict(run, "t0", 1.0) is Verdict.PAUSE
+    run.ends("t0")
+    run.handle(SearchWaits())
+    assert verdict(run, "t1", 2.0) is Verdict.PAUSE
+    assert run.ends("t1") == []
+    effects = run.handle(SearchWaits())
+    assert [effect.trial_id for effect in effects if isinstance(effect, Launch)] == ["t0"]
+    assert run.trial("t1").status is Status.TERMINATED
 
 
 def test_the_brackets_are_those_of_the_papers_table() -> None:

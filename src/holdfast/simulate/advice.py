@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from holdfast.experiment.advisors import failure_of
 from holdfast.experiment.rows import newest_row
+from holdfast.experiment.searching import pausing_of
 from holdfast.experiment.stop_thread import StopFunction
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import (
@@ -89,6 +90,8 @@ class Search:
             return
         if isinstance(event, Reported):
             self._searcher.on_trial_result(after.trial_id, newest_row(after))
+        if pausing := pausing_of(before, after):
+            getattr(self._searcher, pausing)(after.trial_id)
         if after.status.is_final and not before.status.is_final:
             row = None if after.row is None else newest_row(after)
             self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from holdfast.experiment.retelling import others_moved
 from holdfast.experiment.stop_thread import StopFunction
 from holdfast.scheduler.effects import (
     AskScheduler,
@@ -117,14 +118,10 @@ class World:
             self._perform(effect)
 
     def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
-        """The search hears of the event, and of other trials that it has brought to an end."""
+        """The search hears of the event, and of other trials that it has moved."""
         self._search.saw(event, before, after)
-        moved = self.machine.moved
-        for trial_id in moved:
-            if after is None or trial_id != after.trial_id:
-                then = self.machine.trials[trial_id]
-                if then.status.is_final and not moved[trial_id].status.is_final:
-                    self._search.saw(None, moved[trial_id], then)
+        for change in others_moved(self.machine, after.trial_id if after else ""):
+            self._search.saw(*change)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

@@ -12,6 +12,7 @@ _HOMES = {
     "ax": "holdfast.tune.search.ax:AxSearch",
     "bayesopt": "holdfast.tune.search.bayesopt:BayesOptSearch",
     "bohb": "holdfast.tune.search.bohb:TuneBOHB",
+    "dehb": "holdfast.scheduler.dehb_search:DEHBSearch",
     "hebo": "holdfast.tune.search.hebo:HEBOSearch",
     "hyperopt": "holdfast.tune.search.hyperopt:HyperOptSearch",
     "nevergrad": "holdfast.tune.search.nevergrad:NevergradSearch",
