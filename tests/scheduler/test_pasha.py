@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.events import SearchEnded, SearchWaits
-from holdfast.scheduler.policies.pasha import PASHAScheduler, crossing, percentile
+from holdfast.scheduler.policies.pasha import Noise, PASHAScheduler, percentile
 from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
@@ -70,7 +70,7 @@ class Definition:
             if signs and back:
                 distances.append(abs(both[-1][0] - both[-1][1]))
         if distances:
-            self.epsilon = percentile(distances, self.percent / 100)
+            self.epsilon = percentile(sorted(distances), self.percent / 100)
 
     def agrees(self) -> bool:
         now = self.at(self.top)
@@ -145,12 +145,24 @@ def test_the_next_rung_opens_when_the_ranking_changes_and_noise_opens_none() -> 
     assert max(at for _, at in quiet.to_the_end().ends) == 3
 
 
-def test_two_curves_are_apart_by_noise_only_where_they_have_crossed_there_and_back() -> None:
-    flat = {1.0: 1.0, 2.0: 1.0, 3.0: 1.0}
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: 1.5}, flat, since=1) == 0.5
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: 1.5}, flat, since=3) is None
-    assert crossing({1.0: 2.0, 2.0: 2.0, 3.0: 0.0}, flat, since=1) is None
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: math.inf}, flat, since=1) is None
+@pytest.mark.parametrize(
+    ("values", "epsilon"),
+    [
+        ([2.0, 0.0, 1.5], 0.5),
+        ([2.0, 0.0, 1.5, 1.25], 0.25),
+        ([2.0, 2.0, 0.0], 0.0),
+        ([2.0, 0.0, math.inf], 0.0),
+    ],
+    ids=["there and back", "the newest counts", "crossed once", "diverged"],
+)
+def test_two_curves_are_apart_by_noise_where_they_have_crossed_there_and_back(
+    values: list[float], epsilon: float
+) -> None:
+    noise = Noise(90)
+    for trial_id, curve in (("flat", [1.0] * len(values)), ("other", values)):
+        for time, value in enumerate(curve, 1):
+            noise.extend(trial_id, time, value, since=1)
+    assert noise.epsilon == epsilon
 
 
 @settings(max_examples=8, deadline=None)
