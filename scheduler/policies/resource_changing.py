@@ -113,7 +113,7 @@ class ResourceChangingScheduler(TrialScheduler):
                 self._search_ended = True
             case TrialEnded(trial_id=trial_id):
                 self._alive.pop(trial_id, None)
-                decided += self._warn(view.trials[trial_id])
+                decided += self._warn(view, view.trials[trial_id])
             case TrialReported(trial_id=trial_id):
                 self._note(view, event)
                 is_free = all(getattr(one, "trial_id", "") != trial_id for one in decided)
@@ -191,8 +191,9 @@ class ResourceChangingScheduler(TrialScheduler):
             last_result={"training_iteration": trial.iteration, **scored},
         )
 
-    def _warn(self, trial: Trial) -> list[Decision]:
-        if self._has_told or trial.next_checkpoint or not trial.iteration:
+    def _warn(self, view: View, trial: Trial) -> list[Decision]:
+        could_save = view.spec.saves_when_told or trial.next_checkpoint > 0
+        if self._has_told or could_save or not trial.iteration:
             return []
         self._has_told = True
         text = (
