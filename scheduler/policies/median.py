@@ -14,6 +14,7 @@ from holdfast.scheduler.policy import (
     PauseTrial,
     Stalled,
     StopTrial,
+    TrialAdded,
     TrialEnded,
     TrialReported,
     UnpauseTrial,
@@ -157,8 +158,8 @@ class MedianStoppingRule(Judging):
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
-            case NoMoreTrials():
-                self._search_ended = True
+            case NoMoreTrials() | TrialAdded():  # an extension may add more
+                self._search_ended = isinstance(event, NoMoreTrials)
             case Stalled():
                 return self._recall(self._giving_way)
             case TrialEnded() if event.trial_id in self._giving_way:

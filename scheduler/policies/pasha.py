@@ -15,6 +15,7 @@ from holdfast.scheduler.policy import (
     PauseTrial,
     Stalled,
     StopTrial,
+    TrialAdded,
     TrialReported,
     UnpauseTrial,
     View,
@@ -232,8 +233,8 @@ class PASHAScheduler(Judging):
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
-            case NoMoreTrials():
-                self._search_ended = True
+            case NoMoreTrials() | TrialAdded():  # an extension may add more
+                self._search_ended = isinstance(event, NoMoreTrials)
                 return ()
             case Stalled():
                 return self._end(view) if self._search_ended else self._go_on_with_best()

@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.scheduler.events import SearchEnded, SearchWaits
 from holdfast.scheduler.policies.pasha import Noise, PASHAScheduler, percentile
+from holdfast.scheduler.policy import (
+    NoMoreTrials,
+    Stalled,
+    StopTrial,
+    TrialAdded,
+    UnpauseTrial,
+)
 from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
@@ -194,6 +201,19 @@ def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_go_on() -
         run.ends(f"t{index}")
     assert run.trial("t1").status is Status.STARTING
     assert run.trial("t0").status is Status.PAUSED
+
+
+def test_after_an_extension_those_that_wait_are_wanted_again() -> None:
+    run = Rehearsal(policy=PASHAScheduler(), scheduler="PASHAScheduler", **GOAL)
+    run.suggest()
+    run.start("t0")
+    run.report("t0", {"loss": 1.0}, checkpoint=True)
+    policy = run.machine.policy
+    assert policy is not None
+    policy.decide(run.machine, NoMoreTrials())
+    assert policy.decide(run.machine, Stalled()) == [StopTrial(trial_id="t0")]
+    policy.decide(run.machine, TrialAdded(trial_id="t1"))
+    assert policy.decide(run.machine, Stalled()) == [UnpauseTrial(trial_id="t0")]
 
 
 def test_one_that_could_not_save_itself_waits_where_it_did() -> None:

@@ -232,7 +232,7 @@ def test_an_answer_that_is_no_resources_is_refused() -> None:
     [
         (lambda: ResourceChangingScheduler("asha"), "base_scheduler='asha'"),  # type: ignore[arg-type]
         (lambda: ResourceChangingScheduler(ResourceChangingScheduler()), "of another kind"),
-        (lambda: ResourceChangingScheduler(None, 3), "give a function"),  # type: ignore[arg-type]
+        (lambda: ResourceChangingScheduler(None, None), "use the base scheduler itself"),
         (lambda: DistributeResources(increase_by={"CPU": 0}), "give an amount above 0"),
         (lambda: DistributeResources(increase_by={"CPU": -1}), "zero or more"),
         (lambda: DistributeResources(increase_by_times=1.5), "whole number"),  # type: ignore[arg-type]
