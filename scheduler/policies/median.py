@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from statistics import median
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.scheduler.policies.goal import Judging, is_number, require
 from holdfast.scheduler.policy import (
@@ -15,6 +14,7 @@ from holdfast.scheduler.policy import (
     PauseTrial,
     Stalled,
     StopTrial,
+    TrialAdded,
     TrialEnded,
     TrialReported,
     UnpauseTrial,
@@ -46,6 +46,58 @@ class Curve:
         return self._sums[known - 1] / known if known else None
 
 
+class Field:
+    """All trials, and the averages of those that came as far as a time.
+
+    Where trials report at the same times, as with iterations, the averages at each are kept in
+    their order, so that the median costs no look at every trial.
+    """
+
+    def __init__(self, grace_period: float) -> None:
+        self.curves: dict[str, Curve] = {}
+        self._grace = grace_period
+        self._seen: set[float] = set()
+        # The times that two trials have in common, and at each the averages, from the least.
+        self._marks: list[float] = []
+        self._averages: dict[float, list[float]] = {}
+
+    def extend(self, trial_id: str, time: float, value: float) -> None:
+        curve = self.curves.setdefault(trial_id, Curve())
+        before = curve.newest
+        curve.extend(time, value, counts=time >= self._grace)
+        for mark in self._marks[
+            bisect_right(self._marks, before) : bisect_right(self._marks, time)
+        ]:
+            if (average := curve.average(mark)) is not None:
+                insort(self._averages[mark], average)
+        if time in self._averages:
+            return
+        if time in self._seen:
+            insort(self._marks, time)
+            self._averages[time] = sorted(self._all(time))
+        self._seen.add(time)
+
+    def others(self, trial_id: str, time: float) -> list[float]:
+        """The averages of those that came as far as `trial_id` has, from the least."""
+        own = self.curves[trial_id].average(time)
+        averages = self._averages.get(time) or sorted(self._all(time))
+        if own is None:
+            return averages
+        place = bisect_left(averages, own)
+        return averages[:place] + averages[place + 1 :]
+
+    def _all(self, time: float) -> Iterator[float]:
+        for curve in self.curves.values():
+            if curve.newest >= time and (average := curve.average(time)) is not None:
+                yield average
+
+
+def median(ranked: Sequence[float]) -> float:
+    """Of values that are sorted."""
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
+
+
 class MedianStoppingRule(Judging):
     """Stops a trial whose best value is worse than the median of the others' running averages.
 
@@ -60,7 +112,8 @@ class MedianStoppingRule(Judging):
     the others have. Both need checkpoints.
 
     Golovin, Solnik, Moitra, Kochanski, Karro, Sculley, "Google Vizier: A Service for Black-Box
-    Optimization" (2017). A decision costs time in proportion to the number of trials.
+    Optimization" (2017). Where trials report at different times, as measured in seconds, each
+    report takes time in proportion to the number of trials.
 
     Raises InvalidConfig.
     """
@@ -87,7 +140,7 @@ class MedianStoppingRule(Judging):
         self._grace, self._least = grace_period, min_samples_required
         self._slice, self._hard = min_time_slice, hard_stop
         self.needs_checkpoints = not hard_stop or min_time_slice > 0
-        self._curves: dict[str, Curve] = {}
+        self._field = Field(grace_period)
         self._set_aside: set[str] = set()
         self._giving_way: list[str] = []
         self._search_ended = False
@@ -96,17 +149,17 @@ class MedianStoppingRule(Judging):
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
         trial_id = event.trial_id
-        curve = self._curves.setdefault(trial_id, Curve())
-        if time <= curve.newest:  # trained again after a failure
+        known = self._field.curves.get(trial_id)
+        if known is not None and time <= known.newest:  # trained again after a failure
             return ()
-        curve.extend(time, value, counts=time >= self._grace)
+        self._field.extend(trial_id, time, value)
         decided = [] if trial_id in self._set_aside else self._rule(view, trial_id, time)
         return [*decided, *self._return()]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
-            case NoMoreTrials():
-                self._search_ended = True
+            case NoMoreTrials() | TrialAdded():  # an extension may add more
+                self._search_ended = isinstance(event, NoMoreTrials)
             case Stalled():
                 return self._recall(self._giving_way)
             case TrialEnded() if event.trial_id in self._giving_way:
@@ -118,27 +171,18 @@ class MedianStoppingRule(Judging):
     def _rule(self, view: View, trial_id: str, time: float) -> list[Decision]:
         if time < self._grace:
             return []
-        averages = self._averages(time, but=trial_id)
+        averages = self._field.others(trial_id, time)
         if len(averages) < self._least:
             return self._give_way(view, trial_id, time)
-        if self._curves[trial_id].best >= median(averages):
+        if self._field.curves[trial_id].best >= median(averages):
             return []
         if self._hard:
             return [StopTrial(trial_id=trial_id)]
         self._set_aside.add(trial_id)
         return [PauseTrial(trial_id=trial_id)]
 
-    def _averages(self, time: float, *, but: str) -> list[float]:
-        """Of the others that have come as far."""
-        found = (
-            curve.average(time)
-            for trial_id, curve in self._curves.items()
-            if curve.newest >= time and trial_id != but
-        )
-        return [average for average in found if average is not None]
-
     def _give_way(self, view: View, trial_id: str, time: float) -> list[Decision]:
-        curve = self._curves[trial_id]
+        curve = self._field.curves[trial_id]
         is_over = self._slice > 0 and time - curve.begun_at >= self._slice
         if not is_over or not self._is_somebody_waiting(view):
             return []
@@ -153,12 +197,12 @@ class MedianStoppingRule(Judging):
 
     def _return(self) -> list[Decision]:
         """Those that gave way and can be judged by now go on."""
-        ripe = [
-            trial_id
-            for trial_id in self._giving_way
-            if len(self._averages(self._curves[trial_id].newest, but=trial_id)) >= self._least
-        ]
+        ripe = [trial_id for trial_id in self._giving_way if self._could_be_judged(trial_id)]
         return self._recall(ripe)
+
+    def _could_be_judged(self, trial_id: str) -> bool:
+        newest = self._field.curves[trial_id].newest
+        return len(self._field.others(trial_id, newest)) >= self._least
 
     def _recall(self, several: Iterable[str]) -> list[Decision]:
         returning = list(several)

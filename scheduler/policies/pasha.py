@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 
 from holdfast.scheduler.policies.asha import check_grace, check_halving
 from holdfast.scheduler.policies.goal import Judging, is_number, require
@@ -16,6 +15,7 @@ from holdfast.scheduler.policy import (
     PauseTrial,
     Stalled,
     StopTrial,
+    TrialAdded,
     TrialReported,
     UnpauseTrial,
     View,
@@ -66,6 +66,24 @@ class WaitingRung:
         return [trial_id for _, _, trial_id in released]
 
 
+class Pair:
+    """Two learning curves: how often they have crossed, and how far apart they were last."""
+
+    def __init__(self) -> None:
+        self.crossings = 0
+        self.distance = 0.0
+        self._is_above: bool | None = None
+
+    def see(self, one: float, other: float) -> None:
+        """Where both are at the next time at which both are known."""
+        self.distance = abs(one - other)
+        if one == other:
+            return
+        is_above = one > other
+        self.crossings += self._is_above is (not is_above)
+        self._is_above = is_above
+
+
 class Noise:
     """How far apart two trials can be, and their order mean nothing: `epsilon`.
 
@@ -77,57 +95,57 @@ class Noise:
         self.epsilon = 0.0
         self._share = percentile / 100
         self._curves: dict[str, dict[float, float]] = {}
-        self._beyond: list[str] = []
-        self._distances: dict[tuple[str, str], float] = {}
+        # Those that were seen after what counts, and what they are to each other.
+        self._beyond: dict[str, None] = {}
+        self._pairs: dict[tuple[str, str], Pair] = {}
+        self._distances: list[float] = []
 
     def newest(self, trial_id: str) -> float:
         """When the trial was seen last."""
         return next(reversed(self._curves.get(trial_id, {})), -math.inf)
 
     def extend(self, trial_id: str, time: float, value: float, *, since: float) -> None:
-        """Only distances after `since` count."""
-        curve = self._curves.setdefault(trial_id, {})
-        curve[time] = value
+        """Only what is seen after `since` counts."""
+        self._curves.setdefault(trial_id, {})[time] = value
         if time <= since:
             return
         for other in self._beyond:
-            if other != trial_id:
-                self._compare(trial_id, other, since)
-        if trial_id not in self._beyond:
-            self._beyond.append(trial_id)
+            if other != trial_id and time in self._curves[other]:
+                self._compare(min(trial_id, other), max(trial_id, other), time)
+        self._beyond[trial_id] = None
         if self._distances:
-            self.epsilon = percentile(self._distances.values(), self._share)
+            self.epsilon = percentile(self._distances, self._share)
 
     def restart(self) -> None:
         """Forget the distances, and keep what followed from them until there are others."""
-        self._beyond, self._distances = [], {}
+        self._beyond, self._pairs, self._distances = {}, {}, []
 
-    def _compare(self, one: str, other: str, since: float) -> None:
-        pair = (min(one, other), max(one, other))
-        distance = crossing(self._curves[one], self._curves[other], since)
-        if distance is None:
-            self._distances.pop(pair, None)
+    def _compare(self, one: str, other: str, time: float) -> None:
+        """At the newest time at which both are known."""
+        pair = self._pairs.get((one, other))
+        first, second = self._curves[one], self._curves[other]
+        if pair is None:
+            pair = self._pairs[one, other] = Pair()
+            times = sorted(first.keys() & second.keys())
         else:
-            self._distances[pair] = distance
+            times = [time]
+            self._forget(pair)
+        for at in times:
+            pair.see(first[at], second[at])
+        if _is_noise(pair):
+            insort(self._distances, pair.distance)
+
+    def _forget(self, pair: Pair) -> None:
+        if _is_noise(pair):
+            del self._distances[bisect_left(self._distances, pair.distance)]
 
 
-def crossing(
-    one: Mapping[float, float], other: Mapping[float, float], since: float
-) -> float | None:
-    """How far apart two curves are where both were seen last; None unless they have crossed at
-    least twice, and that is after `since`."""
-    common = sorted(one.keys() & other.keys())
-    if not common or common[-1] <= since:
-        return None
-    orders = [one[time] > other[time] for time in common if one[time] != other[time]]
-    distance = abs(one[common[-1]] - other[common[-1]])
-    crossings = sum(before != after for before, after in pairwise(orders))
-    return distance if crossings > 1 and math.isfinite(distance) else None
+def _is_noise(pair: Pair) -> bool:
+    return pair.crossings > 1 and math.isfinite(pair.distance)
 
 
-def percentile(values: Iterable[float], share: float) -> float:
-    """Between two of the values in proportion."""
-    ranked = sorted(values)
+def percentile(ranked: Sequence[float], share: float) -> float:
+    """Between two of the values in proportion; they are sorted."""
     place = (len(ranked) - 1) * share
     low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
     return low + (high - low) * (place - math.floor(place))
@@ -215,8 +233,8 @@ class PASHAScheduler(Judging):
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
-            case NoMoreTrials():
-                self._search_ended = True
+            case NoMoreTrials() | TrialAdded():  # an extension may add more
+                self._search_ended = isinstance(event, NoMoreTrials)
                 return ()
             case Stalled():
                 return self._end(view) if self._search_ended else self._go_on_with_best()

@@ -39,6 +39,7 @@ from holdfast.trial.trial import Status, Trial
 # Those of ours are pure; a function of the user's is asked outside.
 _PURE = (DistributeResources, DistributeResourcesToTopJob)
 _ABOUT = "sharing"
+_EVENLY = DistributeResources()
 
 
 class ResourceChangingScheduler(TrialScheduler):
@@ -62,7 +63,7 @@ class ResourceChangingScheduler(TrialScheduler):
     def __init__(
         self,
         base_scheduler: TrialScheduler | None = None,
-        resources_allocation_function: AllocationFunction | None = None,
+        resources_allocation_function: AllocationFunction | None = _EVENLY,
     ) -> None:
         base = FIFOScheduler() if base_scheduler is None else base_scheduler
         function = resources_allocation_function
@@ -71,12 +72,13 @@ class ResourceChangingScheduler(TrialScheduler):
             isinstance(base, TrialScheduler) and not isinstance(base, ResourceChangingScheduler),
             f"{name}(base_scheduler={base!r:.100}): give a scheduler of another kind",
         )
-        require(
-            function is None or callable(function),
-            f"{name}(resources_allocation_function={function!r:.100}): give a function",
-        )
+        if not callable(function):
+            raise InvalidConfig(
+                f"{name}(resources_allocation_function={function!r:.100}): give a function. Where "
+                f"no resources are to change, use the base scheduler itself"
+            )
         self._base = base
-        self._allocate = DistributeResources() if function is None else function
+        self._allocate: AllocationFunction = function
         self.metric, self.mode = base.metric, base.mode
         self._goal: tuple[str | None, str | None] = (None, None)
         self._bases: dict[str, PlacementGroupFactory] = {}
@@ -109,11 +111,12 @@ class ResourceChangingScheduler(TrialScheduler):
         match event:
             case TrialAdded(trial_id=trial_id):
                 self._alive[trial_id] = None
+                self._search_ended = False  # an extension may add more
             case NoMoreTrials():
                 self._search_ended = True
             case TrialEnded(trial_id=trial_id):
                 self._alive.pop(trial_id, None)
-                decided += self._warn(view.trials[trial_id])
+                decided += self._warn(view, view.trials[trial_id])
             case TrialReported(trial_id=trial_id):
                 self._note(view, event)
                 is_free = all(getattr(one, "trial_id", "") != trial_id for one in decided)
@@ -191,8 +194,9 @@ class ResourceChangingScheduler(TrialScheduler):
             last_result={"training_iteration": trial.iteration, **scored},
         )
 
-    def _warn(self, trial: Trial) -> list[Decision]:
-        if self._has_told or trial.next_checkpoint or not trial.iteration:
+    def _warn(self, view: View, trial: Trial) -> list[Decision]:
+        could_save = view.spec.saves_when_told or trial.next_checkpoint > 0
+        if self._has_told or could_save or not trial.iteration:
             return []
         self._has_told = True
         text = (

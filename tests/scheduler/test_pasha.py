@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.events import SearchEnded, SearchWaits
-from holdfast.scheduler.policies.pasha import PASHAScheduler, crossing, percentile
+from holdfast.scheduler.policies.pasha import Noise, PASHAScheduler, percentile
+from holdfast.scheduler.policy import (
+    NoMoreTrials,
+    Stalled,
+    StopTrial,
+    TrialAdded,
+    UnpauseTrial,
+)
 from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
@@ -70,7 +77,7 @@ class Definition:
             if signs and back:
                 distances.append(abs(both[-1][0] - both[-1][1]))
         if distances:
-            self.epsilon = percentile(distances, self.percent / 100)
+            self.epsilon = percentile(sorted(distances), self.percent / 100)
 
     def agrees(self) -> bool:
         now = self.at(self.top)
@@ -145,12 +152,24 @@ def test_the_next_rung_opens_when_the_ranking_changes_and_noise_opens_none() -> 
     assert max(at for _, at in quiet.to_the_end().ends) == 3
 
 
-def test_two_curves_are_apart_by_noise_only_where_they_have_crossed_there_and_back() -> None:
-    flat = {1.0: 1.0, 2.0: 1.0, 3.0: 1.0}
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: 1.5}, flat, since=1) == 0.5
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: 1.5}, flat, since=3) is None
-    assert crossing({1.0: 2.0, 2.0: 2.0, 3.0: 0.0}, flat, since=1) is None
-    assert crossing({1.0: 2.0, 2.0: 0.0, 3.0: math.inf}, flat, since=1) is None
+@pytest.mark.parametrize(
+    ("values", "epsilon"),
+    [
+        ([2.0, 0.0, 1.5], 0.5),
+        ([2.0, 0.0, 1.5, 1.25], 0.25),
+        ([2.0, 2.0, 0.0], 0.0),
+        ([2.0, 0.0, math.inf], 0.0),
+    ],
+    ids=["there and back", "the newest counts", "crossed once", "diverged"],
+)
+def test_two_curves_are_apart_by_noise_where_they_have_crossed_there_and_back(
+    values: list[float], epsilon: float
+) -> None:
+    noise = Noise(90)
+    for trial_id, curve in (("flat", [1.0] * len(values)), ("other", values)):
+        for time, value in enumerate(curve, 1):
+            noise.extend(trial_id, time, value, since=1)
+    assert noise.epsilon == epsilon
 
 
 @settings(max_examples=8, deadline=None)
@@ -182,6 +201,19 @@ def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_go_on() -
         run.ends(f"t{index}")
     assert run.trial("t1").status is Status.STARTING
     assert run.trial("t0").status is Status.PAUSED
+
+
+def test_after_an_extension_those_that_wait_are_wanted_again() -> None:
+    run = Rehearsal(policy=PASHAScheduler(), scheduler="PASHAScheduler", **GOAL)
+    run.suggest()
+    run.start("t0")
+    run.report("t0", {"loss": 1.0}, checkpoint=True)
+    policy = run.machine.policy
+    assert policy is not None
+    policy.decide(run.machine, NoMoreTrials())
+    assert policy.decide(run.machine, Stalled()) == [StopTrial(trial_id="t0")]
+    policy.decide(run.machine, TrialAdded(trial_id="t1"))
+    assert policy.decide(run.machine, Stalled()) == [UnpauseTrial(trial_id="t0")]
 
 
 def test_one_that_could_not_save_itself_waits_where_it_did() -> None:

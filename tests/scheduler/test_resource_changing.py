@@ -24,6 +24,8 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
+GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
+
 
 def cpus(amount: float) -> PlacementGroupFactory:
     return PlacementGroupFactory([{"CPU": amount}])
@@ -128,8 +130,7 @@ def test_the_last_trials_get_what_the_others_leave() -> None:
 def test_a_run_that_is_cut_off_and_resumed_makes_the_same_decisions(crashes: set[int]) -> None:
     def play(crashes: set[int]) -> Lockstep:
         scheduler = ResourceChangingScheduler(ASHAScheduler(max_t=8, reduction_factor=2))
-        goal = {"metric": "loss", "mode": "min"}
-        made = Lockstep(scheduler, life, trials=3, capacity={"CPU": 6.0}, crashes=crashes, **goal)
+        made = Lockstep(scheduler, life, trials=3, capacity={"CPU": 6.0}, crashes=crashes, **GOAL)
         return made.to_the_end()
 
     assert play(crashes).ends == play(set()).ends
@@ -167,6 +168,9 @@ def test_that_a_function_never_saved_itself_is_told_once() -> None:
         told += [effect for effect in run.ends(trial_id) if isinstance(effect, Warn)]
     (warning,) = told
     assert "train_t0 has reported no checkpoint" in warning.text
+    saving = running(ResourceChangingScheduler(None, lambda *_: None), saves_when_told=True)
+    saving.report("t0")
+    assert not [effect for effect in saving.ends("t0") if isinstance(effect, Warn)]
 
 
 def test_what_the_other_scheduler_decides_comes_first() -> None:
@@ -228,7 +232,7 @@ def test_an_answer_that_is_no_resources_is_refused() -> None:
     [
         (lambda: ResourceChangingScheduler("asha"), "base_scheduler='asha'"),  # type: ignore[arg-type]
         (lambda: ResourceChangingScheduler(ResourceChangingScheduler()), "of another kind"),
-        (lambda: ResourceChangingScheduler(None, 3), "give a function"),  # type: ignore[arg-type]
+        (lambda: ResourceChangingScheduler(None, None), "use the base scheduler itself"),
         (lambda: DistributeResources(increase_by={"CPU": 0}), "give an amount above 0"),
         (lambda: DistributeResources(increase_by={"CPU": -1}), "zero or more"),
         (lambda: DistributeResources(increase_by_times=1.5), "whole number"),  # type: ignore[arg-type]
