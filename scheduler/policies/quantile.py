@@ -28,7 +28,10 @@ class RunningQuantile:
         place = self._place
         part = place - math.floor(place)
         low = -self._below[0]
-        return (1 - part) * low + part * self._above[0] if part else low
+        # Between equal ones rounding could give more than they are.
+        if not part or self._above[0] == low:
+            return low
+        return (1 - part) * low + part * self._above[0]
 
     def add(self, number: float) -> None:
         if self._below and number < -self._below[0]:
