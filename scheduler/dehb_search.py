@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.scheduler.cube import assignment_at, vector_of
 from holdfast.scheduler.evolution import Evolution, Individual, Job
 from holdfast.scheduler.policies.dehb import KEY
-from holdfast.scheduler.policies.goal import MODES, Goal, is_number, require
+from holdfast.scheduler.policies.goal import Goal, is_number, require
 from holdfast.scheduler.policies.hyperband import shapes
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.domains import same
@@ -87,7 +87,6 @@ class DEHBSearch(Searcher):
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         seed = unwrap_scalar(seed)
-        _require("mode", mode, mode is None or mode in MODES, "'min' or 'max'")
         _require("max_t", max_t, is_number(max_t, least=1), "a number from 1 on")
         fits = is_number(reduction_factor, least=1, above=True)
         _require("reduction_factor", reduction_factor, fits, "a number above 1")

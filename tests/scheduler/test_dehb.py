@@ -315,7 +315,6 @@ def test_evolution_finds_what_chance_does_not() -> None:
     [
         ({"max_t": 0.5}, "max_t=0.5"),
         ({"reduction_factor": 1}, "reduction_factor=1"),
-        ({"mode": "best"}, "'min' or 'max'"),
         ({"mutation_factor": 0}, "mutation_factor=0"),
         ({"crossover_prob": 2}, "from 0 to 1"),
         ({"crossover_prob": "much"}, "from 0 to 1"),

@@ -99,7 +99,7 @@ def ends_in_bracket(life: Life, trials: range, most: int, factor: int, s: int) -
 def lives(draw: st.DrawFn) -> tuple[Life, int, int]:
     factor = draw(st.integers(2, 4))
     most = draw(st.integers(1, 20))
-    count = draw(st.integers(1, 20))
+    count = draw(st.integers(1, 16))
     loss = st.one_of(st.integers(0, 4).map(float), st.sampled_from([math.nan, math.inf]))
     length = st.one_of(st.just(most + 3), st.integers(1, most + 3))
     losses = [
@@ -136,7 +136,7 @@ class Waking(HyperBandScheduler):
         return super().look(view, event)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     lives(),
     st.integers(1, 9),
@@ -174,7 +174,7 @@ def steady(index: int, iteration: int) -> Step:
     return {"loss": float(index)}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.integers(1, 12),
     st.integers(1, 4),
