@@ -233,6 +233,17 @@ def test_the_last_to_come_goes_on_at_once_where_it_is_among_the_best() -> None:
     assert [run.trial(f"t{i}").status for i in (1, 2)] == [Status.TERMINATED] * 2
 
 
+def test_a_trial_that_is_beyond_the_next_milestone_already_waits_there() -> None:
+    def life(index: int, iteration: int) -> Step:
+        if index == 2 and iteration % 5:
+            return {"nothing": 0}
+        return {"loss": float(index)}
+
+    spec = {"strict_metric": False}
+    played = play(life, HyperBandScheduler(max_t=9), 9, spec=spec)
+    assert [trial.iteration for trial in played.trials] == [9, 3, 5, 1, 1, 1, 1, 1, 1]
+
+
 def test_trials_run_beyond_max_t_where_the_last_ones_are_left_alone() -> None:
     def life(index: int, iteration: int) -> Step:
         return "returns" if iteration > 12 else {"loss": float(index)}
