@@ -30,7 +30,7 @@ def add_replay(rooms: Any) -> None:
         "--scheduler",
         metavar="NAME",
         default="fifo",
-        help="asha, hyperband, ... or a class of holdfast.tune.schedulers (default: fifo)",
+        help="asha, hyperband, ... as tune.create_scheduler() takes them (default: fifo)",
     )
     command.add_argument(
         "--option",

@@ -32,22 +32,12 @@ def replay(given: argparse.Namespace) -> int:
 
 
 def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
-    from holdfast.tune import schedulers
+    from holdfast.tune.scheduling import create_scheduler
 
-    known = {_short(kind): kind for kind in schedulers.__all__ if kind != TrialScheduler.__name__}
-    kind = known.get(_short(name))
-    if kind is None:
-        raise InvalidConfig(f"--scheduler {name}: there is {', '.join(sorted(known))}")
     try:
-        made: TrialScheduler = getattr(schedulers, kind)(**options)
-    except TypeError as error:  # an option that it does not have
+        return create_scheduler(name, **options)
+    except (InvalidConfig, TypeError) as error:  # TypeError: an option that it does not have
         raise InvalidConfig(f"--scheduler {name}: {error}") from error
-    return made
-
-
-def _short(name: str) -> str:
-    """`asha` for ASHAScheduler, `median_stopping_rule` for MedianStoppingRule."""
-    return name.lower().replace("_", "").removesuffix("scheduler")
 
 
 def _options(texts: Sequence[str]) -> dict[str, Any]:
