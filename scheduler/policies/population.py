@@ -168,7 +168,9 @@ class Population(Judging):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded():
-                return self._begin(view, event.trial_id)
+                # Those that gave way to trials that were still to come wait for no other.
+                unpaused = self._unpaused(view) if _is_whole(view) and not self._synch else []
+                return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
                 return self._answered(view, event)
             case Stalled() if self._synch:
