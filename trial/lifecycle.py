@@ -225,8 +225,9 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         resumed_from=iteration,
         time_total_s=time_s,
         time_at_start_s=time_s,
-        # A row beyond the checkpoint is rolled back with its iteration.
-        row=trial.row if iteration == trial.iteration and not trial.origin else None,
+        # A row beyond the checkpoint is rolled back with its iteration. A clone's own row of that
+        # iteration stays its newest, as where its function has nothing left to do.
+        row=trial.row if iteration == trial.iteration else None,
         error=None,
         place=Place(),
         bundles=event.bundles,

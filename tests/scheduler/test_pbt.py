@@ -195,6 +195,16 @@ def test_class_trainables_of_the_best_are_told_to_save_themselves() -> None:
     assert play.step("t0", 1.0) == [SaveTrial(trial_id="t0")]
 
 
+def test_one_that_takes_over_and_has_nothing_left_to_do_has_reported_all_the_same() -> None:
+    play = Play(pbt(perturbation_interval=1), 2)
+    play.step("t0", 1.0)
+    play.step("t1", 2.0)
+    assert play.clones() != []
+    play.run.ends("t1")
+    assert play.run.trial("t1").status is Status.TERMINATED
+    assert play.run.trial("t1").row == {"loss": 2.0}
+
+
 def test_where_there_is_less_room_than_trials_they_take_turns() -> None:
     play = Play(pbt(hyperparam_mutations=LR, quantile_fraction=0.0), 5, room=2)
     for number in range(60):
