@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.pbt_replay import (
+        PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
+    )
     from holdfast.scheduler.policies.allocating import (
         DistributeResources as DistributeResources,
     )
@@ -15,9 +18,6 @@ if TYPE_CHECKING:
     )
     from holdfast.scheduler.policies.allocating import (
         EvenlyDistributeCPUsGPUs as EvenlyDistributeCPUsGPUs,
-    )
-    from holdfast.experiment.pbt_replay import (
-        PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
     )
     from holdfast.scheduler.policies.asha import (
         ASHAScheduler as ASHAScheduler,
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.pasha import (
         PASHAScheduler as PASHAScheduler,
     )
-    from holdfast.scheduler.policies.resource_changing import (
-        ResourceChangingScheduler as ResourceChangingScheduler,
-    )
     from holdfast.scheduler.policies.pb2 import (
         PB2 as PB2,
     )
     from holdfast.scheduler.policies.pbt import (
         PopulationBasedTraining as PopulationBasedTraining,
+    )
+    from holdfast.scheduler.policies.resource_changing import (
+        ResourceChangingScheduler as ResourceChangingScheduler,
     )
     from holdfast.scheduler.policy import (
         FIFOScheduler as FIFOScheduler,
