@@ -213,10 +213,11 @@ class Archive:
         await self._answered(ticket, ["bring", ticket, spec.dirname])
 
     async def _answered(self, ticket: str, order: Message) -> str:
-        answer: asyncio.Future[str] = self._loop.create_future()
-        self._fetches[ticket] = (order, answer)
-        self._keeper.send(order)
-        return await answer
+        """Several may ask for the same: clones of one checkpoint, and its trial itself."""
+        if ticket not in self._fetches:
+            self._fetches[ticket] = (order, self._loop.create_future())
+            self._keeper.send(order)
+        return await asyncio.shield(self._fetches[ticket][1])
 
     def on_keeper(self, message: Message) -> None:
         match message:
@@ -258,7 +259,7 @@ class Archive:
                 self._tell(_left(lines))
             case ["fetched", str(ticket), str(error)]:
                 _, answer = self._fetches.pop(ticket, (None, None))
-                if answer is not None and not answer.done():  # else the attempt was halted
+                if answer is not None:
                     answer.set_result(error)
             case ["warning", str(text)]:
                 self._tell(text)

@@ -15,6 +15,8 @@ TRAINER = "trainer.pkl"
 CALLBACKS = "callbacks.msgpack"
 CURSOR_PREFIX = "tracker-"
 UNDELIVERED_PREFIX = "undelivered-"
+POLICY_LOG = "pbt_global.txt"
+POLICY_LOG_PREFIX, POLICY_LOG_SUFFIX = "pbt_policy_", ".txt"
 MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
 HEAD = "head.json"
@@ -53,9 +55,15 @@ def of_rank_0(name: str) -> str:
 
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
-    return name in (TUNER, TRAINER, CALLBACKS) or name.startswith(
-        (SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX)
-    )
+    if name in (TUNER, TRAINER, CALLBACKS) or is_policy_log(name):
+        return True
+    return name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX))
+
+
+def is_policy_log(name: str) -> bool:
+    """Whether a file in the experiment's own folder tells which trial took over from which."""
+    is_of_trial = name.startswith(POLICY_LOG_PREFIX) and name.endswith(POLICY_LOG_SUFFIX)
+    return name == POLICY_LOG or is_of_trial
 
 
 def is_checkpoint(name: str) -> bool:
@@ -93,6 +101,15 @@ class Layout:
     def undelivered(self, file: str) -> Path:
         """What a tracker was not told when the experiment ended; not there if nothing."""
         return self.root / f"{UNDELIVERED_PREFIX}{file}.json"
+
+    @property
+    def policy_log(self) -> Path:
+        """Which trial took over from which."""
+        return self.root / POLICY_LOG
+
+    def policy_log_of(self, trial_id: str) -> Path:
+        """The part of it that has made one trial what it is."""
+        return self.root / f"{POLICY_LOG_PREFIX}{trial_id}{POLICY_LOG_SUFFIX}"
 
     @property
     def lock(self) -> Path:

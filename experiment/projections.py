@@ -9,6 +9,7 @@ given up, and the scribe projects it anew from the beginning.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.experiment import tensorboard
-from holdfast.experiment.growing import Curves, Growing, Row, Table, replace_file, unlink
+from holdfast.experiment.growing import Changed, Curves, Growing, Row, Table, replace_file, unlink
 from holdfast.experiment.layout import (
     ERROR,
     EVENTS_PREFIX,
@@ -125,9 +126,13 @@ class TrialFiles:
             action(record)
         except OSError as error:
             error.filename = error.filename or record.folder  # a full disk names no file
-            self.behind[trial_id] = error
-            del self._records[trial_id]
-            self._unwritten.pop(trial_id, None)
+            self.give_up(trial_id, error)
+
+    def give_up(self, trial_id: str, error: OSError) -> None:
+        """What is told of the trial is ignored from now on: all that there is of it is not as the
+        journal says."""
+        self.behind[trial_id] = error
+        self.forget(trial_id)
 
     def _miss(self, trial_id: str) -> None:
         """The trial had ended in the files' view: only the journal knows what they hold."""
@@ -155,9 +160,9 @@ class _TrialRecord:
         self, folder: str, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
     ) -> None:
         self.folder = self._at = folder
-        self._first = shown_config(spec.config)
+        self._given = spec.config
         self._with_config = with_config
-        self._show(self._first)
+        self._show(shown_config(spec.config))
         self._results = Growing(f"{folder}/{RESULTS}")
         self._progress = Table(f"{folder}/{PROGRESS}")
         self._errors = Growing(f"{folder}/{ERROR}")
@@ -221,14 +226,32 @@ class _TrialRecord:
         self.flush()
         self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
         mark = self._marks[max(self._marks)]
+        if trial.resumed_from not in self._marks:
+            mark = self._marks[trial.resumed_from] = self._extended(mark, trial.resumed_from)
         self._results.cut(mark.results)
         self._progress.keep(mark.rows)
         if self._curves:
             self._curves.restart(mark.curves, now)
-        config = shown_config(trial.config) if trial.changed_config else self._first
-        if config != self._config:
-            self._show(config)
+        if trial.config != self._given:
+            self._given = trial.config
+            self._show(shown_config(trial.config))
             replace_file(f"{self._at}/{PARAMS}", self._params())
+
+    def _extended(self, mark: _Mark, iteration: int) -> _Mark:
+        """A clone goes on where another trial has saved: its own rows up to there stay."""
+        if mark.results == self._results.size:
+            return mark
+        data = self._results.head(self._results.size)[mark.results :]
+        try:
+            lines = [json.loads(line) for line in data.splitlines()]
+            kept = [row["training_iteration"] <= iteration for row in lines]
+            curves = mark.curves
+            if self._curves and self._curves.size:
+                curves = tensorboard.end_of_step(self._curves.head(self._curves.size), iteration)
+        except ValueError as error:
+            raise Changed(self._results.path) from error
+        size = sum(map(len, data.splitlines(keepends=True)[: sum(kept)]))
+        return _Mark(mark.results + size, mark.rows + sum(kept), curves)
 
     def fail(self, text: str) -> None:
         self._errors.append(text.encode())

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from holdfast.experiment import tensorboard
 from holdfast.experiment.fold import Fold, failure_of, subject_of
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.policy_log import PolicyLog
 from holdfast.experiment.projections import TrialFiles
 from holdfast.experiment.snapshots import (
     LastRecord,
@@ -75,6 +76,7 @@ class Scribe:
             with_tensorboard=settings.tensorboard and tensorboard.available(),
             with_config=settings.config_in_rows,
         )
+        self._log = PolicyLog(layout)
         self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
@@ -182,7 +184,9 @@ class Scribe:
             if subject and not isinstance(event, _INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
-        return self._rewrite(beginning, stop, stale) if stale else fold
+        # What a line of the policy's log has above it is known from the beginning on.
+        is_whole = not stale and not self._layout.policy_log.exists()
+        return fold if is_whole else self._rewrite(beginning, stop, stale)
 
     def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> Fold:
         """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
@@ -199,10 +203,13 @@ class Scribe:
         anew: bool = False,
     ) -> None:
         flushed = fold.position
+        if anew:
+            self._log = PolicyLog(self._layout)
         for event, now, before in fold.run(self._layout.journal, stop):
             trial_id = subject_of(event)
             if trial_id is not None and (only is None or trial_id in only):
                 self._write(event, now, before, fold.machine.trials[trial_id], anew=anew)
+            self._log.take_in(event, fold.machine)
             read_bytes = fold.position.offset - flushed.offset
             if read_bytes >= _FLUSH_BYTES or fold.position.segment != flushed.segment:
                 self._files.flush()
@@ -210,7 +217,19 @@ class Scribe:
         self._files.flush()
         if anew:
             self._files.settle()
+        self._write_log(anew=anew)
         self._close_ended(fold.machine)
+
+    def _write_log(self, *, anew: bool) -> None:
+        """Where it cannot be written, it is made anew with the files of who has taken over."""
+        try:
+            if anew:
+                self._log.settle()
+            else:
+                self._log.flush()
+        except OSError as error:
+            for trial_id in self._log.unwritten:
+                self._files.give_up(trial_id, error)
 
     def _write(
         self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
@@ -218,7 +237,7 @@ class Scribe:
         """Tell the files what the machine made of one event of a trial."""
         files = self._files
         if isinstance(event, Suggested):
-            files.create(event.spec, anew=anew)
+            files.create(after.spec, anew=anew)
         if before is None or after is before:  # an older attempt's: the machine has dropped it
             return
         if isinstance(event, Reported):

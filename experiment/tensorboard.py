@@ -90,6 +90,17 @@ def charted_steps(data: bytes) -> list[int]:
     return steps
 
 
+def end_of_step(data: bytes, step: int) -> int:
+    """How many bytes there are before the first event of a later step. Raises ValueError."""
+    lib, offset = _library(), 0
+    while offset < len(data):
+        content, end = _framed(data, offset)
+        if lib.event.FromString(content).step > step:
+            return offset
+        offset = end
+    return offset
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Library:
     """The message classes and the checksum."""

@@ -60,6 +60,10 @@ class Allotment:
     def give_up(self, trial_id: str) -> None:
         """Wait no longer."""
         self.delayed.discard(trial_id)
+        self.hold_back(trial_id)
+
+    def hold_back(self, trial_id: str) -> None:
+        """Stand in the queue no longer."""
         self.queue.pop(trial_id, None)
 
     def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:

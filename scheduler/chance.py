@@ -12,14 +12,15 @@ class Chance:
     two decisions: `Chance(f"{seed}/{trial_id}/{iteration}")`.
     """
 
-    __slots__ = ("_count", "_name")
+    __slots__ = ("_count", "_encoded", "name")
 
     def __init__(self, name: str) -> None:
-        self._name = name.encode()
+        self.name = name
+        self._encoded = name.encode()
         self._count = 0
 
     def random(self) -> float:
         """The next one; it has 53 bits."""
         self._count += 1
-        digest = blake2b(b"%d/%s" % (self._count, self._name), digest_size=8).digest()
+        digest = blake2b(b"%d/%s" % (self._count, self._encoded), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

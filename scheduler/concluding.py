@@ -20,7 +20,7 @@ def wake(state: State) -> list[Effect]:
     if allotment.holds or allotment.queue or allotment.delayed or state.questions:
         return []
     effects = observe(state, Stalled())
-    if not state.ending and not (allotment.holds or allotment.queue):
+    if not (state.ending or allotment.holds or allotment.queue or state.questions):
         for trial_id in sorted(state.paused):
             state.unpause(trial_id)
     return [*effects, *fill(state)]
@@ -33,7 +33,7 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return wake(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if allotment.queue or allotment.delayed or not state.search_ended:
+        if allotment.queue or allotment.delayed or state.questions or not state.search_ended:
             return []
         if state.paused:
             return [*wake(state), *_conclude(state)]

@@ -47,12 +47,14 @@ class SaveTrial:
 class CloneTrial:
     """The trial leaves what it has, and goes on from the newest checkpoint of `source`.
 
-    With `config`. One that is paused stays so until UnpauseTrial.
+    With `config`. One that is paused stays so until UnpauseTrial. What `is_logged` stands in the
+    policy's log (`holdfast.experiment.policy_log`).
     """
 
     trial_id: str
     source: str
     config: Mapping[str, Any]
+    is_logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,9 @@ class ChangeTrial:
 class AskUser:
     """Have the user's code asked: `TrialScheduler.answer(question)`, off the control loop.
 
-    A trial that has just reported waits for what the scheduler makes of the answer. What stands
-    under "config" in the question, and in the answer, is a trial's config: the user's code sees
-    their own objects in it.
+    A trial that has just reported waits for what the scheduler makes of the answer, and one that
+    waits for a worker does not start before. What stands under "config" in the question, and in
+    the answer, is a trial's config: the user's code sees their own objects in it.
     """
 
     trial_id: str
@@ -173,6 +175,18 @@ class View(Protocol):
     def total_resources(self) -> Mapping[str, float]:
         """What there is for all trials together, as `{"CPU": 8, "GPU": 1}`."""
         ...
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether trials wait for room."""
+
+    @property
+    def asking(self) -> bool:
+        """Whether the search is thinking of another trial, for which there is room."""
+
+    @property
+    def search_ended(self) -> bool:
+        """Whether the search has no further trial."""
 
 
 class TrialScheduler:

@@ -92,6 +92,7 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
         return []
     effects = observe(state, UserAnswered(trial_id=trial_id, answer=event.answer))
     trial = state.trials[trial_id]
+    state.enqueue(trial_id)
     if state.withheld.pop(trial_id, None) == trial.attempt and trial_id in state.allotment.holds:
         effects.append(_reply(state, trial_id))
     return [*effects, *go_on(state)]

@@ -38,7 +38,8 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         for trial_id in waiting:
             _ask_for(state, trial_id, event.resources)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
-    state.allotment = Allotment(event.capacity, queue=(trial.trial_id for trial in trials))
+    queue = (t.trial_id for t in trials if t.trial_id not in state.questions)
+    state.allotment = Allotment(event.capacity, queue=queue)
     state.errored_before = state.errored
     alive = [trial for trial in state.trials.values() if not trial.status.is_final]
     state.paused = {trial.trial_id for trial in alive if trial.status is Status.PAUSED}

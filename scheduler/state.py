@@ -74,6 +74,11 @@ class State:
         """How many trials have failed for good."""
         return sum(trial.status is Status.ERROR for trial in self.trials.values())
 
+    @property
+    def has_queue(self) -> bool:
+        """Whether trials wait for room."""
+        return bool(self.allotment.queue)
+
     def move(self, event: TrialEvent) -> Trial:
         before = self.trials[event.trial_id]
         self.moved.setdefault(event.trial_id, before)
@@ -88,8 +93,9 @@ class State:
         return trial.attempt == attempt and trial.status.has_worker
 
     def enqueue(self, trial_id: str) -> None:
-        """Let a pending trial wait for resources, once its last worker is gone or idle."""
-        if self.trials[trial_id].status is Status.PENDING:
+        """Let a pending trial wait for resources, once its last worker is gone or idle, and the
+        user's code has answered what it was asked about the trial."""
+        if self.trials[trial_id].status is Status.PENDING and trial_id not in self.questions:
             self.allotment.wait(trial_id)
 
     def consult(self, observation: Observation) -> Sequence[Decision]:

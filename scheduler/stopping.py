@@ -71,6 +71,7 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
             return _change(state, decision, reporting=decision.trial_id == reporting)
         case AskUser():
             state.questions[decision.trial_id] = decision.question
+            state.allotment.hold_back(decision.trial_id)
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
         case Tell():
             return [Warn(text=decision.text)]

@@ -109,7 +109,10 @@ class Cloned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The scheduler wants the trial to go on otherwise; None leaves what there is."""
+    """The scheduler wants the trial to go on otherwise; None leaves what there is.
+
+    What it wants before the first attempt counts as what the trial was asked to be.
+    """
 
     trial_id: str
     config: Mapping[str, Any] | None = None
@@ -222,8 +225,9 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         resumed_from=iteration,
         time_total_s=time_s,
         time_at_start_s=time_s,
-        # A row beyond the checkpoint is rolled back with its iteration.
-        row=trial.row if iteration == trial.iteration and not trial.origin else None,
+        # A row beyond the checkpoint is rolled back with its iteration. A clone's own row of that
+        # iteration stays its newest, as where its function has nothing left to do.
+        row=trial.row if iteration == trial.iteration else None,
         error=None,
         place=Place(),
         bundles=event.bundles,
@@ -285,8 +289,11 @@ def _cloned(trial: Trial, event: Cloned) -> Trial:
 
 
 def _changed(trial: Trial, event: Changed) -> Trial:
-    config = trial.changed_config if event.config is None else event.config
-    spec = trial.spec
+    spec, config = trial.spec, trial.changed_config
+    if event.config is not None and trial.attempt == 0:
+        spec = replace(spec, config=event.config)  # it begins with it, also where it begins anew
+    elif event.config is not None:
+        config = event.config
     if event.resources is not None:
         spec = replace(spec, resources=event.resources)
     return evolve(trial, changed_config=config, spec=spec)

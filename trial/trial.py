@@ -51,7 +51,7 @@ class Budget(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """What never changes in a trial's life.
+    """What a trial was asked to be; but for its resources it stays so once the trial has begun.
 
     `config` holds plain values, and `Ref` or `Opaque` where the user's value is neither number,
     text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`. `dirname` is

@@ -245,6 +245,19 @@ async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     assert await again == ""
 
 
+async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
+    desk = Desk(is_remote=True)
+    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="", config={})
+    record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
+    both = [asyncio.ensure_future(desk.archive.fetch(spec, record)) for _ in range(2)]
+    await asyncio.sleep(0)
+    desk.archive.on_keeper(["fetched", "t0/0", "gone"])
+    assert await asyncio.gather(*both) == ["gone", "gone"]
+    assert [message for message in desk.keeper.sent if message[0] == "fetch"] == [
+        ["fetch", "t0/0", "/checkpoint_000000"]
+    ]
+
+
 async def test_everybody_whom_back_pressure_held_is_answered() -> None:
     desk, answered = Desk(), []
     for number in range(3 * BACKLOG):

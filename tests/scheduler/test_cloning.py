@@ -256,10 +256,37 @@ def test_what_was_asked_and_not_answered_before_a_crash_is_asked_again() -> None
     run = running(Asking())
     run.report("t0")
     run.crash()
-    assert of(AskScheduler, run.resume()) != []
-    run.start("t0")
-    assert answered(run, {"stop": False}) == []
+    effects = run.resume()
+    assert of(AskScheduler, effects) != []
+    assert [launch.trial_id for launch in of(Launch, effects)] == ["t1"]
+    assert [launch.trial_id for launch in of(Launch, answered(run, {"stop": False}))] == ["t0"]
     assert run.machine.questions == {}
+
+
+class Completing(TrialScheduler):
+    """Asks the user for the config of each new trial."""
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case TrialAdded():
+                return [AskUser(trial_id=event.trial_id, question={"config": {}})]
+            case UserAnswered():
+                return [ChangeTrial(trial_id=event.trial_id, config=event.answer["config"])]
+            case _:
+                return ()
+
+
+def test_a_new_trial_waits_for_what_the_user_says_of_its_config_and_begins_with_that() -> None:
+    run = Rehearsal(capacity={"CPU": 2}, policy=Completing(), scheduler="Completing")
+    assert of(Launch, run.suggest()) == []
+    assert of(Finish, run.handle(SearchEnded())) == []
+    (launch,) = of(Launch, answered(run, {"config": BETTER}))
+    assert (launch.trial_id, run.trial("t0").config) == ("t0", BETTER)
+    assert run.trial("t0").spec.config == BETTER
+    run.start("t0")
+    run.ends("t0")
+    run.resume(finished="restart")
+    assert run.trial("t0").config == BETTER
 
 
 def test_an_answer_about_a_worker_that_is_gone_answers_no_report() -> None:

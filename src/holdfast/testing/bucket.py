@@ -97,7 +97,7 @@ class Bucket:
     def _committed(self) -> int:
         with tempfile.TemporaryDirectory() as folder:
             root = self.download(Path(folder), below="/journal")
-            return sum(name == "Committed" for name, _, _ in checker.records(root))
+            return sum(name == "Committed" for name, *_ in checker.records(root))
 
     def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def session() -> T:

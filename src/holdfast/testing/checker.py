@@ -113,7 +113,7 @@ def fold(root: Path) -> Checked:
     spec: Mapping[str, Any] | None = None
     trials: dict[str, CheckedTrial] = {}
     incarnations = 0
-    for name, _, fields in records(root):
+    for name, _, fields, *_ in records(root):
         if name == "Begun":
             spec, trials, incarnations = fields["spec"], {}, 1
         elif name == "Resumed":
@@ -138,7 +138,7 @@ def _apply(
             trial.begin(fields["attempt"])
         case "Reported":
             trial.report(fields)
-        case "Saved":
+        case "Saved" | "Adopted":
             trial.save(fields["checkpoint"])
         case "Committed":
             trial.commit(fields["index"], keep)
@@ -277,7 +277,7 @@ def leaked(root: Path, secrets: Iterable[str]) -> Iterator[str]:
 
 def places(root: Path) -> Iterator[str]:
     """Absolute paths in the state: an experiment that has one cannot be moved."""
-    for name, _, fields in records(root):
+    for name, _, fields, *_ in records(root):
         for key, text in _texts(fields, ""):
             told = key.endswith((".traceback", ".message", ".reason"))
             if text.startswith("/") and not told and ".metrics." not in key:

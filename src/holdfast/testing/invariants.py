@@ -62,7 +62,8 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
         assert not machine.allotment.idle, "finished, with idle workers left"
         assert machine.ending or not machine.allotment.queue, "finished, with trials that wait"
     elif machine.spec.experiment_id:
-        awaited = machine.allotment.holds or machine.allotment.delayed or machine.asking
+        allotment = machine.allotment
+        awaited = allotment.holds or allotment.delayed or machine.asking or machine.questions
         assert awaited, "nothing can happen any more: the run hangs"
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.pbt_replay import (
+        PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
+    )
     from holdfast.scheduler.policies.allocating import (
         DistributeResources as DistributeResources,
     )
@@ -40,6 +43,12 @@ if TYPE_CHECKING:
     from holdfast.scheduler.policies.pasha import (
         PASHAScheduler as PASHAScheduler,
     )
+    from holdfast.scheduler.policies.pb2 import (
+        PB2 as PB2,
+    )
+    from holdfast.scheduler.policies.pbt import (
+        PopulationBasedTraining as PopulationBasedTraining,
+    )
     from holdfast.scheduler.policies.resource_changing import (
         ResourceChangingScheduler as ResourceChangingScheduler,
     )
@@ -64,6 +73,9 @@ _HOMES = {
     "PASHAScheduler": "holdfast.scheduler.policies.pasha",
     "ResourceChangingScheduler": "holdfast.scheduler.policies.resource_changing",
     "DEHBScheduler": "holdfast.scheduler.policies.dehb",
+    "PB2": "holdfast.scheduler.policies.pb2",
+    "PopulationBasedTraining": "holdfast.scheduler.policies.pbt",
+    "PopulationBasedTrainingReplay": "holdfast.experiment.pbt_replay",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
     "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",

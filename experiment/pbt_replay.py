@@ -1,0 +1,33 @@
+"""Training one trial of a population again: the scheduler that reads its schedule from a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.scheduler.policies.pbt_replay import ScheduleReplay, schedule_of
+from holdfast.trial.errors import InvalidConfig
+
+
+class PopulationBasedTrainingReplay(ScheduleReplay):
+    """Trains one trial with the configs that a trial of a PopulationBasedTraining, and those that
+    it took over from, have had: as if it had been trained in one piece.
+
+    `policy_file` is `pbt_policy_<trial_id>.txt` of that experiment; it is read at once. At each
+    change the trial goes on from a checkpoint of its own: a class saves itself then, a function
+    goes back to the newest that it has reported. What the file cannot hold (an object of the
+    user's) is what `param_space` says.
+
+    Raises InvalidConfig where the file cannot be read, or is none.
+    """
+
+    def __init__(self, policy_file: str | os.PathLike[str]) -> None:
+        path = Path(policy_file).expanduser()
+        try:
+            schedule = schedule_of(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidConfig(
+                f"PopulationBasedTrainingReplay(policy_file={str(policy_file)!r}): {error}. Give "
+                f"pbt_policy_<trial_id>.txt from the directory of the experiment"
+            ) from error
+        super().__init__(schedule)

@@ -1,0 +1,97 @@
+"""The log of a policy: which trial took over from which, as JSON lines.
+
+`pbt_global.txt` has all takeovers; `pbt_policy_<trial_id>.txt` those that have made a trial what
+it is: its own newest, and above it those of whom it took over from. A line is [tag, tag of the
+source, iteration, iteration of the source's checkpoint, config of the source, new config].
+
+Like every projection it is written from the journal, and anew wherever it is not known to be
+whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from holdfast.experiment.growing import Growing, replace_file, unlink
+from holdfast.experiment.layout import Layout, is_policy_log
+from holdfast.experiment.rows import encode, shown_config
+from holdfast.scheduler.events import Event
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import CloneTrial, Decision
+from holdfast.trial.lifecycle import Reported
+from holdfast.trial.trial import Origin
+
+
+class PolicyLog:
+    """Takes in events, and writes with `flush`. Its machine must begin with the experiment."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._global = Growing(str(layout.policy_log))
+        self._lines: dict[str, tuple[bytes, ...]] = {}
+        self._waiting: list[bytes] = []
+        self._changed: set[str] = set()
+
+    def take_in(self, event: Event, machine: Machine) -> None:
+        """`machine` has just taken in the event."""
+        for decision in _takeovers(machine.answers) if any(machine.answers) else ():
+            trial = machine.trials[decision.trial_id]
+            before = machine.moved.get(decision.trial_id, trial)
+            if trial.origin is None or trial.origin is before.origin:
+                continue  # it could not be done
+            iteration = before.iteration
+            if isinstance(event, Reported) and event.trial_id == trial.trial_id:
+                iteration = event.iteration
+            self._add(machine, decision, trial.origin, iteration)
+
+    def _add(self, machine: Machine, decision: CloneTrial, origin: Origin, iteration: int) -> None:
+        trial, source = machine.trials[decision.trial_id], machine.trials[decision.source]
+        former = machine.moved.get(decision.source, source)
+        row = [
+            trial.spec.tag,
+            source.spec.tag,
+            iteration,
+            origin.checkpoint.iteration,
+            shown_config(former.config),
+            shown_config(decision.config),
+        ]
+        line = f"{encode(row)}\n".encode()
+        self._waiting.append(line)
+        self._lines[decision.trial_id] = (*self._lines.get(decision.source, ()), line)
+        self._changed.add(decision.trial_id)
+
+    @property
+    def unwritten(self) -> frozenset[str]:
+        """The trials of which a takeover is not written yet."""
+        return frozenset(self._changed)
+
+    def flush(self) -> None:
+        """Raises OSError; then the log is to be made anew."""
+        if not self._waiting:
+            return
+        for trial_id in sorted(self._changed):
+            path = self._layout.policy_log_of(trial_id)
+            replace_file(str(path), b"".join(self._lines[trial_id]))
+        data = b"".join(self._waiting)
+        if self._global.size:
+            self._global.append(data)
+        else:
+            replace_file(self._global.path, data)
+            self._global.size = len(data)
+        self._changed.clear()
+        self._waiting.clear()
+
+    def settle(self) -> None:
+        """Write all that there is, and remove what an earlier one had of a longer journal. Raises
+        OSError."""
+        self.flush()
+        if self._global.size or not self._layout.policy_log.exists():
+            return
+        for name in [*filter(is_policy_log, os.listdir(self._layout.root))]:
+            unlink(f"{self._layout.root}/{name}")
+
+
+def _takeovers(answers: Sequence[Sequence[Decision]]) -> list[CloneTrial]:
+    decided = (decision for answer in answers for decision in answer)
+    return [one for one in decided if isinstance(one, CloneTrial) and one.is_logged]

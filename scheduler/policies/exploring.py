@@ -1,0 +1,213 @@
+"""How population based training changes a config: each parameter drawn anew, or moved a little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.scheduler.chance import Chance
+from holdfast.trial.domains import Categorical, Domain, Float, Function, Integer, Normal, below
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.space import has_user_code
+from holdfast.trial.spec import Spec
+from holdfast.trial.values import is_plain, key_name, unwrap_scalar
+
+Path = tuple[str, ...]
+ABSENT: Final = object()
+# Numbers beyond it could overflow.
+_HUGE: Final = 1e300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """How one parameter may change.
+
+    `values` are those of a list, in its order; `domain` is one of ours; `function` is the user's
+    own, which gives a value. One of the three is there.
+    """
+
+    path: Path
+    values: tuple[Any, ...] = ()
+    domain: Float | Integer | Normal | Categorical | None = None
+    function: Callable[[Mapping[str, Any]], Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return key_name(self.path)
+
+    def draw(self, chance: Chance) -> Any:
+        """A value that has nothing to do with the former one. Not for one with a `function`."""
+        if self.domain is not None:
+            return self.domain.draw(chance)
+        return self.values[below(len(self.values), chance)]
+
+    def knows(self, value: object) -> bool:
+        """Whether there is a way from `value` to one that is near it."""
+        if self.values:
+            return value in self.values
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        return -_HUGE < value < _HUGE and not isinstance(self.domain, Categorical)
+
+    def moved(self, value: Any, chance: Chance, factors: Sequence[float]) -> Any:
+        """A value near one that it knows: the one before or after it in a list, or it times a
+        factor.
+
+        Where whole numbers are drawn it stays one, and moves by 1 at least. What a domain does
+        not allow becomes the nearest that it does.
+        """
+        if self.values:
+            step = 1 if chance.random() < 0.5 else -1
+            place = self.values.index(value) + step
+            return self.values[min(max(place, 0), len(self.values) - 1)]
+        factor = factors[below(len(factors), chance)]
+        product = value * factor
+        if isinstance(self.domain, Integer) or (self.function and isinstance(value, int)):
+            product = _whole(product, away=factor > 1)
+        if isinstance(self.domain, (Float, Integer, Normal)):
+            return self.domain.nearest(product)
+        return product
+
+    def ask(self, config: Mapping[str, Any]) -> Any:
+        """What the user's function gives. Raises InvalidConfig where that is no plain data."""
+        assert self.function is not None
+        value = unwrap_scalar(self.function(config))
+        self.check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        """Raises InvalidConfig, naming the parameter, for what cannot be kept as it is."""
+        if not is_plain(value):
+            raise InvalidConfig(
+                f"hyperparam_mutations: {self.name} became {value!r:.80}, and only plain data "
+                f"(numbers, text, True, False, None, lists and dicts of them) can be kept: give "
+                f"names or numbers, and make objects of them in the trainable"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """A new config; `asked` are the parameters for which a function of the user's is to be asked
+    yet."""
+
+    config: dict[str, Any]
+    asked: tuple[Path, ...] = ()
+
+
+def mutations_of(given: Mapping[str, Any]) -> tuple[Mutation, ...]:
+    """What `hyperparam_mutations` says, a parameter each. Raises InvalidConfig."""
+    return tuple(_mutations(given, ()))
+
+
+def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chance) -> Explored:
+    """Give values to the parameters that `config` does not have."""
+    filled, asked = dict(config), list[Path]()
+    for mutation in mutations:
+        if get(config, mutation.path) is not ABSENT:
+            continue
+        if mutation.function is not None:
+            asked.append(mutation.path)
+        else:
+            filled = put(filled, mutation.path, mutation.draw(chance))
+    return Explored(config=filled, asked=tuple(asked))
+
+
+def explore(
+    config: Mapping[str, Any],
+    mutations: Sequence[Mutation],
+    chance: Chance,
+    *,
+    resample_probability: float,
+    factors: Sequence[float],
+) -> Explored:
+    """A config near `config`: each parameter is drawn anew with that probability, else moved.
+
+    One that the config does not have, or that has no neighbours, is drawn anew.
+    """
+    explored, asked = dict(config), list[Path]()
+    for mutation in mutations:
+        value = unwrap_scalar(get(config, mutation.path))
+        is_anew = chance.random() < resample_probability
+        if mutation.knows(value) and not is_anew:
+            explored = put(explored, mutation.path, mutation.moved(value, chance, factors))
+        elif mutation.function is not None:
+            asked.append(mutation.path)
+        else:
+            explored = put(explored, mutation.path, mutation.draw(chance))
+    return Explored(config=explored, asked=tuple(asked))
+
+
+def get(config: Any, path: Path) -> Any:
+    """The parameter in nested dicts, ABSENT where it is not there."""
+    for key in path:
+        if not isinstance(config, Mapping) or key not in config:
+            return ABSENT
+        config = config[key]
+    return config
+
+
+def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """A copy of nested dicts with another value in one place."""
+    key, *rest = path
+    if not rest:
+        return {**config, key: value}
+    inner = config.get(key)
+    return {
+        **config,
+        key: put(inner if isinstance(inner, Mapping) else {}, tuple(rest), value),
+    }
+
+
+def _mutations(given: Mapping[str, Any], above: Path) -> Iterator[Mutation]:
+    for key, value in given.items():
+        path = (*above, key)
+        if isinstance(value, Mapping) and value:
+            yield from _mutations(value, path)
+        else:
+            yield _mutation(path, value)
+
+
+def _mutation(path: Path, given: Any) -> Mutation:
+    if isinstance(given, Categorical) and not any(
+        isinstance(one, Domain) for one in given.categories
+    ):
+        given = given.categories
+    if isinstance(given, (list, tuple)) and given:
+        made = Mutation(path=path, values=tuple(map(unwrap_scalar, given)))
+        for value in made.values:
+            made.check(value)
+        return made
+    if isinstance(given, Domain):
+        return _of_domain(path, given)
+    if callable(given):
+        return Mutation(path=path, function=lambda config: given())
+    raise InvalidConfig(
+        f"hyperparam_mutations: {key_name(path)} is {given!r:.80}; give a list of values, a "
+        f"domain (tune.uniform(...), tune.choice(...)), a function that takes nothing and gives a "
+        f"value, or a dict of these"
+    )
+
+
+def _of_domain(path: Path, domain: Domain) -> Mutation:
+    if isinstance(domain, Function):
+        called = domain
+        return Mutation(path=path, function=lambda config: called.call(Spec(config, [])))
+    if has_user_code({"": domain}):
+        drawn = domain
+        return Mutation(path=path, function=lambda config: drawn.sample())
+    assert isinstance(domain, (Float, Integer, Normal, Categorical))
+    made = Mutation(path=path, domain=domain)
+    for value in domain.categories if isinstance(domain, Categorical) else ():
+        if not isinstance(value, Domain):
+            made.check(value)
+    return made
+
+
+def _whole(product: float, *, away: bool) -> int:
+    """Rounded in the direction of the move: 4 * 1.2 is 5, as 4 * 0.8 is 3."""
+    size = abs(product)
+    # 100 * 1.1 is 110.00000000000001
+    rounded = math.ceil(size - 1e-9 * size) if away else math.floor(size + 1e-9 * size)
+    return rounded if product > 0 else -rounded

@@ -1,0 +1,129 @@
+"""Population based training, as it was published: what is taken over is drawn anew, or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.scheduler.chance import Chance
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.policies.exploring import (
+    Explored,
+    Mutation,
+    explore,
+    fill,
+    mutations_of,
+    put,
+)
+from holdfast.scheduler.policies.goal import is_number, require
+from holdfast.scheduler.policies.population import Population, Proposal
+from holdfast.scheduler.policy import View
+from holdfast.trial.values import key_name
+
+
+class PopulationBasedTraining(Population):
+    """Trains a population in parallel; at each `perturbation_interval`, measured in `time_attr`,
+    a trial of the worst goes on from the checkpoint of one of the best, with a config near that
+    one's.
+
+    The worst and the best are `quantile_fraction` of the population each, by their newest scores.
+    `hyperparam_mutations` says how a parameter changes, in nested dicts where the config has
+    them. With `resample_probability` it is drawn anew; else a value of a list (or
+    `tune.choice`) becomes the one before or after it there, and a number of a domain or of a
+    function is multiplied by one of the `perturbation_factors`, and stays within its domain.
+    Parameters that `param_space` does not have are drawn before a trial starts.
+    `custom_explore_fn(config)` has the last word about each new config.
+
+    Nothing changes before `burn_in_period`. Where there are more trials than room they take turns,
+    an interval each. With `synch` all wait for each other at each interval, and then change
+    together. `log_config` writes `pbt_global.txt` and `pbt_policy_<trial_id>.txt`, from which
+    `PopulationBasedTrainingReplay` can train one trial again. Without `require_attrs` reports
+    that lack metric or time are passed over.
+
+    Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan,
+    Fernando, Kavukcuoglu, "Population Based Training of Neural Networks" (2017).
+
+    Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: float = 60.0,
+        burn_in_period: float = 0.0,
+        hyperparam_mutations: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        resample_probability: float = 0.25,
+        perturbation_factors: Sequence[float] = (1.2, 0.8),
+        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        log_config: bool = True,
+        require_attrs: bool = True,
+        synch: bool = False,
+    ) -> None:
+        super().__init__(
+            time_attr,
+            metric,
+            mode,
+            perturbation_interval=perturbation_interval,
+            burn_in_period=burn_in_period,
+            quantile_fraction=quantile_fraction,
+            custom_explore_fn=custom_explore_fn,
+            log_config=log_config,
+            require_attrs=require_attrs,
+            synch=synch,
+        )
+        name = type(self).__name__
+        require(
+            is_number(resample_probability, least=0) and resample_probability <= 1,
+            f"{name}(resample_probability={resample_probability!r}): give a number from 0 to 1",
+        )
+        require(
+            isinstance(perturbation_factors, (list, tuple))
+            and bool(perturbation_factors)
+            and all(is_number(factor, least=0, above=True) for factor in perturbation_factors),
+            f"{name}(perturbation_factors={perturbation_factors!r}): give numbers above 0",
+        )
+        require(
+            bool(hyperparam_mutations) or custom_explore_fn is not None,
+            f"{name}(hyperparam_mutations={hyperparam_mutations!r}): nothing would ever change; "
+            f"give {{'lr': [...]}}, or a custom_explore_fn",
+        )
+        self._given = dict(hyperparam_mutations or {})
+        self._mutations: tuple[Mutation, ...] = ()
+        self._resample_probability = resample_probability
+        self._factors = tuple(perturbation_factors)
+        mutations_of(self._given)  # which refuses what is none
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        fresh = super().begun(spec)
+        fresh._mutations = mutations_of(fresh._given)
+        return fresh
+
+    def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
+        filled = fill(config, self._mutations, chance)
+        return None if filled == Explored(config=dict(config)) else _proposal(filled)
+
+    def next(self, view: View, trial_id: str, source: str, chance: Chance) -> Proposal:
+        return _proposal(
+            explore(
+                view.trials[source].config,
+                self._mutations,
+                chance,
+                resample_probability=self._resample_probability,
+                factors=self._factors,
+            )
+        )
+
+    def completed(self, config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = set(asked.get("functions", ()))
+        for mutation in self._mutations:
+            if mutation.name in wanted:
+                config = put(config, mutation.path, mutation.ask(config))
+        return config
+
+
+def _proposal(explored: Explored) -> Proposal:
+    names = [key_name(path) for path in explored.asked]
+    return Proposal(config=explored.config, asked={"functions": names} if names else {})

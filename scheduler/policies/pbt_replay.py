@@ -1,0 +1,109 @@
+"""One trial of a population again, by the schedule of configs that the policy's log has of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.scheduler.policy import (
+    Abort,
+    ChangeTrial,
+    Decision,
+    Observation,
+    TrialAdded,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
+from holdfast.trial.values import Opaque, Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """`first` is what training begins with; each of `changes` begins after that iteration."""
+
+    first: Mapping[str, Any]
+    changes: tuple[tuple[int, Mapping[str, Any]], ...]
+
+
+class ScheduleReplay(TrialScheduler):
+    """Trains one trial by a schedule: at each change it goes on from a checkpoint of its own."""
+
+    needs_checkpoints = True
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._done = 0
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case TrialAdded() if len(view.trials) > 1:
+                return [Abort(message=_ONE)]
+            case TrialAdded():
+                return [self._changed(view, event.trial_id, self._schedule.first)]
+            case TrialReported():
+                return self._reported(view, event.trial_id)
+            case _:
+                return ()
+
+    def _reported(self, view: View, trial_id: str) -> Sequence[Decision]:
+        iteration, changes = view.trials[trial_id].iteration, self._schedule.changes
+        due = sum(at <= iteration for at, _ in changes)
+        # A trial that fails and goes back behind a change keeps the config: it is on its way.
+        if due <= self._done:
+            return ()
+        self._done = due
+        return [self._changed(view, trial_id, changes[due - 1][1])]
+
+    def _changed(self, view: View, trial_id: str, config: Mapping[str, Any]) -> Decision:
+        given = view.trials[trial_id].spec.config
+        return ChangeTrial(trial_id=trial_id, config=_over(given, config))
+
+
+_ONE = (
+    "a schedule is replayed by one trial: give TuneConfig(num_samples=1) and a "
+    "param_space without grid_search"
+)
+
+
+def _over(given: Any, logged: Any) -> Any:
+    """What was logged, but for what JSON cannot hold, which stays as it was given."""
+    if isinstance(given, (Ref, Opaque)):
+        return given
+    if isinstance(given, Mapping) and isinstance(logged, Mapping):
+        known = {key: _over(given[key], value) for key, value in logged.items() if key in given}
+        return {**given, **logged, **known}
+    return logged
+
+
+def schedule_of(log: str) -> Schedule:
+    """What the log of a trial's policy says, in JSON lines.
+
+    The last line is the trial's own newest change, those above it are of whom it took over from;
+    a line of somebody else ends them. Raises ValueError where it is no such log.
+    """
+    rows = [json.loads(line) for line in log.splitlines() if line.strip()]
+    if not rows or not all(map(_is_row, rows)):
+        raise ValueError(
+            "it is no log of a trial's policy, of lines like [tag, tag of the source, iteration, "
+            "iteration of the source, config of the source, config]"
+        )
+    changes: list[tuple[int, Mapping[str, Any]]] = []
+    begins, first = "", {}
+    for tag, source, _, iteration, before, after in reversed(rows):
+        if changes and tag != begins:
+            break
+        begins, first = source, before
+        changes.append((iteration, after))
+    return Schedule(first=first, changes=tuple(reversed(changes)))
+
+
+_KINDS = (str, str, int, int, dict, dict)
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, list) or len(row) != len(_KINDS):
+        return False
+    return all(isinstance(value, kind) for value, kind in zip(row, _KINDS, strict=True))

@@ -1,0 +1,319 @@
+"""Trials that learn from each other: the worst take over from the best, and change something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from holdfast.scheduler.chance import Chance
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policy import (
+    Abort,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
+    NoMoreTrials,
+    Observation,
+    PauseTrial,
+    SaveTrial,
+    Stalled,
+    TrialAdded,
+    TrialReported,
+    UnpauseTrial,
+    UserAnswered,
+    View,
+)
+from holdfast.trial.absent import names_text, near_text
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.domains import below
+from holdfast.trial.trial import Status, Trial
+
+
+@dataclass(slots=True)
+class Member:
+    """What is known of a trial: its newest score (more is better), and when that was looked at.
+
+    `changes` counts how often it took over from another. `is_to_yield`: with its next checkpoint
+    it lets those go on that wait for room.
+    """
+
+    time: float = 0.0
+    score: float | None = None
+    changes: int = 0
+    is_to_yield: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A new config; with `asked` it is not complete before `Population.completed` has seen it."""
+
+    config: Mapping[str, Any]
+    asked: Mapping[str, Any]
+
+
+class Population(Judging):
+    """Base of schedulers that let the worst trials go on from checkpoints of the best.
+
+    What a new config is made of is said by the subclass: `first`, `next` and `completed`.
+    """
+
+    needs_checkpoints = True
+
+    def __init__(
+        self,
+        time_attr: str,
+        metric: str | None,
+        mode: str | None,
+        *,
+        perturbation_interval: float,
+        burn_in_period: float,
+        quantile_fraction: float,
+        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None,
+        log_config: bool,
+        require_attrs: bool,
+        synch: bool,
+    ) -> None:
+        """Raises InvalidConfig."""
+        super().__init__(time_attr, metric, mode)
+        name = type(self).__name__
+        require(
+            is_number(perturbation_interval, least=0, above=True),
+            f"{name}(perturbation_interval={perturbation_interval!r}): give a number above 0",
+        )
+        require(
+            is_number(burn_in_period, least=0),
+            f"{name}(burn_in_period={burn_in_period!r}): give a number from 0 on",
+        )
+        require(
+            is_number(quantile_fraction, least=0) and quantile_fraction <= 0.5,
+            f"{name}(quantile_fraction={quantile_fraction!r}): give the part of the trials that "
+            f"counts as the best, and as the worst: from 0 to 0.5",
+        )
+        require(
+            custom_explore_fn is None or callable(custom_explore_fn),
+            f"{name}(custom_explore_fn={custom_explore_fn!r}): give a function of a config that "
+            f"returns one",
+        )
+        self._interval, self._burn_in = perturbation_interval, burn_in_period
+        self._quantile = quantile_fraction
+        self._custom_explore_fn = custom_explore_fn
+        self._log_config, self._requires, self._synch = log_config, require_attrs, synch
+        self._seed = 0
+        self._members: dict[str, Member] = {}
+        # Of those that change together, which the user's code is still to say something about.
+        self._asked: set[str] = set()
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        fresh = super().begun(spec)
+        fresh._seed = spec.seed
+        return fresh
+
+    # -- what a subclass says of configs --------------------------------------------------------
+
+    def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
+        """The config that a trial starts with, None where that is the one that it has."""
+        raise NotImplementedError
+
+    def next(self, view: View, trial_id: str, source: str, chance: Chance) -> Proposal:
+        """The config of a trial that takes over from `source`."""
+        raise NotImplementedError
+
+    def completed(self, config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """A proposal's config with all that was asked. Runs beside the control loop, and may call
+        the user's functions; changes nothing here."""
+        raise NotImplementedError
+
+    def note(self, trial: Trial, time: float, score: float) -> None:
+        """A trial is looked at."""
+
+    def note_takeover(self, trial_id: str, source: str) -> None:
+        """A trial takes over from another."""
+
+    # -- what happens ---------------------------------------------------------------------------
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, TrialReported):
+            for name, value in (
+                (self.goal.time_attr, self.goal.time(event.row)),
+                (self.goal.metric, self.goal.value(event.row)),
+            ):
+                if value is None:
+                    return [self._lacks(name, event.row)] if self._requires else ()
+        return super().decide(view, event)
+
+    def judge(
+        self, view: View, event: TrialReported, time: float, value: float
+    ) -> Sequence[Decision]:
+        trial = view.trials[event.trial_id]
+        member = self._members[event.trial_id]
+        if time < self._burn_in or time - member.time < self._interval:
+            return self._turn(view, trial, member)
+        self.note(trial, time, value)
+        member.time, member.score = time, value
+        if not trial.checkpoints and not view.spec.saves_when_told:
+            return [Abort(message=self._saves_nothing(trial, time))]
+        if self._synch:
+            return [PauseTrial(trial_id=trial.trial_id)]
+        worst, best = self._extremes(view)
+        if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
+            return [change]
+        member.is_to_yield = self._is_crowded(view)
+        saved = [SaveTrial(trial_id=trial.trial_id)] if trial.trial_id in best else []
+        return [*saved, *self._turn(view, trial, member)]
+
+    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+        match event:
+            case TrialAdded():
+                # Those that gave way to trials that were still to come wait for no other.
+                unpaused = self._unpaused(view) if _is_whole(view) and not self._synch else []
+                return [*self._begin(view, event.trial_id), *unpaused]
+            case UserAnswered():
+                return self._answered(view, event)
+            case Stalled() if self._synch:
+                return self._change_together(view)
+            case Stalled() | NoMoreTrials() if not self._synch:
+                return self._unpaused(view)
+            case _:
+                return ()
+
+    def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the user's functions make of a config. Raises InvalidConfig for what is none."""
+        config = self.completed(dict(question["config"]), question["asked"])
+        if question["source"] and self._custom_explore_fn is not None:
+            config = self._custom_explore_fn(config)
+            require(
+                isinstance(config, dict),
+                f"{type(self).__name__}: custom_explore_fn returned {config!r:.80}, and must "
+                f"return the config, a dict",
+            )
+        return {"config": config, "source": question["source"]}
+
+    # -- how ------------------------------------------------------------------------------------
+
+    def _begin(self, view: View, trial_id: str) -> Sequence[Decision]:
+        self._members[trial_id] = Member()
+        chance = Chance(f"{self._seed}/population/{trial_id}")
+        proposal = self.first(view.trials[trial_id].config, chance)
+        if proposal is None:
+            return ()
+        if proposal.asked:
+            return [_question(trial_id, proposal, "")]
+        return [ChangeTrial(trial_id=trial_id, config=proposal.config)]
+
+    def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> Decision | None:
+        """The trial goes on from one of the best; None where none of them has a checkpoint."""
+        sources = [one for one in best if self._is_source(view.trials[one])]
+        if not sources:
+            return None
+        member = self._members[trial_id]
+        member.changes += 1
+        chance = Chance(f"{self._seed}/population/{trial_id}/{member.changes}")
+        source = sources[below(len(sources), chance)]
+        proposal = self.next(view, trial_id, source, chance)
+        member.time = self._time_of(view.trials[source].checkpoints[-1], self._members[source])
+        member.is_to_yield = False
+        self.note_takeover(trial_id, source)
+        if proposal.asked or self._custom_explore_fn is not None:
+            return _question(trial_id, proposal, source)
+        return self._clone(trial_id, source, proposal.config)
+
+    def _is_source(self, trial: Trial) -> bool:
+        """One that has taken over itself has no checkpoint of its own before it has a copy."""
+        score = self._members[trial.trial_id].score
+        return bool(trial.checkpoints) and trial.origin is None and score != -math.inf
+
+    def _time_of(self, checkpoint: CheckpointRecord, source: Member) -> float:
+        """When the source was looked at, or when it saved what is taken over, if that is older."""
+        if self.goal.time_attr == "training_iteration":
+            return min(source.time, checkpoint.iteration)
+        if self.goal.time_attr == "time_total_s":
+            return min(source.time, checkpoint.time_total_s)
+        return source.time
+
+    def _clone(self, trial_id: str, source: str, config: Mapping[str, Any]) -> Decision:
+        return CloneTrial(
+            trial_id=trial_id, source=source, config=config, is_logged=self._log_config
+        )
+
+    def _answered(self, view: View, event: UserAnswered) -> Sequence[Decision]:
+        config, source = event.answer["config"], event.answer["source"]
+        if not source:
+            return [ChangeTrial(trial_id=event.trial_id, config=config)]
+        decisions: list[Decision] = []
+        if view.trials[source].checkpoints:  # else they were found lost meanwhile
+            decisions.append(self._clone(event.trial_id, source, config))
+        self._asked.discard(event.trial_id)
+        if self._synch and not self._asked:
+            decisions += self._unpaused(view)
+        return decisions
+
+    def _change_together(self, view: View) -> Sequence[Decision]:
+        """All have come to the interval, and are paused."""
+        worst, best = self._extremes(view)
+        changes = [self._take_over(view, trial_id, best) for trial_id in worst]
+        decisions = [change for change in changes if change is not None]
+        self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
+        return decisions if self._asked else [*decisions, *self._unpaused(view)]
+
+    def _extremes(self, view: View) -> tuple[list[str], list[str]]:
+        """The worst and the best of those that have a score and have not ended; no one is both."""
+        scores = {
+            trial_id: member.score
+            for trial_id, member in self._members.items()
+            if member.score is not None and not view.trials[trial_id].status.is_final
+        }
+        ranked = sorted(scores, key=scores.__getitem__)
+        count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
+        return ranked[:count], ranked[len(ranked) - count :]
+
+    def _turn(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
+        """Let others have the room, once nothing is lost by it."""
+        newest = trial.newest_checkpoint
+        has_saved = newest is not None and newest.iteration == trial.iteration
+        if not member.is_to_yield or not (has_saved or view.spec.saves_when_told):
+            return ()
+        member.is_to_yield = False
+        if not self._is_crowded(view):
+            return ()
+        pause, unpause = PauseTrial(trial_id=trial.trial_id), UnpauseTrial(trial_id=trial.trial_id)
+        # In the queue it would come before those that the search is to be asked for.
+        return [pause, unpause] if _is_whole(view) else [pause]
+
+    def _is_crowded(self, view: View) -> bool:
+        return view.has_queue or not (view.asking or _is_whole(view))
+
+    def _unpaused(self, view: View) -> list[Decision]:
+        """Those that have come least far first."""
+        paused = [t for t in self._members if view.trials[t].status is Status.PAUSED]
+        paused.sort(key=lambda trial_id: self._members[trial_id].time)
+        return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
+
+    def _lacks(self, name: str, row: Mapping[str, Any]) -> Decision:
+        return Abort(
+            message=f"{type(self).__name__}: a report has no number {name!r}."
+            f"{near_text([name], row)} Reported were: {names_text(row)}. Report it, or give "
+            f"require_attrs=False to pass over such reports"
+        )
+
+    def _saves_nothing(self, trial: Trial, time: float) -> str:
+        return (
+            f"{type(self).__name__} lets trials go on from checkpoints, and {trial.spec.name} has "
+            f"reported none until {self.goal.time_attr}={time:g}: give report() a checkpoint at "
+            f"least once in each perturbation_interval={self._interval:g}"
+        )
+
+
+def _question(trial_id: str, proposal: Proposal, source: str) -> Decision:
+    question = {"config": proposal.config, "asked": proposal.asked, "source": source}
+    return AskUser(trial_id=trial_id, question=question)
+
+
+def _is_whole(view: View) -> bool:
+    """Whether no other trials will come, as far as that is known before the search says so."""
+    spec = view.spec
+    has_grid = any("grid_search(" in part["text"] for part in spec.space)
+    return view.search_ended or (not has_grid and 0 < spec.num_samples <= len(view.trials))

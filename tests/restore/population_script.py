@@ -1,0 +1,78 @@
+"""What a user might write: a population that is begun, or gone on with.
+
+Each trial marks its reports, and waits at a gate where it is told to end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from holdfast import tune
+from holdfast.testing.script import mark, wait_at
+from holdfast.tune.schedulers import PopulationBasedTraining
+
+OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
+
+
+def train(config: dict[str, Any]) -> None:
+    """The loss is the distance to 1, of which `rate` is left after each epoch."""
+    far, first = 1.0, 1
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as folder:
+            saved = json.loads(Path(folder, "state.json").read_text())
+            far, first = saved["far"], saved["epoch"] + 1
+    index = int(tune.get_context().get_trial_id()[-5:])
+    for epoch in range(first, 7):
+        mark("at", index, epoch)
+        wait_at(f"at-{index}-{epoch}")
+        far *= config["rate"]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "state.json").write_text(json.dumps({"far": far, "epoch": epoch}))
+            try:
+                row = {"loss": far, "rate": config["rate"]}
+                tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
+            except SystemExit:
+                mark("told to end", index, epoch)
+                wait_at("end")
+                raise
+
+
+def main() -> None:
+    storage, _, query = OPTIONS["storage"].partition("?")
+    path = f"{storage}/run" + (f"?{query}" if query else "")
+    if "restore" in OPTIONS:
+        tuner = tune.Tuner.restore(path, train)
+    else:
+        tuner = tune.Tuner(
+            train,
+            param_space={"rate": tune.grid_search([0.9, 0.5])},
+            tune_config=tune.TuneConfig(
+                metric="loss",
+                mode="min",
+                scheduler=PopulationBasedTraining(
+                    time_attr="training_iteration",
+                    perturbation_interval=2,
+                    hyperparam_mutations={"rate": tune.uniform(0.1, 0.95)},
+                    quantile_fraction=0.5,
+                ),
+            ),
+            run_config=tune.RunConfig(
+                storage_path=OPTIONS["storage"],
+                name="run",
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+                sync_config=tune.SyncConfig(sync_period=0.2),
+            ),
+        )
+    found = [
+        {"config": result.config, "metrics": result.metrics, "error": str(result.error or "")}
+        for result in tuner.fit()
+    ]
+    print("RESULTS", json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
