@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,10 @@ class OptunaStudy:
         self._steps: dict[int, int] = {}
 
     def ask(self, query: Query) -> Assignment | str | None:
-        return FINISHED if self._is_over else self._asked(query)
+        if self._is_over:
+            return FINISHED
+        self._make_ready(query)
+        return self._asked(query)
 
     def take(self, query: Query, assignment: Assignment) -> Assignment | None:
         key = query.trial_id or f"point {sorted(assignment.items(), key=str)}"
@@ -70,6 +74,8 @@ class OptunaStudy:
             return None
         fixed = self._asks.fixed(assignment)
         self._study.enqueue_trial(fixed, user_attrs={_OURS: key} if self._is_kept else None)
+        if query.is_given:
+            self._make_ready(query)
         whole = self._asked(query)
         return whole if query.is_given else None
 
@@ -94,9 +100,15 @@ class OptunaStudy:
         else:
             self._study.tell(trial, self._values(losses), skip_if_finished=True)
 
+    def _make_ready(self, query: Query) -> None:
+        """Have the sampler's answer follow from the study and the query alone."""
+        if self._looks_at_values:
+            # What it keeps from one question to the next would be missing after a restore.
+            self._study.sampler = deepcopy(self._sampler)
+        reseed(self._study.sampler, query.seed)
+
     def _asked(self, query: Query) -> Assignment:
         """The next trial of the study, which may be one that was put in by hand."""
-        reseed(self._sampler, query.seed)
         trial = self._running[query.number] = self._study.ask()
         if self._is_kept and not query.is_given:
             trial.set_user_attr(_OURS, query.trial_id)
@@ -105,6 +117,7 @@ class OptunaStudy:
     def _asked_again(self, query: Query, assignment: Assignment) -> bool:
         """Have the sampler note in a trial what it noted before a restore; whether it answers the
         same. It may not where it had been told less when it was asked."""
+        self._make_ready(query)
         self._asked(query)
         trial = self._running[query.number]
         fixed = self._asks.fixed(assignment)
