@@ -105,11 +105,12 @@ def ran(
 
 class SearchContract:
     """`made` is the search under test; `count` trials, of which the first `begun` or fewer are
-    drawn at random, are enough to be better than chance."""
+    drawn at random, are enough to be better than all but this `part` of random searches."""
 
     seeded: ClassVar[str] = "seed"
     count: ClassVar[int] = 30
     begun: ClassVar[int] = 10
+    part: ClassVar[float] = 0.25
     takes_conditions: ClassVar[bool] = True
     takes_normal: ClassVar[bool] = True
 
@@ -124,7 +125,7 @@ class SearchContract:
         return ran(opened(cls.made(), FLAT), cls.count)
 
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
-        assert min(map(flat_loss, run)) < by_chance(self.count, 0.25)
+        assert min(map(flat_loss, run)) < by_chance(self.count, self.part)
 
     def test_each_config_is_one_of_the_space(self, run: list[Config]) -> None:
         parameters = Parameters(FLAT, who="the test")
@@ -173,7 +174,7 @@ class SearchContract:
             x = suggested(search, trial)["x"]
             found.append(x)
             if x <= 0:
-                ended(search, trial, x**2)
+                ended(search, trial, (x + 2) ** 2)
             elif trial % 2:
                 search.on_trial_complete(f"t{trial}", None, error=True)
             else:
@@ -207,7 +208,7 @@ class SearchContract:
             found = parameters.assignment(config, "config")
             assert parameters.config(found) == config
             kinds.add(found["net"])
-        assert kinds == {0, 1, 2}
+        assert len(kinds) > 1
 
     def test_numbers_without_bounds_are_searched_or_refused_by_name(self) -> None:
         if not self.takes_normal:

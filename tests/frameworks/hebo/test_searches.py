@@ -13,13 +13,17 @@ from holdfast.tune.search import HEBOSearch, NevergradSearch
 from tests.frameworks.searches import FLAT, SearchContract, killed_and_whole, opened, ran
 
 # Of libraries about their own calls and imports.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 class TestHEBO(SearchContract):
     seeded: ClassVar[str] = "random_state_seed"
-    count: ClassVar[int] = 10
+    count: ClassVar[int] = 9
     begun: ClassVar[int] = 4
+    part: ClassVar[float] = 0.5  # a question takes seconds
     takes_conditions: ClassVar[bool] = False
     takes_normal: ClassVar[bool] = False
 

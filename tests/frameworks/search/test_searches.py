@@ -44,8 +44,9 @@ class TestZOOpt(SearchContract):
 
 
 class TestAx(SearchContract):
-    count: ClassVar[int] = 10
+    count: ClassVar[int] = 9
     begun: ClassVar[int] = 4
+    part: ClassVar[float] = 0.5  # a question takes seconds
     takes_normal: ClassVar[bool] = False
 
     @classmethod
