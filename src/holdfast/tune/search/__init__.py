@@ -17,10 +17,24 @@ if TYPE_CHECKING:
         Searcher as Searcher,
     )
     from holdfast.trial.space import grid_search as grid_search
+    from holdfast.tune.search.ax import AxSearch as AxSearch
+    from holdfast.tune.search.bayesopt import BayesOptSearch as BayesOptSearch
+    from holdfast.tune.search.bohb import TuneBOHB as TuneBOHB
     from holdfast.tune.search.creating import create_searcher as create_searcher
+    from holdfast.tune.search.hebo import HEBOSearch as HEBOSearch
+    from holdfast.tune.search.hyperopt import HyperOptSearch as HyperOptSearch
     from holdfast.tune.search.library import LibrarySearch as LibrarySearch
+    from holdfast.tune.search.nevergrad import NevergradSearch as NevergradSearch
+    from holdfast.tune.search.zoopt import ZOOptSearch as ZOOptSearch
 
 _HOMES = {
+    "AxSearch": "holdfast.tune.search.ax",
+    "BayesOptSearch": "holdfast.tune.search.bayesopt",
+    "HEBOSearch": "holdfast.tune.search.hebo",
+    "HyperOptSearch": "holdfast.tune.search.hyperopt",
+    "NevergradSearch": "holdfast.tune.search.nevergrad",
+    "TuneBOHB": "holdfast.tune.search.bohb",
+    "ZOOptSearch": "holdfast.tune.search.zoopt",
     "BasicVariantGenerator": "holdfast.scheduler.search",
     "ConcurrencyLimiter": "holdfast.scheduler.limiting",
     "DEHBSearch": "holdfast.scheduler.dehb_search",

@@ -166,7 +166,7 @@ class LibrarySearch(Searcher, ABC):
     Raises ImportError where the library is missing, InvalidConfig.
     """
 
-    library: ClassVar[Framework]
+    library: ClassVar[Framework | None] = None
     takes_many_metrics: ClassVar[bool] = False
 
     def __init__(
@@ -178,7 +178,8 @@ class LibrarySearch(Searcher, ABC):
         evaluated_rewards: Sequence[Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        self.library.check()
+        if self.library is not None:
+            self.library.check()
         super().__init__(metric=metric, mode=mode)
         seed = unwrap_scalar(seed)
         if seed is not None and not isinstance(seed, int):

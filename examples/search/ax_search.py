@@ -1,0 +1,21 @@
+"""Ax chooses the configs, by a Gaussian process of BoTorch's.
+
+    python examples/search/ax_search.py --storage /tmp/results --name ax
+
+Kill this script at any moment and start it again with the same --name: the library is told what
+was tried before, and chooses what it would have chosen.
+"""
+
+from __future__ import annotations
+
+import curve
+
+from holdfast.tune.search.ax import AxSearch
+
+
+def make_search() -> AxSearch:
+    return AxSearch(seed=1, initialization_budget=3)
+
+
+if __name__ == "__main__":
+    curve.main(__doc__, make_search, max_concurrent_trials=1)

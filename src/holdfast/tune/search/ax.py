@@ -1,0 +1,145 @@
+"""`AxSearch`: Bayesian optimization with BoTorch, by the library ax-platform."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.lazy import Framework
+from holdfast.scheduler.axes import bounds, varied
+from holdfast.trial.domains import Categorical, Float, Integer, Normal
+from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.retold import RetoldStudy, one_thread, one_torch_thread
+
+_AX = Framework(title="Ax", module="ax", extra="ax", minimum="1", distributions=("ax-platform",))
+_LOSS: Final = "loss"
+
+
+class AxSearch(LibrarySearch):
+    """Bayesian optimization with the models that Ax chooses for a space, most often a Gaussian
+    process.
+
+    `parameter_constraints`: what Ax is to keep to, such as `["x1 + x2 <= 2"]`. What else is given
+    goes to `Client.configure_generation_strategy`, such as `method="quality"` or
+    `initialization_budget` (how many configs begin it, at random: 5). For the rest see
+    `LibrarySearch`.
+
+    M. Balandat et al., "BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization"
+    (2020). Raises ImportError, InvalidConfig; InvalidSearchSpace for normally distributed
+    parameters.
+    """
+
+    library = _AX
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        parameter_constraints: Sequence[str] | None = None,
+        *,
+        evaluated_rewards: Sequence[Any] | None = None,
+        seed: int | None = None,
+        initialization_budget: int = 5,
+        **more: Any,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        self._constraints = list(parameter_constraints or ())
+        self._initial = initialization_budget
+        self._more = more
+
+    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+        from ax.api import client
+
+        # It says of each trial at each question that it has been told.
+        client.logger.setLevel(logging.WARNING)
+        return _Study(parameters, self._constraints, self._initial, self._more)
+
+
+class _Study(RetoldStudy):
+    """A choice is known to the library by the numbers of its categories, and what stands in one of
+    them as what depends on its number."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        constraints: list[str],
+        initial: int,
+        more: Mapping[str, Any],
+    ) -> None:
+        searched = varied(parameters.all)
+        super().__init__(parameters=parameters, searched=searched, who="AxSearch")
+        self._axes = [_axis(one, searched) for one in searched]
+        self._names = {one.name for one in searched}
+        self._constraints = constraints
+        self._initial = initial
+        self._more = more
+
+    def answer(self, query: Query) -> Assignment:
+        with one_thread(), one_torch_thread():
+            return self._answer(query)
+
+    def _answer(self, query: Query) -> Assignment:
+        client = self._client(query.seed)
+        is_model = query.number >= self._initial and self.measured()
+        client.configure_generation_strategy(
+            **self._more,
+            **({} if is_model else {"method": "random_search"}),
+            initialization_budget=0,
+            initialization_random_seed=query.seed,
+            initialize_with_center=False,
+        )
+        [found] = client.get_next_trials(max_trials=1).values()
+        return dict(found)
+
+    def _client(self, seed: int) -> Any:
+        from ax.api.client import Client
+
+        client = Client(random_seed=seed)
+        client.configure_experiment(parameters=self._axes, parameter_constraints=self._constraints)
+        client.configure_optimization(objective=f"-{_LOSS}")
+        for one in self.tried:
+            known = {k: value for k, value in one.assignment.items() if k in self._names}
+            index = client.attach_trial(parameters=known)
+            if one.loss is not None:
+                client.complete_trial(index, raw_data={_LOSS: one.loss})
+            elif one.is_failed:
+                client.mark_trial_failed(index)
+        return client
+
+
+def _axis(parameter: Parameter, parameters: Sequence[Parameter]) -> Any:
+    from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+    name = parameter.name
+    match parameter.domain:
+        case Categorical():
+            inside = {
+                i: [one.name for one in parameters if one.conditions[-1:] == ((name, i),)]
+                for i in range(parameter.count)
+            }
+            return ChoiceParameterConfig(
+                name=name,
+                values=list(range(parameter.count)),
+                parameter_type="int",
+                is_ordered=False,
+                dependent_parameters={i: names for i, names in inside.items() if names} or None,
+            )
+        case Normal():
+            raise InvalidSearchSpace(
+                f"{name}: AxSearch cannot express a normal distribution: search it uniformly "
+                f"between bounds"
+            )
+        case Float(log=log) | Integer(log=log) as domain:
+            # Steps are ours alone: the library's own multiples of 0.1 have 0.30000000000000004.
+            low, high = bounds(domain)
+            return RangeParameterConfig(
+                name=name,
+                bounds=(low, high),
+                parameter_type="int" if isinstance(domain, Integer) else "float",
+                scaling="log" if log else "linear",
+            )

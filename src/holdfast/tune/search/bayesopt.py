@@ -1,0 +1,158 @@
+"""`BayesOptSearch`: a Gaussian process, by the library bayesian-optimization."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.lazy import Framework
+from holdfast.scheduler.axes import place, value_at
+from holdfast.scheduler.search import FINISHED
+from holdfast.trial.domains import Categorical
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.retold import RetoldStudy, check_flat, one_thread
+
+_BAYESOPT = Framework(
+    title="bayesian-optimization",
+    module="bayes_opt",
+    extra="bayesopt",
+    minimum="2",
+    distributions=("bayesian-optimization",),
+)
+_KINDS = ("ucb", "ei", "poi")
+
+
+class BayesOptSearch(LibrarySearch):
+    """Bayesian optimization with a Gaussian process, as bayesian-optimization does it.
+
+    `utility_kwargs`: what is to be maximized to find the next config: `kind` is "ucb" (upper
+    confidence bound, with `kappa`), "ei" (expected improvement, with `xi`) or "poi" (probability
+    of improvement, with `xi`). The first `random_search_steps` configs are drawn at random.
+    With `skip_duplicate` a config that was tried is not tried again; after `patience` others that
+    turn out to have been tried too, the search is over. `analysis`: trials of before
+    to learn from, with `metric`. For the rest see `LibrarySearch`; `random_state` is its seed.
+
+    J. Snoek, H. Larochelle, R. P. Adams, "Practical Bayesian Optimization of Machine Learning
+    Algorithms" (2012). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters
+    inside of a choice.
+    """
+
+    library = _BAYESOPT
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        utility_kwargs: Mapping[str, Any] | None = None,
+        random_state: int | None = 42,
+        random_search_steps: int = 10,
+        verbose: int = 0,
+        patience: int = 5,
+        skip_duplicate: bool = True,
+        analysis: Any = None,
+        *,
+        evaluated_rewards: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, random_state)
+        self._utility = {"kind": "ucb", "kappa": 2.576, "xi": 0.0, **(utility_kwargs or {})}
+        if self._utility["kind"] not in _KINDS:
+            raise InvalidConfig(
+                f"utility_kwargs['kind'] must be one of {_KINDS}, not {self._utility['kind']!r}"
+            )
+        if patience <= 0:
+            raise InvalidConfig(f"patience must be above 0, not {patience!r}")
+        self._random_steps = random_search_steps
+        self._verbose = verbose
+        self._patience = patience if skip_duplicate else 0
+        if analysis is not None:
+            if metric is None:
+                raise InvalidConfig("BayesOptSearch(analysis=...) needs metric=... besides")
+            self.add_evaluated_trials(analysis, metric)
+
+    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+        searched = check_flat(parameters, "BayesOptSearch")
+        return _Study(
+            parameters, searched, self._utility, self._random_steps, self._patience, self._verbose
+        )
+
+
+class _Study(RetoldStudy):
+    """Each number is one axis from 0 to 1; the library maximizes, so that losses are turned."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        searched: tuple[Parameter, ...],
+        utility: Mapping[str, Any],
+        random_steps: int,
+        patience: int,
+        verbose: int,
+    ) -> None:
+        super().__init__(parameters=parameters, searched=searched, who="BayesOptSearch")
+        self._utility = utility
+        self._random_steps = random_steps
+        self._patience = patience
+        self._verbose = verbose
+        # Said of each space with a choice in it; what it does with one is tested here.
+        warnings.filterwarnings("ignore", "Non-float parameters are experimental")
+
+    def answer(self, query: Query) -> Assignment | str:
+        points = self.by_point(_placed, with_running=True)
+        if query.number < self._random_steps or not points:
+            found = self.at_random(query.seed)
+        else:
+            found = self._suggested(points, query.seed)
+        if not self._patience:
+            return found
+        known = [one.assignment for one in self.tried]
+        rng = random.Random(f"{query.seed}/again")
+        others = (self.parameters.complete({}, rng) for _ in range(self._patience))
+        fresh = (one for one in (found, *others) if one not in known)
+        return next(fresh, FINISHED)
+
+    def _suggested(self, points: Mapping[tuple[Any, ...], float], seed: int) -> Assignment:
+        from bayes_opt import BayesianOptimization
+
+        optimizer = BayesianOptimization(
+            f=None,
+            pbounds={parameter.name: _axis(parameter) for parameter in self.searched},
+            acquisition_function=_acquisition(self._utility),
+            random_state=seed,
+            verbose=self._verbose,
+        )
+        names = [one.name for one in self.searched]
+        for point, loss in points.items():
+            optimizer.register(dict(zip(names, point, strict=True)), -loss)
+        with one_thread():
+            found = optimizer.suggest()
+        answer = {one.name: value_at(one, float(found[one.name])) for one in self.searched}
+        return self.whole(answer, seed)
+
+
+def _axis(parameter: Parameter) -> tuple[Any, ...]:
+    """Categories are words: two numbers would be bounds."""
+    if isinstance(parameter.domain, Categorical):
+        return tuple(map(str, range(parameter.count)))
+    return (0.0, 1.0)
+
+
+def _placed(parameter: Parameter, value: Any) -> Any:
+    return str(value) if isinstance(parameter.domain, Categorical) else place(parameter, value)
+
+
+def _acquisition(utility: Mapping[str, Any]) -> Any:
+    from bayes_opt import acquisition
+
+    match utility["kind"]:
+        case "ucb":
+            return acquisition.UpperConfidenceBound(kappa=utility["kappa"])
+        case "ei":
+            return acquisition.ExpectedImprovement(xi=utility["xi"])
+        case _:
+            return acquisition.ProbabilityOfImprovement(xi=utility["xi"])

@@ -1,0 +1,156 @@
+"""`TuneBOHB`: the model of BOHB, in words of our own; no library is needed for it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from holdfast.scheduler.axes import place, value_at, varied
+from holdfast.scheduler.density import Density, Vector
+from holdfast.trial.domains import Categorical
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Losses, Query
+
+_LEAST = 1e-32  # a density of nothing, which would say that a config is better without end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The paper's parameters: N_min, q, N_s, rho and b_w of it, with its defaults."""
+
+    min_points_in_model: int | None = None
+    top_n_percent: float = 15
+    num_samples: int = 64
+    random_fraction: float = 1 / 3
+    bandwidth_factor: float = 3
+    min_bandwidth: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check("top_n_percent", self.top_n_percent, 0 < self.top_n_percent < 100)
+        _check("num_samples", self.num_samples, self.num_samples >= 1)
+        _check("random_fraction", self.random_fraction, 0 <= self.random_fraction <= 1)
+        _check("bandwidth_factor", self.bandwidth_factor, self.bandwidth_factor > 0)
+        _check("min_bandwidth", self.min_bandwidth, 0 < self.min_bandwidth < 1)
+
+
+class TuneBOHB(LibrarySearch):
+    """The search of BOHB, to be used with the scheduler `HyperBandForBOHB`.
+
+    A share of the configs is drawn at random. The others are drawn from a kernel density of the
+    good trials, and of `num_samples` such draws it is the one that is the likeliest among the good
+    ones and the least among the bad. What is good is seen at the largest budget, which is a
+    `training_iteration`, that enough trials have reported. A trial that failed is a bad one at
+    every budget, and a point that was tried elsewhere counts at every budget.
+
+    `bohb_config` may have `min_points_in_model` (the number of parameters and 1), `top_n_percent`
+    (15), `num_samples` (64), `random_fraction` (1/3), `bandwidth_factor` (3) and `min_bandwidth`
+    (0.001). At most `max_concurrent` trials run at once, 0 for no limit. For the rest see
+    `LibrarySearch`. Every kind of domain can be searched, also in a choice.
+
+    S. Falkner, A. Klein, F. Hutter, "BOHB: Robust and Efficient Hyperparameter Optimization at
+    Scale" (2018). Raises InvalidConfig.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        bohb_config: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+        max_concurrent: int = 0,
+        *,
+        evaluated_rewards: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        given, known = dict(bohb_config or {}), [field.name for field in fields(Terms)]
+        if strange := [name for name in given if name not in known]:
+            raise InvalidConfig(f"bohb_config has {strange[0]!r}; known are {', '.join(known)}")
+        if max_concurrent < 0:
+            raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
+        self._terms = Terms(**given)
+        self._most = max_concurrent or math.inf
+
+    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+        return _Study(parameters, self._terms, self._most)
+
+
+class _Study:
+    def __init__(self, parameters: Parameters, terms: Terms, most: float) -> None:
+        self._parameters = parameters
+        self._terms = terms
+        self._most = most
+        self._searched = varied(parameters.all)
+        self._least = max(terms.min_points_in_model or 0, len(self._searched) + 1)
+        self._sizes = [
+            one.count if isinstance(one.domain, Categorical) else 0 for one in self._searched
+        ]
+        self._vectors: dict[int, Vector] = {}
+        self._seen: dict[int, dict[int, float]] = {}
+        self._everywhere: dict[int, float] = {}
+        self._running: set[int] = set()
+
+    def ask(self, query: Query) -> Assignment | None:
+        if len(self._running) >= self._most:
+            return None
+        rng = random.Random(f"{query.seed}/bohb")
+        answer = self._parameters.complete({}, rng)
+        if rng.random() >= self._terms.random_fraction and (ranked := self._ranked()):
+            whole = self._parameters.complete(self._likely(ranked, rng), rng)
+            answer = self._parameters.fit(whole, "TuneBOHB")
+        self.take(query, answer)
+        return answer
+
+    def take(self, query: Query, assignment: Assignment) -> None:
+        self._running.add(query.number)
+        self._vectors[query.number] = self._vector(query, assignment)
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:
+        self._seen.setdefault(step, {})[query.number] = losses[0]
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        self._running.discard(query.number)
+        if losses is None:
+            self._everywhere[query.number] = math.inf
+        elif not query.trial_id:
+            self._everywhere[query.number] = losses[0]
+
+    def _vector(self, query: Query, assignment: Assignment) -> Vector:
+        """What does not exist is anywhere: it says nothing of good or bad."""
+        rng = random.Random(f"{query.seed}/absent")
+        return tuple(
+            place(one, assignment[one.name] if one.name in assignment else one.draw(rng))
+            for one in self._searched
+        )
+
+    def _ranked(self) -> list[Vector]:
+        """From good to bad at the largest budget with enough of them, else empty."""
+        for step in sorted(self._seen or {0: {}}, reverse=True):
+            losses = self._seen.get(step, {}) | self._everywhere
+            if len(losses) >= self._least + 2:
+                numbers = sorted(losses, key=lambda number: (losses[number], number))
+                return [self._vectors[number] for number in numbers]
+        return []
+
+    def _likely(self, ranked: list[Vector], rng: random.Random) -> Assignment:
+        terms = self._terms
+        best = max(self._least, int(terms.top_n_percent * len(ranked) / 100))
+        worst = max(self._least, len(ranked) - best)
+        good, bad = self._density(ranked[:best]), self._density(ranked[-worst:])
+        drawn = [good.draw(rng, widen=terms.bandwidth_factor) for _ in range(terms.num_samples)]
+        chosen = max(drawn, key=lambda one: max(good.at(one), _LEAST) / max(bad.at(one), _LEAST))
+        axes = zip(self._searched, chosen, strict=True)
+        return {one.name: value_at(one, part) for one, part in axes}
+
+    def _density(self, vectors: Sequence[Vector]) -> Density:
+        return Density.of(vectors, self._sizes, least_width=self._terms.min_bandwidth)
+
+
+def _check(name: str, value: float, is_fine: bool) -> None:
+    if not is_fine:
+        raise InvalidConfig(f"bohb_config[{name!r}] cannot be {value!r}")

@@ -1,0 +1,116 @@
+"""`HEBOSearch`: heteroscedastic evolutionary Bayesian optimization, by the library HEBO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.lazy import Framework
+from holdfast.scheduler.axes import bounds
+from holdfast.trial.domains import Categorical, Float, Integer, Normal
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+
+_HEBO = Framework(
+    title="HEBO", module="hebo", extra="hebo", minimum="0.3", distributions=("HEBO",)
+)
+
+
+class HEBOSearch(LibrarySearch):
+    """Bayesian optimization that warps inputs and outputs, as HEBO does it.
+
+    At most `max_concurrent` trials run at once. What else is given goes to HEBO, such as
+    `model_name` and `rand_sample` (how many configs begin it, at random). For the rest see
+    `LibrarySearch`; `random_state_seed` is its seed.
+
+    A. I. Cowen-Rivers et al., "HEBO: Pushing The Limits of Sample-Efficient Hyper-parameter
+    Optimisation" (2022). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters
+    inside of a choice and for normally distributed ones.
+    """
+
+    library = _HEBO
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        evaluated_rewards: Sequence[Any] | None = None,
+        random_state_seed: int | None = None,
+        max_concurrent: int = 8,
+        **more: Any,
+    ) -> None:
+        seed = random_state_seed
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        if max_concurrent <= 0:
+            raise InvalidConfig(f"max_concurrent must be above 0, not {max_concurrent!r}")
+        self._most = max_concurrent
+        self._more = more
+
+    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+        searched = check_flat(parameters, "HEBOSearch")
+        return _Study(parameters, searched, seed, self._most, self._more)
+
+
+class _Study(RetoldStudy):
+    def __init__(
+        self,
+        parameters: Parameters,
+        searched: tuple[Parameter, ...],
+        seed: int,
+        most: int,
+        more: Mapping[str, Any],
+    ) -> None:
+        super().__init__(parameters=parameters, searched=searched, who="HEBOSearch")
+        self._axes = [_axis(one) for one in searched]
+        self._seed = seed
+        self._most = most
+        self._more = more
+
+    def answer(self, query: Query) -> Assignment | None:
+        import torch
+
+        if len(self.running) >= self._most:
+            return None
+        # It draws from NumPy's global numbers, and from those of torch.
+        with seeded_globals(query.seed), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(query.seed)
+            [row] = self._told(query).suggest(n_suggestions=1).to_dict("records")
+        return dict(row)
+
+    def _told(self, query: Query) -> Any:
+        import numpy as np
+        import pandas as pd
+        from hebo.design_space.design_space import DesignSpace
+        from hebo.optimizers.hebo import HEBO
+
+        space = DesignSpace().parse(self._axes)
+        optimizer = HEBO(space, scramble_seed=self._seed, **self._more)
+        if query.number:
+            optimizer.sobol.fast_forward(query.number)  # to its own one of the first configs
+        measured = self.measured()
+        if measured:
+            rows = [[assignment[one.name] for one in self.searched] for assignment, _ in measured]
+            configs = pd.DataFrame(rows, columns=[one.name for one in self.searched])
+            optimizer.observe(configs, np.array([[loss] for _, loss in measured]))
+        return optimizer
+
+
+def _axis(parameter: Parameter) -> dict[str, Any]:
+    name = parameter.name
+    match parameter.domain:
+        case Categorical():
+            return {"name": name, "type": "cat", "categories": list(range(parameter.count))}
+        case Normal():
+            raise InvalidSearchSpace(
+                f"{name}: HEBOSearch cannot express a normal distribution: search it uniformly "
+                f"between bounds"
+            )
+        case Float(log=log) | Integer(log=log) as domain:
+            low, high = bounds(domain)
+            is_whole = isinstance(domain, Integer) and (domain.q or 1) == 1
+            kind = ("pow_int" if log else "int") if is_whole else ("pow" if log else "num")
+            return {"name": name, "type": kind, "lb": low, "ub": high, "base": 10}

@@ -1,0 +1,163 @@
+"""Libraries that are made anew for each question, and told all that is known.
+
+What they answer follows from the seed, the number of the question and the history alone, so that
+it is the same after a restore.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Final
+
+from threadpoolctl import threadpool_limits
+
+from holdfast.scheduler.axes import varied
+from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.library import Losses, Query
+
+_GLOBAL_NUMBERS: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """`loss` is None while it runs, and with `is_failed`."""
+
+    assignment: Assignment
+    loss: float | None = None
+    is_failed: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class RetoldStudy(ABC):
+    """Keeps what is known of each question; a library's own study answers them."""
+
+    parameters: Parameters
+    searched: tuple[Parameter, ...]
+    """Those of more than one value."""
+    who: str
+    _known: dict[int, Tried] = field(default_factory=dict)
+
+    @abstractmethod
+    def answer(self, query: Query) -> Assignment | str | None:
+        """As `Study.ask`; what is left out is drawn."""
+
+    def ask(self, query: Query) -> Assignment | str | None:
+        answer = self.answer(query)
+        if answer is None or isinstance(answer, str):
+            return answer
+        whole = self.whole(answer, query.seed)
+        self.take(query, whole)
+        return whole
+
+    def take(self, query: Query, assignment: Assignment) -> None:
+        self._known[query.number] = Tried(assignment=assignment)
+
+    def saw(self, query: Query, step: int, losses: Losses) -> None:  # noqa: B027
+        """Only the end of a trial counts."""
+
+    def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
+        loss = None if losses is None else losses[0]
+        self._known[query.number] = Tried(
+            assignment=assignment, loss=loss, is_failed=losses is None
+        )
+
+    @property
+    def tried(self) -> list[Tried]:
+        """In the order of the questions, whatever came to an end first."""
+        return [self._known[number] for number in sorted(self._known)]
+
+    @property
+    def running(self) -> list[Assignment]:
+        return [one.assignment for one in self.tried if one.loss is None and not one.is_failed]
+
+    def measured(self, *, with_running: bool = False) -> list[tuple[Assignment, float]]:
+        """What each config was worth; a failure as much as the worst of all, so that a model is
+        led away from there. So too what still runs, if asked for: a model that is asked again
+        looks elsewhere (D. Ginsbourger, R. Le Riche, L. Carraro, "Kriging is well-suited to
+        parallelize optimization", 2010). Empty while nothing has succeeded.
+        """
+        losses = [one.loss for one in self.tried if one.loss is not None]
+        if not losses:
+            return []
+        worst = max(losses)
+        return [
+            (one.assignment, worst if one.loss is None else one.loss)
+            for one in self.tried
+            if one.loss is not None or one.is_failed or with_running
+        ]
+
+    def by_point(
+        self, placed: Callable[[Parameter, Any], Any], *, with_running: bool = False
+    ) -> dict[tuple[Any, ...], float]:
+        """`measured`, each config as a point of `placed` values; the mean of several that fall on
+        one, which a library may know only once."""
+        found: dict[tuple[Any, ...], list[float]] = {}
+        for assignment, loss in self.measured(with_running=with_running):
+            point = tuple(placed(one, assignment[one.name]) for one in self.searched)
+            found.setdefault(point, []).append(loss)
+        return {point: fmean(losses) for point, losses in found.items()}
+
+    def whole(self, answer: Assignment, seed: int) -> Assignment:
+        """`answer` with what is not searched, and as the parameters can have it."""
+        drawn = self.parameters.complete(answer, random.Random(seed))
+        return self.parameters.fit(drawn, self.who)
+
+    def at_random(self, seed: int) -> Assignment:
+        return self.parameters.complete({}, random.Random(seed))
+
+
+def check_flat(parameters: Parameters, who: str) -> tuple[Parameter, ...]:
+    """What is to be searched. Raises InvalidSearchSpace for what does not always exist."""
+    searched = varied(parameters.all)
+    for parameter in searched:
+        if parameter.conditions:
+            name, number = parameter.conditions[-1]
+            raise InvalidSearchSpace(
+                f"{parameter.name} exists only where {name} is its category number {number}, "
+                f"which {who} cannot express: take it out of the choice, or search with "
+                f"HyperOptSearch, AxSearch, NevergradSearch, OptunaSearch or TuneBOHB"
+            )
+    return searched
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """NumPy's global numbers follow from `seed` in here, and go on afterwards as if nothing had
+    been drawn. Some libraries know no others."""
+    import numpy as np
+
+    with _GLOBAL_NUMBERS:
+        state = np.random.get_state()
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)
+
+
+def one_thread() -> threadpool_limits:
+    """Of the libraries for matrices in here: for such small ones several only wait for each other.
+
+    With two cores that others used, too, a question to Ax took 1.1 s of one core instead of 5.8.
+    """
+    return threadpool_limits(limits=1)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """As `one_thread`, of torch."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

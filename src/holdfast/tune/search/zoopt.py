@@ -1,0 +1,127 @@
+"""`ZOOptSearch`: sequential randomized coordinate shrinking, by the library zoopt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.lazy import Framework
+from holdfast.scheduler.axes import place, value_at
+from holdfast.trial.domains import Categorical
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+
+_ZOOPT = Framework(
+    title="ZOOpt", module="zoopt", extra="zoopt", minimum="0.4.1", distributions=("zoopt",)
+)
+_DIGITS: Final = 10
+# So often it may draw a config that it knows already, as the library's own loop does.
+_TRIES: Final = 100
+
+
+class ZOOptSearch(LibrarySearch):
+    """Optimization without gradients by classification (SRacos), as ZOOpt does it.
+
+    `budget`: how many trials there will be, of which some begin it at random; required.
+    `dim_dict`: the space, a dict of domains (`space` elsewhere). `parallel_num`: trials at once;
+    after that many without a result it waits. `algo` is "asracos", the only one. What else is
+    given goes to `zoopt.Parameter`, such as `exploration_rate`. For the rest see `LibrarySearch`.
+
+    Y.-Q. Hu, H. Qian, Y. Yu, "Sequential Classification-Based Optimization for Direct Policy
+    Search" (2017). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters inside of
+    a choice.
+    """
+
+    library = _ZOOPT
+
+    def __init__(
+        self,
+        algo: str = "asracos",
+        budget: int | None = None,
+        dim_dict: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        parallel_num: int = 1,
+        *,
+        evaluated_rewards: Sequence[Any] | None = None,
+        seed: int | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(dim_dict, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        if algo.lower() != "asracos":
+            raise InvalidConfig(f"algo must be 'asracos', not {algo!r}")
+        if not isinstance(budget, int) or budget <= 0:
+            raise InvalidConfig(
+                f"ZOOptSearch(budget=...) must say how many trials there will be, not {budget!r}"
+            )
+        if parallel_num <= 0:
+            raise InvalidConfig(f"parallel_num must be above 0, not {parallel_num!r}")
+        self._parallel = parallel_num
+        self._more = {"budget": budget, **more}
+
+    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+        searched = check_flat(parameters, "ZOOptSearch")
+        return _Study(parameters, searched, self._parallel, self._more)
+
+
+class _Study(RetoldStudy):
+    """Each number is one axis from 0 to 1, each choice one of numbers without an order."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        searched: tuple[Parameter, ...],
+        parallel: int,
+        more: Mapping[str, Any],
+    ) -> None:
+        super().__init__(parameters=parameters, searched=searched, who="ZOOptSearch")
+        self._parallel = parallel
+        self._more = more
+
+    def answer(self, query: Query) -> Assignment | None:
+        if len(self.running) >= self._parallel:
+            return None
+        with seeded_globals(query.seed):
+            found = self._suggested()
+        if found is None:
+            return self.at_random(query.seed)
+        axes = zip(self.searched, found, strict=True)
+        return {one.name: value_at(one, float(part)) for one, part in axes}
+
+    def _suggested(self) -> list[float] | None:
+        """None where everything is to be drawn at random."""
+        import zoopt
+        from zoopt.algos.opt_algorithms.racos.sracos import SRacosTune
+
+        terms = zoopt.Parameter(algorithm="racos", **self._more)
+        points = self.by_point(_placed)
+        if len(points) < terms.get_train_size():
+            return None
+        space = zoopt.Dimension2([_dimension(one) for one in self.searched])
+        optimizer = SRacosTune(dimension=space, parameter=terms, parallel_num=self._parallel)
+        for point, loss in points.items():
+            solution = optimizer.get_objective().construct_solution(list(point))
+            optimizer.complete(solution, loss)
+        for _ in range(_TRIES):
+            solution, is_new = optimizer.sample_solution(optimizer.ub)
+            if is_new:
+                found: list[float] = solution.get_x()
+                return found
+        return None
+
+
+def _dimension(parameter: Parameter) -> tuple[Any, ...]:
+    from zoopt import ValueType
+
+    if isinstance(parameter.domain, Categorical):
+        return (ValueType.DISCRETE, [0, parameter.count - 1], False)
+    return (ValueType.CONTINUOUS, [0.0, 1.0], 10**-_DIGITS)
+
+
+def _placed(parameter: Parameter, value: Any) -> float:
+    if isinstance(parameter.domain, Categorical):
+        return int(value)
+    return round(place(parameter, value), _DIGITS)

@@ -1,0 +1,264 @@
+"""What each search over a library promises; the folder of each library runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from holdfast import tune
+from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.script import UserScript
+from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.parameters import Parameters
+from holdfast.tune.search import LibrarySearch
+
+Config = dict[str, Any]
+EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
+DRIVER = Path(__file__).parents[1] / "examples" / "search_driver.py"
+# The first import of a library, on a machine that does other things, too.
+LONGEST_S = 300
+
+FLAT = {
+    "x": tune.uniform(-5, 5),
+    "lr": tune.loguniform(1e-4, 1),
+    "n": tune.randint(1, 9),
+    "k": tune.lograndint(1, 65),
+    "kind": tune.choice(["a", "b", "c"]),
+    "net": {"drop": tune.quniform(0, 1, 0.1), "width": tune.qrandint(8, 64, 8)},
+    "one": tune.choice(["only"]),
+    "fixed": 3,
+}
+"""Every kind of domain but the normal one; what is fixed no search chooses."""
+
+CONDITIONAL = {
+    "x": tune.uniform(0, 1),
+    "net": tune.choice(
+        [
+            {"kind": "conv", "size": tune.randint(1, 5), "pool": tune.choice(["max", "mean"])},
+            {"kind": "dense", "inner": tune.choice([{"width": tune.loguniform(1, 64)}, None])},
+            tune.uniform(0, 1),
+        ]
+    ),
+}
+NORMAL = {"x": tune.uniform(0, 1), "far": tune.randn(3, 2), "step": tune.qrandn(0, 2, 0.5)}
+
+
+def flat_loss(config: Mapping[str, Any]) -> float:
+    """0 where everything is as it should be, and far from it at most places."""
+    return float(
+        (config["x"] - 1) ** 2
+        + (math.log10(config["lr"]) + 2) ** 2
+        + abs(config["n"] - 3)
+        + abs(math.log2(config["k"]) - 3)
+        + (config["kind"] != "b")
+        + config["net"]["drop"]
+        + abs(config["net"]["width"] - 32) / 16
+    )
+
+
+def by_chance(count: int, part: float) -> float:
+    """The loss that this part of random searches of so many trials comes below."""
+    parameters = Parameters(FLAT, who="chance")
+
+    def best(seed: int) -> float:
+        rng = random.Random(seed)
+        drawn = (parameters.complete({}, rng) for _ in range(count))
+        return min(flat_loss(parameters.config(one)) for one in drawn)
+
+    return sorted(map(best, range(40)))[round(part * 40)]
+
+
+def opened(search: LibrarySearch, space: Mapping[str, Any], mode: str = "min") -> LibrarySearch:
+    assert search.set_search_properties("loss", mode, space, seed=3)
+    return search
+
+
+def suggested(search: LibrarySearch, trial: object) -> Config:
+    config = search.suggest(f"t{trial}")
+    assert isinstance(config, dict)
+    return config
+
+
+def ended(search: LibrarySearch, trial: object, loss: float) -> None:
+    row = {"loss": loss, "training_iteration": 1}
+    search.on_trial_result(f"t{trial}", row)
+    search.on_trial_complete(f"t{trial}", row)
+
+
+def ran(
+    search: LibrarySearch, count: int, loss: Callable[[Config], float] = flat_loss
+) -> list[Config]:
+    """One trial after the other."""
+    configs = []
+    for trial in range(count):
+        configs.append(suggested(search, trial))
+        ended(search, trial, loss(configs[-1]))
+    return configs
+
+
+class SearchContract:
+    """`made` is the search under test; `count` trials, of which the first `begun` or fewer are
+    drawn at random, are enough to be better than all but this `part` of random searches."""
+
+    seeded: ClassVar[str] = "seed"
+    count: ClassVar[int] = 30
+    begun: ClassVar[int] = 10
+    part: ClassVar[float] = 0.25
+    takes_conditions: ClassVar[bool] = True
+    takes_normal: ClassVar[bool] = True
+
+    @classmethod
+    def made(cls, **given: Any) -> LibrarySearch:
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run(cls) -> list[Config]:
+        """The configs of a search that knows the loss of each at once."""
+        return ran(opened(cls.made(), FLAT), cls.count)
+
+    def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
+        assert min(map(flat_loss, run)) < by_chance(self.count, self.part)
+
+    def test_each_config_is_one_of_the_space(self, run: list[Config]) -> None:
+        parameters = Parameters(FLAT, who="the test")
+        for config in run:
+            found = parameters.assignment(config, "config")
+            assert parameters.config(found) == config
+            assert "fixed" not in config
+            assert json.loads(json.dumps(config)) == config  # values of Python's own
+
+    def test_after_its_history_is_told_again_it_answers_the_same(self, run: list[Config]) -> None:
+        search = pickle.loads(pickle.dumps(self.made()))
+        opened(search, FLAT)
+        for trial, config in enumerate(run[:-1]):
+            search.recall(f"t{trial}", config)
+            ended(search, trial, flat_loss(config))
+        assert suggested(search, "next") == run[-1]
+
+    def test_the_same_seed_gives_the_same_configs_and_another_others(
+        self, run: list[Config]
+    ) -> None:
+        again = ran(opened(self.made(), FLAT), 2)
+        others = ran(opened(self.made(**{self.seeded: 9}), FLAT), 2)
+        assert again == run[:2]
+        assert others != again
+
+    def test_the_greatest_is_found_as_the_least_of_the_opposite_is(
+        self, run: list[Config]
+    ) -> None:
+        count = self.begun + 1
+        greatest = ran(opened(self.made(), FLAT, "max"), count, lambda one: -flat_loss(one))
+        assert greatest == run[:count]
+
+    def test_several_trials_at_once_are_told_apart(self) -> None:
+        search = opened(self.made(), FLAT)
+        configs = [suggested(search, trial) for trial in range(4)]
+        for trial in (2, 0, 3, 1):
+            ended(search, trial, flat_loss(configs[trial]))
+        suggested(search, 4)
+        assert all(one not in configs[:i] for i, one in enumerate(configs))
+
+    def test_failures_are_no_good_configs_and_the_search_goes_on(self) -> None:
+        """Where x is positive nothing works, and NaN is no better than an error."""
+        search = opened(self.made(), {"x": tune.uniform(-5, 5)})
+        found = []
+        for trial in range(self.begun + 3):
+            x = suggested(search, trial)["x"]
+            found.append(x)
+            if x <= 0:
+                ended(search, trial, (x + 2) ** 2)
+            elif trial % 2:
+                search.on_trial_complete(f"t{trial}", None, error=True)
+            else:
+                ended(search, trial, math.nan)
+        assert {x > 0 for x in found[: self.begun]} == {True, False}
+        assert min(found[self.begun :]) <= 0
+
+    def test_a_search_of_failures_alone_goes_on(self) -> None:
+        search = opened(self.made(), {"x": tune.uniform(-5, 5)})
+        for trial in range(self.begun + 2):
+            suggested(search, trial)
+            search.on_trial_complete(f"t{trial}", None, error=True)
+
+    def test_points_come_first_and_those_with_rewards_are_not_run(self) -> None:
+        space = {"x": tune.uniform(0, 1), "kind": tune.choice(["a", "b"])}
+        points = [{"x": 0.25, "kind": "b"}, {"x": 0.5, "kind": "a"}]
+        first = opened(self.made(points_to_evaluate=points), space)
+        assert ran(first, 3, lambda one: one["x"])[:2] == points
+        second = opened(self.made(points_to_evaluate=points, evaluated_rewards=[1, 2]), space)
+        assert ran(second, 1, lambda one: one["x"])[0] not in points
+
+    def test_what_exists_only_in_a_category_is_searched_there_or_refused_by_name(self) -> None:
+        if not self.takes_conditions:
+            with pytest.raises(InvalidSearchSpace, match=r"^net:0/size exists only where net is"):
+                opened(self.made(), CONDITIONAL)
+            return
+        search = opened(self.made(), CONDITIONAL)
+        parameters = Parameters(CONDITIONAL, who="the test")
+        kinds = set()
+        for config in ran(search, self.begun + 2, lambda one: one["x"]):
+            found = parameters.assignment(config, "config")
+            assert parameters.config(found) == config
+            kinds.add(found["net"])
+        assert len(kinds) > 1
+
+    def test_numbers_without_bounds_are_searched_or_refused_by_name(self) -> None:
+        if not self.takes_normal:
+            with pytest.raises(InvalidSearchSpace, match=r"^far: .* normal distribution"):
+                opened(self.made(), NORMAL)
+            return
+        found = ran(opened(self.made(), NORMAL), self.begun + 1, lambda one: abs(one["far"]))
+        assert all(math.isfinite(one["far"]) for one in found)
+        assert all((one["step"] / 0.5).is_integer() for one in found)
+
+    def test_a_space_of_one_config_is_refused(self) -> None:
+        with pytest.raises(InvalidSearchSpace, match=r"^x: there is nothing to search"):
+            opened(self.made(), {"x": tune.choice([1])})
+
+    def test_a_space_that_has_been_tried_out_ends_or_repeats_itself(self) -> None:
+        search = opened(self.made(), {"x": tune.choice(["a", "b"])})
+        answers: list[Any] = []
+        for trial in range(self.begun + 2):
+            answer = search.suggest(f"t{trial}")
+            if isinstance(answer, dict):
+                ended(search, trial, float(answer["x"] == "a"))
+                answers.append(answer["x"])
+        assert {*answers} == {"a", "b"}
+
+
+def killed_and_whole(
+    example: str, folder: Path, *, samples: int
+) -> tuple[list[Config], list[Config]]:
+    """What an example searched that was killed in its last but one trial, and restored; and what
+    one did that was left alone."""
+    with workbench(folder, DRIVER) as bench:
+        bench.environ["HOLDFAST_TEST_IGNORE"] = "1"
+        started(bench, example, "whole", samples).succeeds(within_s=LONGEST_S)
+        last = f"{samples - 2} 1"
+        gate = bench.gate(f"at-{last.replace(' ', '-')}")
+        script = started(bench, example, "run", samples)
+        script.wait_for(f"at {last}", within_s=LONGEST_S)
+        script.kill()
+        assert script.left() == []
+        gate.open()
+        after = started(bench, example, "run", samples).succeeds(within_s=LONGEST_S)
+        assert "Going on with run" in after.stdout
+        assert bench.problems() == []
+        return configs_of(bench, "run"), configs_of(bench, "whole")
+
+
+def started(bench: Bench, example: str, name: str, samples: int) -> UserScript:
+    place = ("--storage", str(bench.storage), "--name", name, "--samples", str(samples))
+    return bench.run(bench.script, str(EXAMPLES / f"{example}.py"), *place)
+
+
+def configs_of(bench: Bench, name: str) -> list[Config]:
+    return [trial.config for trial in tune.ExperimentAnalysis(bench.storage / name).trials]
