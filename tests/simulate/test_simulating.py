@@ -32,7 +32,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.search import Searcher
-from holdfast.simulate import CurveFailed, Faults, Simulation, simulate
+from holdfast.simulate import CurveFailed, Faults, Simulation, crew, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
@@ -421,6 +421,12 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
 
     with pytest.raises(CurveFailed, match=r"ZeroDivisionError in iteration 3 of trial .*_00000 "):
         study(curve=broken)
+
+
+def test_a_training_that_nothing_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MOST_ITERATIONS", 100)
+    with pytest.raises(CurveFailed, match="has come to 100 iterations and nothing ends it"):
+        study(run={"stop": None})
 
 
 def test_what_can_mean_nothing_is_refused() -> None:
