@@ -166,7 +166,7 @@ def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
     node_life_s=st.sampled_from([None, 10.0, 100.0]),
     preempts=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_trial_is_lost_whatever_happens(
     scheduler: str,
     seed: int,
