@@ -36,7 +36,11 @@ from holdfast.simulate import CurveFailed, Faults, Simulation, crew, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.tune.schedulers import ASHAScheduler, HyperBandScheduler
+from holdfast.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+)
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "depth": tune.choice([1, 2, 3])}
 BAD_DAYS = Faults(
@@ -100,6 +104,7 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler | None]] = {
     "fifo": lambda: None,
     "asha": lambda: ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
     "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
+    "pbt": lambda: PopulationBasedTraining(perturbation_interval=3, hyperparam_mutations=SPACE),
     "halving": Halving,
     "copying": Copying,
 }
@@ -205,7 +210,7 @@ def test_no_trial_is_lost_whatever_happens(
     assert found.reason == "done"
     assert len(found.trials) == 9
     assert {trial.status for trial in found.trials} == {Status.TERMINATED}
-    if scheduler in ("fifo", "copying"):  # a copy of one that has ended goes on from there
+    if scheduler in ("fifo", "copying", "pbt"):  # a copy of one that has ended goes on from there
         assert min(trial.iteration for trial in found.trials) == 9
     told = [(t.trial_id, t.status, t.iteration, t.attempts, t.metrics) for t in found.trials]
     trials = folded.machine.trials.values()
