@@ -22,7 +22,6 @@ def test_schedulers_are_compared_in_virtual_time() -> None:
     told = run("simulate.py", "--trials", "20")
     for name in ("FIFOScheduler", "ASHAScheduler", "HyperBandScheduler"):
         assert f"{name}\n20 trials on 25 workers: " in told
-    assert told == run("simulate.py", "--trials", "20")
 
 
 def test_a_run_is_replayed_under_asha(tmp_path: Path) -> None:

@@ -32,11 +32,15 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.search import Searcher
-from holdfast.simulate import CurveFailed, Faults, Simulation, simulate
+from holdfast.simulate import CurveFailed, Faults, Simulation, crew, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.tune.schedulers import ASHAScheduler, HyperBandScheduler
+from holdfast.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+)
 
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "depth": tune.choice([1, 2, 3])}
 BAD_DAYS = Faults(
@@ -100,6 +104,7 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler | None]] = {
     "fifo": lambda: None,
     "asha": lambda: ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
     "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
+    "pbt": lambda: PopulationBasedTraining(perturbation_interval=3, hyperparam_mutations=SPACE),
     "halving": Halving,
     "copying": Copying,
 }
@@ -166,7 +171,7 @@ def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
     node_life_s=st.sampled_from([None, 10.0, 100.0]),
     preempts=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_trial_is_lost_whatever_happens(
     scheduler: str,
     seed: int,
@@ -205,7 +210,7 @@ def test_no_trial_is_lost_whatever_happens(
     assert found.reason == "done"
     assert len(found.trials) == 9
     assert {trial.status for trial in found.trials} == {Status.TERMINATED}
-    if scheduler in ("fifo", "copying"):  # a copy of one that has ended goes on from there
+    if scheduler in ("fifo", "copying", "pbt"):  # a copy of one that has ended goes on from there
         assert min(trial.iteration for trial in found.trials) == 9
     told = [(t.trial_id, t.status, t.iteration, t.attempts, t.metrics) for t in found.trials]
     trials = folded.machine.trials.values()
@@ -421,6 +426,12 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
 
     with pytest.raises(CurveFailed, match=r"ZeroDivisionError in iteration 3 of trial .*_00000 "):
         study(curve=broken)
+
+
+def test_a_training_that_nothing_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MOST_ITERATIONS", 100)
+    with pytest.raises(CurveFailed, match="has come to 100 iterations and nothing ends it"):
+        study(run={"stop": None})
 
 
 def test_what_can_mean_nothing_is_refused() -> None:

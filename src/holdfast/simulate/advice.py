@@ -68,6 +68,11 @@ class Search:
         if self._searcher is not None:
             proposer.open()
 
+    @property
+    def learns(self) -> bool:
+        """Whether it is to be told what has happened."""
+        return self._searcher is not None
+
     def ask(self, index: int) -> None:
         """Post trial number `index`, or that there is no other; a search that says «not now» is
         asked again when there is news. Raises what the user's code raises."""

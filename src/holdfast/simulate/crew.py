@@ -19,6 +19,9 @@ from holdfast.trial.errors import Failure
 from holdfast.trial.lifecycle import Adopted, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Origin, Trial
 
+# A training without end would simulate for ever.
+MOST_ITERATIONS = 1_000_000
+
 Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
 
 
@@ -235,6 +238,11 @@ class Crew:
         if worker.iteration == training.iterations:
             self._end(worker)
             return
+        if worker.iteration >= MOST_ITERATIONS:
+            raise CurveFailed(
+                f"trial {worker.trial_id} has come to {worker.iteration:,} iterations and nothing "
+                f"ends it: give RunConfig(stop=...), iterations=..., or a scheduler with a max_t"
+            )
         seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
         worker.seconds = seconds * self._cluster.slowness(worker.place)
         if self._faults.has_bad_iterations:
