@@ -250,6 +250,7 @@ class Crew:
                     self._layout.staging(trial.spec),
                 )
                 put_in_place(copy, target)
+                await self._bring_what_is_missing(trial)
         except (StorageError, OSError) as error:
             problem = str(error)
         del self._verifying[trial.trial_id]
@@ -282,10 +283,8 @@ class Crew:
         problem = ""
         if checkpoint is not None:
             problem = await self._problem_with(trial.spec, checkpoint)
-        if not problem and self._may_miss_files(trial):
-            assert self._office.archive is not None
-            await self._office.archive.bring(trial.spec)
-            self._unvisited.discard(trial.trial_id)
+        if not problem:
+            await self._bring_what_is_missing(trial)
         del self._verifying[trial.trial_id]
         if not problem:
             self._start(effect, trial, reused)
@@ -293,6 +292,12 @@ class Crew:
         assert checkpoint is not None
         self._office.lose(trial.trial_id, checkpoint.index, problem)
         self._fail_to_start(effect, problem, reused)
+
+    async def _bring_what_is_missing(self, trial: Trial) -> None:
+        if self._may_miss_files(trial):
+            assert self._office.archive is not None
+            await self._office.archive.bring(trial.spec)
+            self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
         """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.

@@ -41,6 +41,7 @@ Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFac
 _LONGEST_NAME = 180
 # So often a search algorithm may suggest one config in a row.
 MOST_ALIKE = 100
+_ABSENT = object()
 _UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 
@@ -281,17 +282,26 @@ class Proposer:
         given = users_config(kept, self._values)
         answer = dict(ask({**question, "config": given}))
         if "config" in answer:
-            answer["config"] = {
-                key: kept[key]
-                if key in kept and value is given[key]
-                else seal({key: value}, self._sealed)[key]
-                for key, value in answer["config"].items()
-            }
+            answer["config"] = self._as_kept(kept, given, answer["config"])
         return answer
 
     def _kept(self, config: dict[str, Any]) -> dict[str, Any]:
         """As the journal holds it."""
         return placed_in(seal(config, self._sealed), self._spec.space_number)
+
+    def _as_kept(self, kept: Any, given: Any, answered: Any, name: str = "") -> Any:
+        """What is answered, with the names of the user's objects that are still those of `given`,
+        also where a dict around them is a new one."""
+        if answered is given:
+            return kept
+        if type(kept) is type(given) is type(answered) is dict:
+            return {
+                key: self._as_kept(
+                    kept.get(key), given.get(key, _ABSENT), value, f"{name}/{key}" if name else key
+                )
+                for key, value in answered.items()
+            }
+        return seal({name: answered}, self._sealed)[name]
 
     def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
         """A reference that also stands in the search space is named by its place there, so that a

@@ -14,8 +14,10 @@ from holdfast import tune
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.recovery import recover
 from holdfast.testing import checker
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.values import Ref
 from holdfast.tune.schedulers import (
     PB2,
     PopulationBasedTraining,
@@ -103,6 +105,8 @@ def test_a_population_in_step_shows_what_each_trial_trained_with(fit: Any) -> No
     first, *_ = [json.loads(line) for line in (root / "pbt_global.txt").read_text().splitlines()]
     assert first[2:4] == [2, 2]
     assert (first[4]["net"]["rate"], first[5]["net"]["rate"]) == (0.5, 0.25)
+    (changed, _) = recover(Layout(root)).machine.trials.values()
+    assert isinstance(changed.config["net"]["fn"], Ref)  # a restore may give another one
     assert checker.check(root) == []
     log = root / f"pbt_policy_{worse.metrics['trial_id']}.txt"
     space = {"net": {"fn": max}}
