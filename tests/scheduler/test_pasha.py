@@ -195,10 +195,10 @@ def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_go_on() -
     for index in range(2):
         run.suggest()
         run.start(f"t{index}")
-    run.handle(SearchWaits())
     for index in range(2):
         run.report(f"t{index}", {"loss": 2.0 - index}, checkpoint=True)
         run.ends(f"t{index}")
+    run.handle(SearchWaits())
     assert run.trial("t1").status is Status.STARTING
     assert run.trial("t0").status is Status.PAUSED
 

@@ -34,6 +34,12 @@ def test_a_short_name_makes_the_scheduler_with_what_is_given(
     assert type(tune.create_scheduler(name, **given)) is getattr(schedulers, made)
 
 
+@pytest.mark.parametrize("name", ["pbt", "pbt_replay", "pb2"])
+def test_a_short_name_leads_to_a_class_that_says_what_it_lacks(name: str) -> None:
+    with pytest.raises((InvalidConfig, TypeError)):
+        tune.create_scheduler(name)
+
+
 def test_an_unknown_name_is_told_with_those_that_there_are_and_those_that_are_near() -> None:
     with pytest.raises(
         InvalidConfig, match=r"no scheduler 'medianstoping', only fifo, .*pb2"
