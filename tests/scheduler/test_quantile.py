@@ -23,4 +23,5 @@ def test_it_is_that_of_a_sorted_list_after_each_number(numbers: list[float], sha
         place = (len(known) - 1) * share
         part = place - math.floor(place)
         low, high = known[math.floor(place)], known[math.ceil(place)]
-        assert quantile.value == ((1 - part) * low + part * high if part else low)
+        between = (1 - part) * low + part * high if part and low != high else low
+        assert quantile.value == between
