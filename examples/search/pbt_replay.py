@@ -23,5 +23,5 @@ if __name__ == "__main__":
     newest = max(logs, key=lambda path: path.stat().st_mtime)
     scheduler = PopulationBasedTrainingReplay(newest)
     curve.main(
-        __doc__, BasicVariantGenerator, {}, None, train_fn, scheduler=scheduler, num_samples=1
+        __doc__, BasicVariantGenerator, {}, train=train_fn, scheduler=scheduler, num_samples=1
     )
