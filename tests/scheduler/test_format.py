@@ -7,13 +7,14 @@ from typing import Any
 import msgpack
 
 from holdfast.experiment.records import read_events
-from holdfast.scheduler.codec import EVENTS, from_snapshot, snapshot
+from holdfast.scheduler.codec import DECISIONS, EVENTS, from_snapshot, snapshot
+from holdfast.scheduler.events import FORMAT, Begun
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status
 
 DATA = Path(__file__).parents[1] / "data"
-FIRST = DATA / "format-1"
+FIRST, SECOND = DATA / "format-1", DATA / "format-2"
 
 
 def folded(journal: Path) -> Machine:
@@ -22,6 +23,30 @@ def folded(journal: Path) -> Machine:
         machine.replay(event, now=now, answers=answers)
         check(machine)
     return machine
+
+
+def test_there_is_an_example_of_the_present_version() -> None:
+    (begun,) = [r.event for r, _ in read_events(SECOND / "journal") if isinstance(r.event, Begun)]
+    assert begun.version == FORMAT == 2
+
+
+def test_the_newest_example_tells_every_kind_of_event_and_of_decision() -> None:
+    records = [record for record, _ in read_events(SECOND / "journal")]
+    assert {type(record.event).__name__ for record in records} == set(EVENTS)
+    decisions = [one for record in records for decided in record.answers for one in decided]
+    assert {type(one).__name__ for one in decisions} == set(DECISIONS)
+
+
+def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:
+    machine = folded(SECOND / "journal")
+    first, second, third, fourth = machine.trials.values()
+    assert (first.status, first.attempt) == (Status.PAUSED, 3)
+    assert (second.attempt, second.config["lr"], second.spec.config["lr"]) == (4, 0.1, 0.5)
+    assert (third.status, third.failures) == (Status.TERMINATED, 1)
+    assert third.spec.resources.required_resources == {"CPU": 2}
+    assert (fourth.status, machine.epoch, machine.spec.num_samples) == (Status.STARTING, 3, 5)
+    plain: dict[str, Any] = json.loads((SECOND / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
 
 
 def test_the_example_tells_all_fourteen_kinds_of_event_that_there_were() -> None:

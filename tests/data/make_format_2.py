@@ -1,0 +1,145 @@
+"""Writes tests/data/format-2: a journal of format version 2, and what it was folded to then.
+
+    python tests/data/make_format_2.py
+
+It was run once. What it wrote must load for ever: make another folder for another version rather
+than run it again.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.experiment.records import pack
+from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
+from holdfast.scheduler.events import (
+    CheckpointLost,
+    EndOrdered,
+    SchedulerAnswered,
+    SearchEnded,
+    SearchWaits,
+)
+from holdfast.scheduler.policy import (
+    Abort,
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
+    Decision,
+    Observation,
+    PauseTrial,
+    SaveTrial,
+    StopTrial,
+    Tell,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    UserAnswered,
+    View,
+)
+from holdfast.syncer.journal import Journal
+from holdfast.testing.rehearsal import Rehearsal
+from holdfast.testing.samples import ADOPTED
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.resources import PlacementGroupFactory
+
+FOLDER = Path(__file__).parent / "format-2"
+BETTER = {"lr": 0.1, "layers": (1, [2])}
+
+
+class Told(TrialScheduler):
+    """Decides at each report and answer what stands next in its script."""
+
+    def __init__(self) -> None:
+        self.script: list[Sequence[Decision]] = []
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, (TrialReported, UserAnswered)) and self.script:
+            return self.script.pop(0)
+        return ()
+
+
+def report(run: Rehearsal, trial_id: str, *decisions: Decision) -> None:
+    """A report with a checkpoint, upon which this is decided."""
+    policy = run.machine.policy
+    assert isinstance(policy, Told)
+    policy.script = [decisions]
+    run.report(trial_id, {"loss": 0.5, "eval": {"names": ["a", "b"]}}, checkpoint=True)
+    run.answer(trial_id)
+
+
+def rehearsed() -> Rehearsal:
+    """An experiment in which everything happens that a journal can tell."""
+    run = Rehearsal(
+        capacity={"CPU": 4},
+        policy=Told(),
+        scheduler="Told",
+        saves_when_told=True,
+        metric="loss",
+        mode="min",
+        num_samples=4,
+        has_stopper=True,
+        failure=FailureConfig(max_failures=1, retry_wait_s=1.0),
+        checkpoint=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss"),
+        space=({"path": ["lr"], "text": "uniform(0, 1)", "varied": True},),
+    )
+    for trial_id in ("t0", "t1", "t2"):
+        run.suggest()
+        run.start(trial_id)
+    report(run, "t0", SaveTrial(trial_id="t0"), Tell(text="look"))
+    run.save("t0")
+    run.commit("t0", 0)
+    report(run, "t1", CloneTrial(trial_id="t1", source="t0", config=BETTER, is_logged=True))
+    run.ends("t1")
+    adopted = replace(ADOPTED.checkpoint, index=run.trial("t1").next_checkpoint, attempt=2)
+    run.handle(Adopted(trial_id="t1", attempt=2, checkpoint=adopted))
+    run.start("t1")
+    report(run, "t2", AskUser(trial_id="t2", question={"config": BETTER}))
+    policy = run.machine.policy
+    assert isinstance(policy, Told)
+    policy.script = [[ChangeTrial(trial_id="t2", resources=PlacementGroupFactory([{"CPU": 2}]))]]
+    run.handle(SchedulerAnswered(trial_id="t2", answer={"config": BETTER}))
+    run.ends("t2")
+    run.start("t2")
+    run.fails("t2")
+    run.exits("t2")
+    run.waited("t2")
+    run.start("t2")
+    report(run, "t0", PauseTrial(trial_id="t0"))
+    run.handle(SearchWaits())
+    run.ends("t0")
+    report(run, "t1", UnpauseTrial(trial_id="t0"))
+    run.start("t0")
+    report(run, "t2", StopTrial(trial_id="t2"))
+    run.ends("t2")
+    report(run, "t1", Abort(message="no such metric"))
+    run.exits("t0", "was killed by signal 15 (SIGTERM)")
+    run.exits("t1", "was killed by signal 15 (SIGTERM)")
+    run.handle(CheckpointLost(trial_id="t1", index=2, reason="its folder is missing"))
+    run.resume(errored="resume", changed={"num_samples": 5})
+    run.start("t0", "t1")
+    run.suggest()
+    run.handle(SearchEnded())
+    report(run, "t0", PauseTrial(trial_id="t0"))
+    run.ends("t0")
+    run.handle(EndOrdered(reason="interrupt", message="Ctrl-C"))
+    run.resume()
+    return run
+
+
+def main() -> None:
+    run = rehearsed()
+    told = {type(record.event).__name__ for record in run.events}
+    decided = {type(d).__name__ for record in run.events for a in record.answers for d in a}
+    assert told == set(EVENTS), f"not told: {set(EVENTS) - told}"
+    assert decided == set(DECISIONS), f"not decided: {set(DECISIONS) - decided}"
+    journal = Journal(FOLDER / "journal")
+    journal.append([pack(*record) for record in run.events])
+    journal.close()
+    text = json.dumps(snapshot(run.machine), indent=1)
+    (FOLDER / "snapshot.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
