@@ -34,6 +34,19 @@ from benchmarks import (
 from benchmarks.measure import Bench, ScriptFailed
 from benchmarks.rows import Row, table
 
+
+def _quality(bench: Bench) -> list[Row]:
+    from benchmarks.quality.measuring import measure  # takes SciPy, which takes seconds
+
+    return measure(bench)
+
+
+def _decisions(bench: Bench) -> list[Row]:
+    from benchmarks.decisions import measure
+
+    return measure(bench)
+
+
 BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "import": importing.measure,
     "startup": startup.measure,
@@ -52,6 +65,8 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "view": viewing.measure,
     "trackers": trackers.measure,
     "simulating": simulating.measure,
+    "quality": _quality,
+    "decisions": _decisions,
 }
 
 FAILED = "failed"

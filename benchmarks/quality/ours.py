@@ -1,0 +1,130 @@
+"""One run of an algorithm of ours: a task, a seed, so many workers, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.tasks.course import Course, Points
+from benchmarks.tasks.space import Axis
+from benchmarks.tasks.task import Field, Task, drawn
+from holdfast import tune
+from holdfast.simulate import simulate
+from holdfast.tune.search import Searcher
+
+METRIC = "loss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """An algorithm, as given to a TuneConfig. Where `search` gives None configs are `drawn`.
+
+    `knows_space`: the searcher has been given the space, and the Tuner has none.
+    `uses_generator`: the Tuner searches at random itself.
+    """
+
+    scheduler: Callable[[Task], Any] = lambda task: None
+    search: Callable[[Task, int], Any] = lambda task, seed: None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    knows_space: bool = False
+    uses_generator: bool = False
+
+
+class Drawn(Searcher):
+    """Random search that draws what the peers are given too: number i of a seed is the same."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        super().__init__()
+        self._task = task
+        self._seed = seed
+        self._count = 0
+
+    def set_search_properties(self, *properties: Any, **spec: Any) -> bool:
+        return True  # it knows the task's space
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        config = drawn(self._task, self._seed, self._count)
+        self._count += 1
+        return config
+
+
+class Training:
+    """The task's curve, with its noise: a state is the task's, and the epoch."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task = task
+        self._seed = seed
+
+    def begin(self, config: dict[str, Any]) -> tuple[Any, int]:
+        return self._task.begun, 0
+
+    def step(
+        self, state: tuple[Any, int], config: dict[str, Any]
+    ) -> tuple[tuple[Any, int], dict[str, float]]:
+        task, (inner, epoch) = self._task, state
+        config = dict(task.given(config))
+        inner, value = task.step(inner, config)
+        seen = task.seen(value, config, epoch + 1, self._seed)
+        return (inner, epoch + 1), {METRIC: seen}
+
+
+def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
+    """What the incumbent was worth, by seconds. Raises what the algorithm raises."""
+    search = None if ours.uses_generator else ours.search(task, seed) or Drawn(task, seed)
+    given: dict[str, Any] = {
+        "num_samples": 10**9, "time_budget_s": field.budget_s(task), **ours.settings
+    }  # fmt: skip
+    found = simulate(
+        Training(task, seed),
+        param_space={} if ours.knows_space else domains(task),
+        tune_config=tune.TuneConfig(
+            metric=METRIC, mode="min", scheduler=ours.scheduler(task), search_alg=search, **given
+        ),
+        workers=field.workers,
+        seconds_per_iteration=lambda config: task.seconds(task.given(config)),
+        iterations=task.epochs,
+        seed=seed,
+    )
+    configs = {trial.trial_id: trial.config for trial in found.trials}
+    course = Course()
+    for best in found.incumbents:
+        value = best.value
+        if task.noise:
+            value = task.value(task.given(configs[best.trial_id]), best.iteration)
+        course.saw(best.elapsed_s, best.value, value)
+    return course.points
+
+
+def domains(task: Task) -> dict[str, Any]:
+    """The space as a Tuner is given it: a parameter that does not exist is drawn, and ignored."""
+    return {axis.name: _domain(axis) for axis in task.space}
+
+
+def optuna_space(task: Task) -> Callable[[Any], None]:
+    """The space as a function of a trial of Optuna's, conditions included."""
+
+    def ask(trial: Any) -> None:
+        config: dict[str, Any] = {}
+        for axis in task.space:
+            if axis.exists(config):
+                config[axis.name] = _suggested(trial, axis)
+
+    return ask
+
+
+def _suggested(trial: Any, axis: Axis) -> Any:
+    if axis.choices:
+        return trial.suggest_categorical(axis.name, list(axis.choices))
+    if axis.integer:
+        return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
+    return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
+
+
+def _domain(axis: Axis) -> Any:
+    if axis.choices:
+        return tune.choice(list(axis.choices))
+    if axis.integer:
+        draws = tune.lograndint if axis.log else tune.randint
+        return draws(int(axis.low), int(axis.high) + 1)
+    return (tune.loguniform if axis.log else tune.uniform)(axis.low, axis.high)

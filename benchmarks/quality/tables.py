@@ -1,0 +1,81 @@
+"""The results as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.quality.contests import CONTESTS
+from benchmarks.quality.results import Result
+from benchmarks.quality.running import NAMES
+from benchmarks.quality.statistics import MARGIN
+from benchmarks.quality.verdicts import AgainstRandom, Beside, against_random, beside_peers
+
+_PAPERS = {contest.name: contest.paper for contest in CONTESTS}
+
+
+def told(results: Sequence[Result]) -> str:
+    """Both tables: beside the peers, and against random search."""
+    return f"{peers_table(beside_peers(results))}\n\n{random_table(against_random(results))}"
+
+
+def put_into(page: Path, results: Sequence[Result]) -> None:
+    """Replace what stands between the two marks of each table."""
+    text = page.read_text()
+    tables = {
+        "peers": peers_table(beside_peers(results)),
+        "random": random_table(against_random(results)),
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- {name}: made by scripts/quality -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    page.write_text(text)
+
+
+def peers_table(found: Sequence[Beside]) -> str:
+    head = ("algorithm", "beside", "tasks, seeds", "ours", "the peer's",
+            f"p (not {MARGIN:g} worse)", "verdict", "random search would pass")  # fmt: skip
+    return _markdown(head, [_peer_row(one) for one in found])
+
+
+def _peer_row(one: Beside) -> Sequence[str]:
+    return (
+        one.contest,
+        f"{NAMES[one.peer]} {one.version}, {one.algorithm}",
+        f"{len(one.tasks)}, {one.seeds}",
+        f"{one.ours:.2f}",
+        f"{one.theirs:.2f}",
+        "" if one.is_kin else _p(one.p),
+        one.verdict,
+        "yes" if one.random_passes else "no",
+    )
+
+
+def random_table(found: Sequence[AgainstRandom]) -> str:
+    head = ("algorithm", "paper", "task", "seeds", "score", "regret at the end", "p (better)",
+            "than random search")  # fmt: skip
+    return _markdown(head, [_random_row(one) for one in found])
+
+
+def _random_row(one: AgainstRandom) -> Sequence[str]:
+    return (
+        one.contest,
+        _PAPERS[one.contest],
+        one.task,
+        f"{one.seeds}",
+        f"{one.score:.2f}",
+        f"{one.final:.3f}",
+        _p(one.p),
+        one.verdict,
+    )
+
+
+def _p(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,167 @@
+"""What may be claimed of all the runs: as good as the peer, better than random search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, median
+
+from benchmarks.quality.contests import CONTESTS, RANDOM, Contest
+from benchmarks.quality.results import OURS, Result
+from benchmarks.quality.statistics import LEVEL, better, holm, not_worse
+
+Scores = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Ours beside a peer, over `tasks`: `ours` and `theirs` are the medians of the scores of
+    `seeds` runs each. `p` of "ours are not worse by MARGIN" and `p_worse` of "ours are worse",
+    each adjusted for all that were tested. `is_kin`: another algorithm, and not tested.
+    `random_passes`: random search would be called as good as the peer, too.
+    """
+
+    contest: str
+    peer: str
+    algorithm: str
+    version: str
+    tasks: Sequence[str]
+    seeds: int
+    ours: float
+    theirs: float
+    is_kin: bool
+    p: float
+    p_worse: float
+    random_passes: bool
+
+    @property
+    def verdict(self) -> str:
+        if self.is_kin:
+            return "another algorithm"
+        if self.p < LEVEL:
+            return "not worse"
+        return "worse" if self.p_worse < LEVEL else "not shown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstRandom:
+    """Ours against random search on one task: medians of the scores, and the adjusted p of "ours
+    are better"."""
+
+    contest: str
+    task: str
+    seeds: int
+    score: float
+    final: float
+    p: float
+    is_claimed: bool
+
+    @property
+    def verdict(self) -> str:
+        if self.p < LEVEL:
+            return "better"
+        return "NOT better" if self.is_claimed else "not better"
+
+
+class Runs:
+    """All results, by side, algorithm, task and workers; scores in units of random search's."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self._by_key = {found.key: found for found in results}
+
+    def scores(self, side: str, algorithm: str, task: str, workers: int) -> Scores | None:
+        found = self._by_key.get((side, algorithm, task, workers))
+        reference = self._by_key.get((OURS, RANDOM, task, workers))
+        if found is None or reference is None:
+            return None
+        unit = median(reference.scores)
+        return [score / unit for score in found.scores]
+
+    def result(self, side: str, algorithm: str, task: str, workers: int) -> Result | None:
+        return self._by_key.get((side, algorithm, task, workers))
+
+    def pooled(self, side: str, algorithm: str, tasks: Sequence[str], workers: int) -> Scores:
+        """For each seed the mean over the tasks."""
+        each = [self.scores(side, algorithm, task, workers) or () for task in tasks]
+        return [mean(scores) for scores in zip(*each, strict=True)]
+
+
+def beside_peers(results: Sequence[Result]) -> list[Beside]:
+    runs = Runs(results)
+    found = [
+        measured
+        for contest in CONTESTS
+        for peer, algorithm in {**contest.peers, **contest.kin}.items()
+        if (measured := _beside(runs, contest, peer, algorithm)) is not None
+    ]
+    tested = [at for at, one in enumerate(found) if not one.is_kin]
+    ps = holm({at: found[at].p for at in tested})
+    worse = holm({at: found[at].p_worse for at in tested})
+    return [_adjusted(one, ps.get(at), worse.get(at)) for at, one in enumerate(found)]
+
+
+def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside | None:
+    workers = contest.field.workers
+    tasks = [
+        task
+        for task in contest.tasks
+        if runs.scores(OURS, contest.name, task, workers)
+        and runs.scores(peer, algorithm, task, workers)
+    ]
+    if not tasks:
+        return None
+    ours = runs.pooled(OURS, contest.name, tasks, workers)
+    theirs = runs.pooled(peer, algorithm, tasks, workers)
+    at_random = runs.pooled(OURS, RANDOM, tasks, workers)
+    known = runs.result(peer, algorithm, tasks[0], workers)
+    assert known is not None
+    return Beside(
+        contest=contest.name,
+        peer=peer,
+        algorithm=algorithm,
+        version=known.version,
+        tasks=tasks,
+        seeds=len(ours),
+        ours=median(ours),
+        theirs=median(theirs),
+        is_kin=peer in contest.kin,
+        p=not_worse(ours, theirs),
+        p_worse=better(theirs, ours),
+        random_passes=not_worse(at_random, theirs) < LEVEL,
+    )
+
+
+def _adjusted(one: Beside, p: float | None, p_worse: float | None) -> Beside:
+    if p is None or p_worse is None:
+        return one
+    return replace(one, p=p, p_worse=p_worse)
+
+
+def against_random(results: Sequence[Result]) -> list[AgainstRandom]:
+    runs = Runs(results)
+    found: dict[tuple[str, str], AgainstRandom] = {}
+    for contest in CONTESTS:
+        for task in contest.tasks:
+            one = _against_random(runs, contest, task)
+            if one is not None:
+                found[contest.name, task] = one
+    ps = holm({key: one.p for key, one in found.items()})
+    return [replace(one, p=ps[key]) for key, one in found.items()]
+
+
+def _against_random(runs: Runs, contest: Contest, task: str) -> AgainstRandom | None:
+    workers = contest.field.workers
+    ours = runs.scores(OURS, contest.name, task, workers)
+    others = runs.scores(OURS, RANDOM, task, workers)
+    found = runs.result(OURS, contest.name, task, workers)
+    if ours is None or others is None or found is None:
+        return None
+    return AgainstRandom(
+        contest=contest.name,
+        task=task,
+        seeds=len(ours),
+        score=median(ours),
+        final=median(found.finals),
+        p=better(ours, others),
+        is_claimed=contest.beats_random,
+    )

@@ -1,0 +1,89 @@
+"""What a tuning problem is: a training with a state, whose best value is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+
+from benchmarks.tasks.space import Config, Space, draw
+
+_TYPICAL_OF = 500
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """To be minimised: `epochs` steps of a training, which all but a scheduler would take.
+
+    `step(state, config)` gives the state after another epoch, and the value without noise there;
+    `begun` is the state before the first. `best` is the least value that there is, at any epoch.
+    `noise` is the standard deviation of what is seen of a value. `seconds(config)`: for an epoch.
+    `about` says where it comes from.
+    """
+
+    name: str
+    about: str
+    space: Space
+    epochs: int
+    best: float
+    begun: Any
+    step: Callable[[Any, Config], tuple[Any, float]]
+    noise: float = 0.0
+    seconds: Callable[[Config], float] = lambda config: 1.0
+    evolves: bool = False
+    """Whether another value in the middle of a training matters, as for PBT."""
+
+    @property
+    def full_s(self) -> float:
+        """Seconds of a whole training of a middling configuration."""
+        return self.epochs * self.seconds({axis.name: axis.at(0.5) for axis in self.space})
+
+    def given(self, config: Config) -> Config:
+        """Without the parameters that do not exist beside the others."""
+        return {axis.name: config[axis.name] for axis in self.space if axis.exists(config)}
+
+    def seen(self, value: float, config: Config, epoch: int, seed: int) -> float:
+        """The value with the noise of this configuration and epoch, always the same for a seed."""
+        if not self.noise:
+            return value
+        text = json.dumps([self.name, seed, epoch, sorted(config.items())])
+        return value + self.noise * Random(text).gauss(0.0, 1.0)
+
+    def value(self, config: Config, epoch: int) -> float:
+        """Without noise, of a training with one configuration from the beginning."""
+        state, value = self.step(self.begun, config)
+        for _ in range(epoch - 1):
+            state, value = self.step(state, config)
+        return value
+
+    def regret(self, value: float) -> float:
+        """How far above the best a value lies; 1 is the median of random configurations that are
+        trained to the end."""
+        return (value - self.best) / typical(self)
+
+
+@cache
+def typical(task: Task) -> float:
+    """The median distance to the best, of random configurations trained to the end."""
+    random = Random(task.name)
+    ends = sorted(task.value(draw(task.space, random), task.epochs) for _ in range(_TYPICAL_OF))
+    return ends[_TYPICAL_OF // 2] - task.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """What a run has: `workers` at once, for so many whole trainings one after the other."""
+
+    workers: int
+    trainings: float
+
+    def budget_s(self, task: Task) -> float:
+        return self.trainings * task.full_s
+
+
+def drawn(task: Task, seed: int, index: int) -> dict[str, Any]:
+    """Configuration `index` of random search: the same for all that search so."""
+    return draw(task.space, Random(f"{task.name}/{seed}/{index}"))

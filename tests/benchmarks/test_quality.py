@@ -1,0 +1,153 @@
+"""What is claimed of algorithms: the tests on made-up numbers, and the course of small runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.clock import CONTINUE, Run, play
+from benchmarks.quality.command import main
+from benchmarks.quality.contests import CONTESTS
+from benchmarks.quality.ours import Ours, run
+from benchmarks.quality.results import OURS, Result, read
+from benchmarks.quality.statistics import LEVEL, MARGIN, better, holm, not_worse, quartiles
+from benchmarks.quality.verdicts import Beside, against_random, beside_peers
+from benchmarks.tasks.analytic import BRANIN
+from benchmarks.tasks.course import Course, mean_between, value_at
+from benchmarks.tasks.task import Field, Task, drawn
+
+SEEDS = range(30)
+SPREAD = [0.5 + 0.01 * (7 * seed % 30) for seed in SEEDS]
+
+
+def test_an_algorithm_is_not_worse_than_itself() -> None:
+    assert not_worse(SPREAD, SPREAD) < 1e-6
+    assert better(SPREAD, SPREAD) == 1.0
+
+
+def test_one_that_is_worse_by_the_margin_is_not_called_as_good() -> None:
+    assert not_worse([score + MARGIN for score in SPREAD], SPREAD) == 1.0
+    assert not_worse([score + 2 * MARGIN for score in SPREAD], SPREAD) > 0.99
+    assert not_worse([score + MARGIN / 2 for score in SPREAD], SPREAD) < 1e-6
+
+
+def test_one_that_wins_half_of_the_seeds_is_not_better() -> None:
+    shaken = [score + (0.1 if seed % 2 else -0.1) for seed, score in enumerate(SPREAD)]
+    assert better(shaken, SPREAD) > 0.3
+
+
+def test_one_lucky_seed_makes_nothing_better() -> None:
+    assert better([SPREAD[0] - 100, *(score + 0.01 for score in SPREAD[1:])], SPREAD) > 0.9
+
+
+def test_holm_multiplies_the_smallest_most_and_keeps_the_order() -> None:
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert adjusted == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
+
+
+def test_quartiles_of_five_are_the_second_third_and_fourth() -> None:
+    assert quartiles([5.0, 1.0, 4.0, 2.0, 3.0]) == (2.0, 3.0, 4.0)
+
+
+def test_the_incumbent_is_what_looks_best_and_counts_for_what_it_is_worth() -> None:
+    course = Course()
+    course.saw(1.0, 0.5, 0.6)
+    course.saw(2.0, 0.7, 0.1)  # looks worse: nobody knows that it is better
+    course.saw(3.0, 0.4, 0.7)
+    assert course.points == [(1.0, 0.6), (3.0, 0.7)]
+    assert value_at(course.points, 0.9) is None
+    assert value_at(course.points, 2.9) == 0.6
+    assert mean_between(course.points, 2.0, 6.0) == pytest.approx((0.6 + 3 * 0.7) / 4)
+
+
+class RandomSearch:
+    """As a peer would be asked: every draw is trained to the end."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task, self._seed, self._count = task, seed, 0
+
+    def next(self) -> Run:
+        config = drawn(self._task, self._seed, self._count)
+        self._count += 1
+        return Run(number=self._count, config=config, state=self._task.begun)
+
+    def report(self, run: Run, seen: float) -> str:
+        return CONTINUE
+
+    def ended(self, run: Run, seen: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_peers_clock_and_our_simulator_tell_the_same_of_random_search(seed: int) -> None:
+    field = Field(workers=3, trainings=2.5)
+    task = replace(BRANIN, seconds=lambda config: 1 + config["x1"])
+    assert play(RandomSearch(task, seed), task, seed, field) == run(Ours(), task, seed, field)
+
+
+def made_up(side: str, algorithm: str, scores: list[float]) -> Result:
+    return Result(
+        side=side, algorithm=algorithm, task="branin", workers=8, trainings=8, version="1",
+        scores=scores, finals=scores, quartiles=[None], took_s=1.0,
+    )  # fmt: skip
+
+
+def beside(ours: list[float], theirs: list[float]) -> Beside:
+    results = [
+        made_up(OURS, "random search", [2 * score for score in SPREAD[: len(ours)]]),
+        made_up(OURS, "ASHA", ours),
+        made_up("ray", "ASHA", theirs),
+    ]
+    return beside_peers(results)[0]
+
+
+def test_scores_are_in_units_of_random_search() -> None:
+    one = beside(SPREAD, SPREAD)
+    assert (one.ours, one.theirs) == pytest.approx((0.5, 0.5))
+    assert (one.verdict, one.random_passes, one.seeds) == ("not worse", False, 30)
+
+
+def test_what_is_worse_than_the_peer_is_called_so() -> None:
+    assert beside([1.5 * score for score in SPREAD], SPREAD).verdict == "worse"
+
+
+def test_three_seeds_show_nothing() -> None:
+    assert beside(SPREAD[:3], SPREAD[:3]).verdict == "not shown"
+
+
+def test_what_the_paper_claims_and_no_test_shows_stands_out() -> None:
+    results = [made_up(OURS, "random search", SPREAD), made_up(OURS, "ASHA", SPREAD)]
+    assert [one.verdict for one in against_random(results)] == ["NOT better"]
+
+
+def test_the_command_runs_what_is_asked_and_keeps_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for peer in ("RAY", "OPTUNA", "SYNE"):
+        monkeypatch.delenv(f"HOLDFAST_{peer}_PYTHON", raising=False)
+    asha = replace(
+        next(one for one in CONTESTS if one.name == "ASHA"),
+        tasks=["branin"],
+        field=Field(workers=2, trainings=1.5),
+    )
+    monkeypatch.setattr("benchmarks.quality.command.CONTESTS", [asha])
+    file = tmp_path / "found.json"
+    main(["--seeds", "2", "--results", str(file), "--only", "ASHA"])
+    assert {(found.side, found.algorithm, found.task) for found in read(file)} == {
+        (OURS, "random search", "branin"), (OURS, "ASHA", "branin"),
+    }  # fmt: skip
+    told = capsys.readouterr()
+    assert "HOLDFAST_RAY_PYTHON is not set" in told.err
+    before = json.loads(file.read_text())
+    main(["--seeds", "2", "--results", str(file), "--keep"])
+    assert json.loads(file.read_text()) == before
+
+
+def test_the_results_in_the_docs_are_of_the_seeds_that_they_say() -> None:
+    kept = read()
+    assert kept
+    assert {len(found.scores) for found in kept} == {len(SEEDS)}
+    assert LEVEL == 0.05
