@@ -99,7 +99,7 @@ class RayPlayer:
         self._most = population if order is None else len(order)
         self._evolves = population is not None
         self._order = order
-        self._folder = tempfile.mkdtemp(prefix="quality-ray-")
+        self._folder = tempfile.TemporaryDirectory(prefix="quality-ray-")
         self._trials: list[StandIn] = []
         scheduler.set_search_properties(LOSS, "min")
 
@@ -139,7 +139,9 @@ class RayPlayer:
         number = len(self._trials)
         index = number if self._order is None else self._order[number]
         config = drawn(self._task, self._seed, index)
-        trial = StandIn(Run(number=number, config=config, state=self._task.begun), self._folder)
+        trial = StandIn(
+            Run(number=number, config=config, state=self._task.begun), self._folder.name
+        )
         self._trials.append(trial)
         self._scheduler.on_trial_add(self, trial)
 
