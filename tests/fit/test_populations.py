@@ -163,7 +163,7 @@ def test_an_error_in_the_users_exploration_ends_the_run_with_it(fit: Any) -> Non
         raise LookupError("no such optimizer")
 
     with pytest.raises(Exception, match="no such optimizer"):
-        fit(train, SPACE, goal(pbt(custom_explore_fn=explore)))
+        fit(train, SPACE, goal(pbt(custom_explore_fn=explore, synch=True)))
 
 
 @pytest.mark.parametrize("text", [None, "", "[1, 2]\n"])

@@ -56,7 +56,7 @@ class Machine:
             is_record=is_record,
             is_checkpoint=is_checkpoint,
             artifacts=True,
-            timeout_s=5.0,
+            timeout_s=60.0,
         )
 
     def write(self, key: str, text: str = "") -> Path:
