@@ -20,7 +20,6 @@ from holdfast.testing.mishaps import (
     Expiry,
     Freeze,
     Kill,
-    Outage,
     Remote,
     Storm,
     Strike,
@@ -39,7 +38,6 @@ IN_A_BUCKET: tuple[Remote, ...] = (
     Strike(ill=Ill.CORRUPTED, at=6),
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
-    Outage(at=30, is_silent=True),
     Kill(at=60, victims=("script", "keeper"), is_performed=False),
     Freeze(at=55, elsewhere=True),
 )

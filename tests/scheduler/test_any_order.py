@@ -554,7 +554,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=250,
+    max_examples=200,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
