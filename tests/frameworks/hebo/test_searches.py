@@ -34,8 +34,8 @@ class TestHEBO(SearchContract):
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
         """A question takes seconds, and 9 are too few for 7 parameters: here is but one."""
         search = opened(self.made(), {"x": tune.uniform(-5, 5)})
-        found = ran(search, 8, lambda one: (one["x"] - 1) ** 2)
-        assert min(abs(one["x"] - 1) for one in found) < 0.15  # by chance in 1 of 5 searches
+        found = ran(search, 14, lambda one: (one["x"] - 1) ** 2)
+        assert min(abs(one["x"] - 1) for one in found) < 0.15  # by chance in 1 of 3 searches
 
 
 class TestNevergrad(SearchContract):
