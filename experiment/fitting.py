@@ -56,7 +56,7 @@ from holdfast.experiment.written import as_asked, is_written_anyway
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import goes_on
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
@@ -323,9 +323,7 @@ def _job(
 def _policy(request: Request) -> TrialScheduler:
     """The scheduler of a request. Raises InvalidConfig for what is none, or cannot work with the
     trainable."""
-    policy = request.tune.scheduler or FIFOScheduler()
-    if not isinstance(policy, TrialScheduler):
-        raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+    policy = scheduler_of(request.tune.scheduler)
     is_class = isinstance(request.trainable, type)
     if policy.needs_checkpoints and is_class and not wrap.can_save(request.trainable):
         raise InvalidConfig(

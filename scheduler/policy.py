@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Trial
 
@@ -229,6 +230,14 @@ class FIFOScheduler(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         return ()
+
+
+def scheduler_of(given: Any) -> TrialScheduler:
+    """The one of a TuneConfig, FIFO where it has none. Raises InvalidConfig for what is none."""
+    policy = FIFOScheduler() if given is None else given
+    if not isinstance(policy, TrialScheduler):
+        raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+    return policy
 
 
 def is_memoryless(policy: TrialScheduler | None) -> bool:

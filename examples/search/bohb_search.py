@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import curve
 import hyperband
+import population
 
 from holdfast.tune.schedulers import HyperBandForBOHB
 from holdfast.tune.search.bohb import TuneBOHB
@@ -24,7 +25,7 @@ if __name__ == "__main__":
         __doc__,
         make_search,
         hyperband.SPACE,
-        train=hyperband.train_fn,
+        train=population.train_fn,
         scheduler=HyperBandForBOHB(max_t=9, reduction_factor=3),
         max_concurrent_trials=1,
     )

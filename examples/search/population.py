@@ -1,4 +1,4 @@
-"""What the examples of populations have in common: a model whose best learning rate changes."""
+"""What the examples have in common whose trials go on from checkpoints: a small model."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.request import Request
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import FIFOScheduler, TrialScheduler
+from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.simulate.crew import Training
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
@@ -145,9 +145,7 @@ def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
 
 def policy_of(scheduler: Any, training: Training) -> TrialScheduler:
     """The user's scheduler, of which the machine makes a copy. Raises InvalidConfig."""
-    policy = FIFOScheduler() if scheduler is None else scheduler
-    if not isinstance(policy, TrialScheduler):
-        raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+    policy = scheduler_of(scheduler)
     if policy.needs_checkpoints and not (training.saves_when_told or training.checkpoint_every):
         raise InvalidConfig(
             f"{type(policy).__name__} lets trials go on from checkpoints, and these make none: "
