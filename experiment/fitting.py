@@ -266,8 +266,8 @@ def _spec(
         run=secrets.token_hex(3)[:5],
         trainable=wrap.name_of(request.trainable),
         seed=secrets.randbits(63) if seed is None else seed,
-        metric=tune.metric or _named(tune.scheduler, "metric"),
-        mode=tune.mode or _named(tune.scheduler, "mode"),
+        metric=request.metric,
+        mode=request.mode,
         strict_metric=settings.strict_metric,
         strict_stop=settings.strict_metric,
         num_samples=tune.num_samples,
@@ -332,12 +332,6 @@ def _policy(request: Request) -> TrialScheduler:
             f"load_checkpoint() in it"
         )
     return policy
-
-
-def _named(scheduler: Any, what: str) -> str | None:
-    """The metric or mode that a scheduler is given, for which the Tuner is given none."""
-    given = getattr(scheduler, what, None)
-    return given if isinstance(given, str) else None
 
 
 def _given(request: Request) -> tuple[Callback, ...]:

@@ -157,6 +157,15 @@ class Request:
         }
 
     @property
+    def metric(self) -> str | None:
+        """That of the Tuner, or of the scheduler where the Tuner is given none; so is the mode."""
+        return self.tune.metric or _named(self.tune.scheduler, "metric")
+
+    @property
+    def mode(self) -> str | None:
+        return self.tune.mode or _named(self.tune.scheduler, "mode")
+
+    @property
     def _trainer(self) -> str:
         """The class of the trainer that goes on with this, "" where a Tuner does."""
         is_one = self.tune.num_samples == 1 and not is_searched(dict(self.param_space))
@@ -215,6 +224,11 @@ class Request:
 # How notices begin of what is missing in tuner.pkl, and does not change what a run does.
 _SURROUNDING = ("callback", "progress_reporter")
 _TOLD = {"trainable": "the trainable"}
+
+
+def _named(scheduler: Any, what: str) -> str | None:
+    given = getattr(scheduler, what, None)
+    return given if isinstance(given, str) else None
 
 
 def _follows_from_spec(search: Any) -> bool:
