@@ -16,6 +16,7 @@ from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record
+from holdfast.trial.evolving import maker
 from holdfast.trial.lifecycle import (
     Adopted,
     Committed,
@@ -37,6 +38,8 @@ _VERDICTS = {
     Status.ERROR: Verdict.STOP,
     Status.TERMINATED: Verdict.STOP,
 }
+# Both are made with every report.
+_trial_reported, _answer = maker(TrialReported), maker(Reply)
 
 
 def on_report(state: State, event: Reported) -> list[Effect]:
@@ -147,7 +150,7 @@ def _judge(
     if stops or row.get("done") is True or reaches(row, state.spec.stop):
         effects += stop(state, trial_id, reporting=True)
     elif trial.status is Status.RUNNING:
-        effects += observe(state, TrialReported(trial_id=trial_id, row=row))
+        effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
             state.withheld[trial_id] = trial.attempt
             return effects
@@ -164,7 +167,7 @@ def _reply(state: State, trial_id: str) -> Reply:
         verdict = Verdict.STOP  # it goes on from another one's checkpoint
     elif verdict is Verdict.CONTINUE and saving and state.spec.saves_when_told:
         verdict = Verdict.SAVE
-    return Reply(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
+    return _answer(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
 
 
 def _supersede(state: State, trial_id: str) -> list[Effect]:

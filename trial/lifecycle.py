@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, InvalidTransition
+from holdfast.trial.evolving import evolver
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Budget, Origin, Place, Status, Trial, evolve
 
@@ -243,10 +244,13 @@ def _started_late(trial: Trial, event: Started) -> Trial:
     return evolve(_started(trial, event), status=Status.STOPPING)
 
 
+_next_row = evolver(Trial, "iteration", "time_this_iter_s", "time_total_s", "row", "reported_at")
+
+
 def _reported(trial: Trial, event: Reported) -> Trial:
     checkpoint = event.checkpoint
     if checkpoint is None:
-        return evolve(
+        return _next_row(
             trial,
             iteration=event.iteration,
             time_this_iter_s=event.time_this_iter_s,

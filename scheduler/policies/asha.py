@@ -38,7 +38,7 @@ class Rung:
 
 
 class Bracket:
-    """Rungs from the highest to the lowest; one with a higher `start` halves less often."""
+    """Rungs from the lowest to the highest; one with a higher `start` halves less often."""
 
     def __init__(
         self, start: int, *, grace_period: float, max_t: float, reduction_factor: float
@@ -48,8 +48,9 @@ class Bracket:
         last = math.floor(halvings + 1e-9)
         self.rungs = [
             Rung(grace_period * reduction_factor**power, reduction_factor)
-            for power in range(last, start - 1, -1)
+            for power in range(start, last + 1)
         ]
+        self._milestones = [rung.milestone for rung in self.rungs]
 
     def goes_on(self, trial_id: str, time: float, value: float) -> bool:
         """Whether a trial that is worth `value` after `time` is among the best so far.
@@ -57,8 +58,11 @@ class Bracket:
         It is judged once at each rung, the highest that it has reached. One that has diverged
         goes on only where it is the first.
         """
-        rung = next((rung for rung in self.rungs if rung.milestone <= time), None)
-        if rung is None or rung.has_judged(trial_id):
+        reached = bisect(self._milestones, time)
+        if not reached:
+            return True
+        rung = self.rungs[reached - 1]
+        if rung.has_judged(trial_id):
             return True
         cutoff = rung.cutoff
         rung.record(trial_id, value)

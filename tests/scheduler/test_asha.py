@@ -99,7 +99,7 @@ def test_the_rungs_are_where_the_paper_has_them() -> None:
     policy = run.machine.policy
     assert isinstance(policy, ASHAScheduler)
     milestones = [[rung.milestone for rung in bracket.rungs] for bracket in policy._brackets]
-    assert milestones == [[81, 27, 9, 3, 1], [81, 27, 9, 3], [81, 27, 9], [81, 27], [81]]
+    assert milestones == [[1, 3, 9, 27, 81], [3, 9, 27, 81], [9, 27, 81], [27, 81], [81]]
 
 
 def test_a_trial_belongs_to_the_same_bracket_after_a_restore_and_to_each_some_do() -> None:
