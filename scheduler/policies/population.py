@@ -21,7 +21,9 @@ from holdfast.scheduler.policy import (
     PauseTrial,
     SaveTrial,
     Stalled,
+    Tell,
     TrialAdded,
+    TrialEnded,
     TrialReported,
     UnpauseTrial,
     UserAnswered,
@@ -103,6 +105,7 @@ class Population(Judging):
         self._custom_explore_fn = custom_explore_fn
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
         self._seed = 0
+        self._has_told = False
         self._members: dict[str, Member] = {}
         # Of those that change together, which the user's code is still to say something about.
         self._asked: set[str] = set()
@@ -173,6 +176,8 @@ class Population(Judging):
                 return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
                 return self._answered(view, event)
+            case TrialEnded():
+                return self._unseen(view.trials[event.trial_id])
             case Stalled() if self._synch:
                 return self._change_together(view)
             case Stalled() | NoMoreTrials() if not self._synch:
@@ -291,6 +296,20 @@ class Population(Judging):
         paused = [t for t in self._members if view.trials[t].status is Status.PAUSED]
         paused.sort(key=lambda trial_id: self._members[trial_id].time)
         return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
+
+    def _unseen(self, trial: Trial) -> Sequence[Decision]:
+        """Said once: with an interval longer than the trials the scheduler does nothing."""
+        never_looked = all(member.score is None for member in self._members.values())
+        if self._has_told or trial.status is not Status.TERMINATED or not never_looked:
+            return ()
+        self._has_told = True
+        return [
+            Tell(
+                text=f"{trial.spec.name} ended before {type(self).__name__} had compared it with "
+                f"any other: perturbation_interval={self._interval:g}, in {self.goal.time_attr}. "
+                f"Give a smaller one, or another time_attr"
+            )
+        ]
 
     def _lacks(self, name: str, row: Mapping[str, Any]) -> Decision:
         return Abort(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.scheduler.effects import Warn
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, SaveTrial
 from holdfast.trial.errors import InvalidConfig
@@ -243,6 +244,22 @@ def test_in_step_all_wait_for_each_other_and_change_together() -> None:
     assert {source for _, source, _ in play.clones()} <= {"t0", "t1"}
     assert play.running() == ["t0", "t1"]
     assert all(trial.iteration == 2 for trial in play.run.machine.trials.values())
+
+
+def test_that_trials_end_before_anybody_is_compared_is_told_once() -> None:
+    play = Play(pbt(perturbation_interval=4), 3)
+    for trial_id in ("t0", "t1"):
+        play.step(trial_id, 1.0)
+        play.step(trial_id, 1.0)
+    told = [
+        effect.text
+        for trial_id in ("t0", "t1")
+        for effect in play.run.ends(trial_id)
+        if isinstance(effect, Warn)
+    ]
+    (text,) = told
+    assert "train_t0 ended before PopulationBasedTraining" in text
+    assert "perturbation_interval=4, in training_iteration" in text
 
 
 def test_who_reports_no_checkpoint_in_the_first_interval_is_told_at_once() -> None:
