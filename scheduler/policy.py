@@ -236,7 +236,10 @@ def scheduler_of(given: Any) -> TrialScheduler:
     """The one of a TuneConfig, FIFO where it has none. Raises InvalidConfig for what is none."""
     policy = FIFOScheduler() if given is None else given
     if not isinstance(policy, TrialScheduler):
-        raise InvalidConfig(f"scheduler must be a TrialScheduler, not {policy!r:.100}")
+        raise InvalidConfig(
+            f"scheduler must be a TrialScheduler, as ASHAScheduler() or create_scheduler('asha') "
+            f"makes one; not {policy!r:.100}"
+        )
     return policy
 
 

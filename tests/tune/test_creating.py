@@ -21,3 +21,5 @@ def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
         InvalidConfig, match=r"no search algorithm 'grid', only ax, .*optuna.*zoopt"
     ):
         tune.create_searcher("grid")
+    with pytest.raises(InvalidConfig, match=r"Did you mean 'optuna'\?"):
+        tune.create_searcher("optun")

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig
 
 _HOMES = {
@@ -30,8 +31,9 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGe
     """
     home = _HOMES.get(search_alg.lower()) if isinstance(search_alg, str) else None
     if home is None:
+        near = near_text([search_alg], _HOMES) if isinstance(search_alg, str) else ""
         raise InvalidConfig(
-            f"there is no search algorithm {search_alg!r}, only {', '.join(_HOMES)}"
+            f"there is no search algorithm {search_alg!r}, only {', '.join(_HOMES)}.{near}"
         )
     module, _, name = home.partition(":")
     found: Searcher | BasicVariantGenerator = getattr(import_module(module), name)(**kwargs)
