@@ -1,6 +1,8 @@
-"""A search by its short name, as a setting or a command line would give it.
+"""A search and a scheduler by their short names, as a setting or a command line would give them.
 
-python examples/search/by_name.py --storage /tmp/results --name by_name
+    python examples/search/by_name.py --storage /tmp/results --name by_name
+
+With `holdfast[optuna]` installed, "optuna" in place of "random" is all that TPE takes.
 """
 
 from __future__ import annotations
@@ -12,4 +14,9 @@ import curve
 from holdfast import tune
 
 if __name__ == "__main__":
-    curve.main(__doc__, partial(tune.create_searcher, "optuna", seed=1))
+    curve.main(
+        __doc__,
+        partial(tune.create_searcher, "random", random_state=1),
+        {**curve.SPACE, "epochs": 9},
+        scheduler=tune.create_scheduler("asha", max_t=9, reduction_factor=3),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import curve
 
-from holdfast.tune import create_scheduler
+from holdfast.tune.schedulers import MedianStoppingRule
 from holdfast.tune.search import BasicVariantGenerator
 
 
@@ -18,11 +18,8 @@ def make_search() -> BasicVariantGenerator:
 
 
 if __name__ == "__main__":
-    scheduler = create_scheduler(
-        "median_stopping_rule",
-        time_attr="training_iteration",
-        grace_period=3,
-        min_samples_required=3,
+    scheduler = MedianStoppingRule(
+        time_attr="training_iteration", grace_period=3, min_samples_required=3
     )
     results = curve.main(__doc__, make_search, {**curve.SPACE, "epochs": 12}, scheduler=scheduler)
     stopped = sum((result.metrics or {})["training_iteration"] < 12 for result in results)

@@ -16,7 +16,10 @@ from holdfast import tune
 from holdfast.tune.stopper import (
     CombinedStopper,
     ExperimentPlateauStopper,
+    FunctionStopper,
     MaximumIterationStopper,
+    NoopStopper,
+    Stopper,
     TimeoutStopper,
     TrialPlateauStopper,
 )
@@ -31,26 +34,37 @@ def descend(config: dict[str, Any]) -> None:
         tune.report({"loss": (x - 3) ** 2 + 0.5 * math.sin(x), "x": x})
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--storage", required=True)
-    parser.add_argument("--samples", type=int, default=12)
-    options = parser.parse_args(arguments)
-    stop = CombinedStopper(
+def has_left(trial_id: str, result: dict[str, Any]) -> bool:
+    """A step that is too long drives the trial away for good."""
+    return abs(result["x"]) > 100
+
+
+def bounds(seconds: float) -> Stopper:
+    """All that can end the run early."""
+    return CombinedStopper(
         MaximumIterationStopper(100),
+        FunctionStopper(has_left),
         # A trial ends when its last five losses are the same to three digits ...
         TrialPlateauStopper("loss", std=1e-3, num_results=5, grace_period=5),
         # ... and all of it when twenty losses of any trials are the best there are ...
         ExperimentPlateauStopper("loss", std=1e-5, top=20, patience=3),
-        # ... or after ten minutes, not counting the time before a restart.
-        TimeoutStopper(600),
+        # ... or after a while, not counting the time before a restart.
+        TimeoutStopper(seconds) if seconds else NoopStopper(),
     )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--storage", required=True)
+    parser.add_argument("--samples", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=600, help="0: without a limit")
+    options = parser.parse_args(arguments)
     tuner = tune.Tuner(
         descend,
         param_space={"lr": tune.loguniform(1e-3, 0.5), "start": tune.uniform(-10, 10)},
         tune_config=tune.TuneConfig(num_samples=options.samples, metric="loss", mode="min"),
         run_config=tune.RunConfig(
-            name="stoppers", storage_path=options.storage, stop=stop, verbose=0
+            name="stoppers", storage_path=options.storage, stop=bounds(options.seconds), verbose=0
         ),
     )
     results = tuner.fit(resume="auto")

@@ -29,6 +29,7 @@ def _examples_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("example", "samples", "told"),
     [
         ("asha", 6, "epochs, of 162 without a scheduler"),
+        ("by_name", 3, "with {'lr'"),
         ("median_stopping", 5, "were stopped early"),
         ("pasha", 4, "nobody was trained for more than 3 epochs"),
         ("mo_asha", 4, "waves: loss"),

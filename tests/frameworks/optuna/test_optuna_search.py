@@ -342,7 +342,7 @@ def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("example", ["by_name", "limiter", "repeater", "optuna_define_by_run"])
+@pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
 def test_the_examples_run(bench: Bench, example: str) -> None:
     script = run(bench, example, "run", 6).succeeds()
     assert "6 trials, the best loss is" in script.stdout
