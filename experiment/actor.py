@@ -18,7 +18,7 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import LOST_TYPES, Failure
-from holdfast.trial.lifecycle import Reported, Returned, Saved, Started
+from holdfast.trial.events import Reported, Returned, Saved, Started
 
 # What is said while user code goes on: whoever says it may hang all the same.
 _ASIDE = ("log", "meeting", "preempting")

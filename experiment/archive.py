@@ -20,7 +20,7 @@ from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
 )
-from holdfast.trial.lifecycle import Committed
+from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
 # Reports with checkpoints beyond so many that wait for storage are answered when one is done.

@@ -22,7 +22,7 @@ from holdfast.experiment.rows import result_row
 from holdfast.experiment.trial_view import Views
 from holdfast.scheduler.events import Event, Suggested
 from holdfast.trial.errors import TuneError
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial
 
 LONG_QUEUE = 10_000

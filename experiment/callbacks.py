@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.experiment.trial_view import TrialView
 from holdfast.scheduler.events import Event, Exited, Raised, StopperAnswered
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.trial.lifecycle import Reported, Started
+from holdfast.trial.events import Reported, Started
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Status, Trial
 

@@ -60,7 +60,7 @@ from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.errors import TuneError
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
 
 

@@ -26,7 +26,7 @@ from holdfast.syncer.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.events import Adopted
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 

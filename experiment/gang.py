@@ -24,7 +24,7 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import checkpoint_dirname
 from holdfast.trial.errors import Failure, lost_worker
-from holdfast.trial.lifecycle import Reported, Returned, Started
+from holdfast.trial.events import Reported, Returned, Started
 
 # How long the other ranks have to say what the end of one did to them.
 _AFTERMATH_S = 0.3

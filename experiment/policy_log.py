@@ -19,7 +19,7 @@ from holdfast.experiment.rows import encode, shown_config
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import CloneTrial, Decision
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Origin
 
 

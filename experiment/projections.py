@@ -30,7 +30,7 @@ from holdfast.experiment.layout import (
 from holdfast.experiment.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.syncer.durable import TEMPORARY
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 

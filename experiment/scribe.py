@@ -34,7 +34,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position
-from holdfast.trial.lifecycle import Committed, Reported, Saved, Started
+from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
 # Rows are given to the operating system at least this often, counted in bytes of the journal

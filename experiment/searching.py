@@ -20,7 +20,7 @@ from holdfast.scheduler.events import (
     SearchWaits,
     Suggested,
 )
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial
 
 # So many tellings are held in memory for a question that was asked before them.

@@ -11,7 +11,7 @@ from holdfast.experiment.advisors import DEADLINE_S, Advisor, failure_of
 from holdfast.experiment.retelling import Change
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import Begun, Resumed, StopperAnswered
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Trial
 

@@ -40,8 +40,8 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import Failure
+from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.evolving import reader
-from holdfast.trial.lifecycle import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Place, Status, Trial, TrialSpec
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Adopted, Committed, Reported, Returned, Saved, Started
+from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
 

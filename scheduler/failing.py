@@ -11,7 +11,7 @@ from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
-from holdfast.trial.lifecycle import Errored, Interrupted, Retried, Returned, Shrunk
+from holdfast.trial.events import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial
 
 

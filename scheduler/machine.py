@@ -42,15 +42,7 @@ from holdfast.scheduler.reporting import (
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
-from holdfast.trial.lifecycle import (
-    Adopted,
-    Committed,
-    Dropped,
-    Reported,
-    Returned,
-    Saved,
-    Started,
-)
+from holdfast.trial.events import Adopted, Committed, Dropped, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Trial
 
 

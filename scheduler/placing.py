@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
 from holdfast.scheduler.elastic import sizes
 from holdfast.scheduler.state import State
-from holdfast.trial.lifecycle import Launched
+from holdfast.trial.events import Launched
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Trial
 

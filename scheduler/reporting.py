@@ -16,8 +16,7 @@ from holdfast.scheduler.stopping import end, observe, stop
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record
-from holdfast.trial.evolving import maker
-from holdfast.trial.lifecycle import (
+from holdfast.trial.events import (
     Adopted,
     Committed,
     Dropped,
@@ -25,8 +24,9 @@ from holdfast.trial.lifecycle import (
     Reported,
     Saved,
     Unpaused,
-    forgiven,
 )
+from holdfast.trial.evolving import maker
+from holdfast.trial.lifecycle import forgiven
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
 

@@ -13,7 +13,7 @@ from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, observe
-from holdfast.trial.lifecycle import Interrupted, Reopened, TrialEvent, Unpaused
+from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve

@@ -9,7 +9,8 @@ from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
-from holdfast.trial.lifecycle import TrialEvent, Unpaused, advance
+from holdfast.trial.events import TrialEvent, Unpaused
+from holdfast.trial.lifecycle import advance
 from holdfast.trial.trial import Status, Trial
 
 _MAKES_ROOM = frozenset({Status.PAUSED, Status.TERMINATED, Status.ERROR})

@@ -24,7 +24,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
 )
 from holdfast.scheduler.state import State
-from holdfast.trial.lifecycle import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
+from holdfast.trial.events import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
 from holdfast.trial.trial import Origin, Status, Trial
 
 # Reasons of EndOrdered after which an unfinished trial is left to be resumed.

@@ -14,7 +14,7 @@ from holdfast.scheduler.effects import Launch, Reply
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.lifecycle import Reported, Returned, Started
+from holdfast.trial.events import Reported, Returned, Started
 from holdfast.trial.trial import TrialSpec
 from holdfast.tune.schedulers import ASHAScheduler
 

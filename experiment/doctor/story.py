@@ -19,7 +19,7 @@ from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position, read
-from holdfast.trial.lifecycle import Reported, Started
+from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 
 # Local time, which another machine writes in another way.

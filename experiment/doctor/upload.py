@@ -37,7 +37,7 @@ from holdfast.syncer.owned_store import OwnedStore
 from holdfast.syncer.store import for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.errors import TuneError
-from holdfast.trial.lifecycle import Committed
+from holdfast.trial.events import Committed
 
 _AT_ONCE = 4
 TIMEOUT_S = 300.0

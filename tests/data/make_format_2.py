@@ -41,7 +41,7 @@ from holdfast.syncer.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.testing.samples import ADOPTED
 from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.events import Adopted
 from holdfast.trial.resources import PlacementGroupFactory
 
 FOLDER = Path(__file__).parent / "format-2"

@@ -16,7 +16,7 @@ from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.lifecycle import Reported, Returned, Started
+from holdfast.trial.events import Reported, Returned, Started
 
 pytestmark = pytest.mark.anyio
 

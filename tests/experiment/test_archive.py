@@ -15,7 +15,7 @@ from holdfast.experiment.summary import StorageAge
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Event
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.lifecycle import Committed
+from holdfast.trial.events import Committed
 from holdfast.trial.trial import TrialSpec
 
 pytestmark = pytest.mark.anyio

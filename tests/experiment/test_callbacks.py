@@ -30,7 +30,7 @@ from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure, TuneError
-from holdfast.trial.lifecycle import Committed, Reported, Returned, Started
+from holdfast.trial.events import Committed, Reported, Returned, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque
 

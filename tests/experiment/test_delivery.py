@@ -12,7 +12,7 @@ from holdfast.experiment.delivery import (
 )
 from holdfast.scheduler.events import Suggested
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.lifecycle import Reported, Started
+from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})

@@ -20,7 +20,7 @@ from holdfast.scheduler.policy import (
 from holdfast.testing import checker
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.events import Adopted
 
 
 class TakesOver(TrialScheduler):

@@ -11,7 +11,7 @@ from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 
 TRACEBACK = """Traceback (most recent call last):

@@ -14,7 +14,7 @@ from holdfast.experiment.retelling import Change
 from holdfast.experiment.searching import SearchThread
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.search import Searcher
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.resources import ONE_CPU
 from holdfast.trial.spaces import combined
 from holdfast.trial.trial import Status, Trial, evolve

@@ -8,7 +8,7 @@ from holdfast.scheduler.events import SchedulerAnswered, SearchEnded
 from holdfast.scheduler.policy import CloneTrial, Decision, TrialScheduler
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.events import Adopted
 from holdfast.trial.trial import Status
 
 

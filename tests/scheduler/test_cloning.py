@@ -39,7 +39,7 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.lifecycle import Adopted
+from holdfast.trial.events import Adopted
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 

@@ -8,7 +8,7 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidTransition
-from holdfast.trial.lifecycle import Started
+from holdfast.trial.events import Started
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
 from holdfast.trial.trial import Status
 

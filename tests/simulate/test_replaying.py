@@ -20,7 +20,7 @@ from holdfast.testing.isolation import nothing_is_left, own_environment
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import ASHAScheduler, TrialScheduler
 
 

@@ -11,8 +11,7 @@ from holdfast.testing.lifecycle_page import page
 from holdfast.testing.rehearsal import failure
 from holdfast.testing.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
 from holdfast.trial.errors import InvalidTransition
-from holdfast.trial.lifecycle import (
-    TABLE,
+from holdfast.trial.events import (
     Committed,
     Dropped,
     Errored,
@@ -24,8 +23,8 @@ from holdfast.trial.lifecycle import (
     Saved,
     Started,
     TrialEvent,
-    advance,
 )
+from holdfast.trial.lifecycle import TABLE, advance
 from holdfast.trial.trial import Place, Status, Trial
 
 IMPOSSIBLE = [

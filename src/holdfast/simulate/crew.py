@@ -16,7 +16,7 @@ from holdfast.simulate.curves import Curve, CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Adopted, Reported, Returned, Saved, Started
+from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Origin, Trial
 
 # A training without end would simulate for ever.

@@ -15,7 +15,7 @@ from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.simulate.tally import Incumbent, Tally, ending_of
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.lifecycle import Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.state import row_of
-from holdfast.trial.lifecycle import Reported, Returned
+from holdfast.trial.events import Reported, Returned
 from holdfast.trial.stopper import lookup, reaches
 from holdfast.trial.trial import Status, Trial
 

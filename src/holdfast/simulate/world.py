@@ -37,7 +37,7 @@ from holdfast.simulate.faults import Faults, Luck
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Trace
 from holdfast.trial.errors import TuneError
-from holdfast.trial.lifecycle import Committed, Reported
+from holdfast.trial.events import Committed, Reported
 from holdfast.trial.trial import Trial
 
 # What the clocks of a simulation show at its beginning: seconds since 1970, in September 2001.

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 
 from holdfast.testing.samples import TRIAL_EVENTS, trial_in
-from holdfast.trial.lifecycle import TABLE, TrialEvent
+from holdfast.trial.events import TrialEvent
+from holdfast.trial.lifecycle import TABLE
 from holdfast.trial.trial import Status
 
 _HEAD = """# The life of a trial

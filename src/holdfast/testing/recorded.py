@@ -24,7 +24,7 @@ from holdfast.syncer.journal import Journal
 from holdfast.syncer.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Committed, Reported, Returned, Started
+from holdfast.trial.events import Committed, Reported, Returned, Started
 from holdfast.trial.trial import Trial, TrialSpec
 
 _BEGAN = 1_700_000_000.0

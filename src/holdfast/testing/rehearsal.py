@@ -26,7 +26,7 @@ from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
-from holdfast.trial.lifecycle import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.events import Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial, TrialSpec
 

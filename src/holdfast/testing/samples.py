@@ -35,7 +35,7 @@ from holdfast.scheduler.policy import (
 from holdfast.testing.rehearsal import experiment_spec, failure, trial_spec
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.lifecycle import (
+from holdfast.trial.events import (
     Adopted,
     Changed,
     Cloned,
