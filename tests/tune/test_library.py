@@ -13,7 +13,8 @@ from holdfast import tune
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Losses, Query, Study
+from holdfast.tune.search.library import LibrarySearch
+from holdfast.tune.search.study import Goal, Losses, Query, Study
 
 SPACE = {
     "lr": tune.uniform(0, 1),

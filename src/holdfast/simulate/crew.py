@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.scheduler.effects import Discard, Halt, Launch, Preempt, Release, Reply
@@ -12,8 +11,9 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
-from holdfast.simulate.curves import Curve, CurveFailed, metrics_of
+from holdfast.simulate.curves import CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
+from holdfast.simulate.worker import Training, Worker
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
@@ -21,26 +21,6 @@ from holdfast.trial.trial import Origin, Trial
 
 # A training without end would simulate for ever.
 MOST_ITERATIONS = 1_000_000
-
-Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """What every worker does: the curve, what an iteration costs, when it saves.
-
-    `checkpoint_every`: iterations, 0 for never; `saves_when_told`: whenever the scheduler wants,
-    too. `iterations`: after so many the training function returns; None for never.
-    """
-
-    curve: Curve
-    cost: Cost
-    checkpoint_every: int
-    saves_when_told: bool
-    metric: str | None
-    iterations: int | None = None
-    start_s: float = 0.0
-    stop_s: float = 0.0
 
 
 class Office(Protocol):
@@ -60,46 +40,6 @@ class Office(Protocol):
     def befell(self, kind: str) -> None: ...
 
     def vacated(self, seconds: float) -> None: ...
-
-
-class Worker:
-    """One attempt at a trial, on its place. `trains` until its function has returned."""
-
-    __slots__ = (
-        "attempt",
-        "config",
-        "has_started",
-        "held",
-        "index",
-        "is_gone",
-        "is_new",
-        "iteration",
-        "place",
-        "saved_at",
-        "seconds",
-        "since_s",
-        "state",
-        "total_s",
-        "trains",
-        "trial_id",
-    )  # fmt: skip
-
-    def __init__(self, effect: Launch, trial: Trial, place: int, since_s: float) -> None:
-        self.trial_id = effect.trial_id
-        self.attempt = effect.attempt
-        self.index = trial.spec.index
-        self.held = effect.allocation.amounts
-        self.iteration = trial.iteration
-        self.total_s = trial.time_total_s
-        self.place = place
-        self.saved_at = 0
-        self.since_s = since_s
-        self.seconds = 0.0
-        self.config: dict[str, Any] = {}
-        self.state: Any = None
-        self.has_started = self.is_new = False
-        self.trains = True
-        self.is_gone = False
 
 
 class Crew:

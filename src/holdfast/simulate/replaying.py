@@ -13,13 +13,13 @@ from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import Searcher
 from holdfast.simulate.advice import Proposes
-from holdfast.simulate.crew import Training
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
 from holdfast.simulate.recording import Recording, read_recording
 from holdfast.simulate.simulating import NO_FAULTS, keeping_little, play, policy_of
 from holdfast.simulate.simulation import Simulation
 from holdfast.simulate.trace import Sink, tracing
+from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory

@@ -15,12 +15,12 @@ from holdfast.experiment.request import Request
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
-from holdfast.simulate.crew import Training
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
 from holdfast.simulate.tally import Tally, ending_of
 from holdfast.simulate.trace import Sink, Trace, tracing
+from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene, World
 from holdfast.trial.config import CheckpointConfig, RunConfig, TuneConfig
 from holdfast.trial.description import describe

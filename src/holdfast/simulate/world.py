@@ -32,10 +32,11 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.advice import Proposes, Search, ask_stopper
 from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
-from holdfast.simulate.crew import Crew, Training
+from holdfast.simulate.crew import Crew
 from holdfast.simulate.faults import Faults, Luck
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Trace
+from holdfast.simulate.worker import Training
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed, Reported
 from holdfast.trial.trial import Trial

@@ -11,8 +11,9 @@ from holdfast.scheduler.axes import bounds, varied
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, one_thread, one_torch_thread
+from holdfast.tune.search.study import Goal, Query
 
 _AX = Framework(title="Ax", module="ax", extra="ax", minimum="1", distributions=("ax-platform",))
 _LOSS: Final = "loss"

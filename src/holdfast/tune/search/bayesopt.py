@@ -13,8 +13,9 @@ from holdfast.scheduler.search import FINISHED
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, one_thread
+from holdfast.tune.search.study import Goal, Query
 
 _BAYESOPT = Framework(
     title="bayesian-optimization",

@@ -13,7 +13,8 @@ from holdfast.scheduler.density import Density, Vector
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Losses, Query
+from holdfast.tune.search.library import LibrarySearch
+from holdfast.tune.search.study import Goal, Losses, Query
 
 _LEAST = 1e-32  # a density of nothing, which would say that a config is better without end
 

@@ -10,8 +10,9 @@ from holdfast.scheduler.axes import bounds
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+from holdfast.tune.search.study import Goal, Query
 
 _HEBO = Framework(
     title="HEBO", module="hebo", extra="hebo", minimum="0.3", distributions=("HEBO",)

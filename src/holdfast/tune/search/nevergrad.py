@@ -11,7 +11,8 @@ from holdfast.scheduler.axes import bounds, varied
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Losses, Query
+from holdfast.tune.search.library import LibrarySearch
+from holdfast.tune.search.study import Goal, Losses, Query
 
 _NEVERGRAD = Framework(
     title="Nevergrad",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from holdfast.lazy import OPTUNA, Framework
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Study, Terms
+from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.optuna_space import (
     Asks,
     AsksDistributions,
@@ -18,6 +18,7 @@ from holdfast.tune.search.optuna_space import (
     NamedParameters,
     distributions_of,
 )
+from holdfast.tune.search.study import Goal, Study, Terms
 
 
 class OptunaSearch(LibrarySearch):

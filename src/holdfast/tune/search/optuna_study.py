@@ -14,8 +14,8 @@ from optuna.trial import TrialState
 from holdfast.scheduler.search import FINISHED
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment
-from holdfast.tune.search.library import Goal, Losses, Query
 from holdfast.tune.search.optuna_space import Asks
+from holdfast.tune.search.study import Goal, Losses, Query
 
 # The user attribute by which a trial that is in a storage is known again after a restore.
 _OURS = "holdfast"

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from holdfast.scheduler.axes import varied
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Losses, Query
+from holdfast.tune.search.study import Losses, Query
 
 _GLOBAL_NUMBERS: Final = threading.Lock()
 

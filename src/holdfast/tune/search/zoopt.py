@@ -10,8 +10,9 @@ from holdfast.scheduler.axes import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.library import Goal, LibrarySearch, Query
+from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+from holdfast.tune.search.study import Goal, Query
 
 _ZOOPT = Framework(
     title="ZOOpt", module="zoopt", extra="zoopt", minimum="0.4.1", distributions=("zoopt",)
