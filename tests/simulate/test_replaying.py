@@ -15,6 +15,7 @@ from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialRe
 from holdfast.scheduler.search import Searcher
 from holdfast.simulate import replay, simulate
 from holdfast.simulate.nearest import Nearest
+from holdfast.simulate.recorded_curve import Point, RecordedCurve
 from holdfast.simulate.recording import read_recording
 from holdfast.testing.isolation import nothing_is_left, own_environment
 from holdfast.testing.recorded import RecordedExperiment
@@ -169,6 +170,21 @@ def test_another_config_goes_on_by_the_increments_of_the_nearest(clones: bool, r
     assert first.metrics["name"] == "a"
     assert 4 <= found.approximated <= 6
     assert "are estimated" in str(found)
+
+
+def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> None:
+    """One that is good already goes on as one that had everything still before it."""
+    simulate(
+        lambda config, iteration: {"accuracy": 0.9 - config["late"] / iteration},
+        param_space={"late": tune.grid_search([0.5, 0.1])},
+        tune_config=tune.TuneConfig(metric="accuracy", mode="max"),
+        run_config=tune.RunConfig(stop={"training_iteration": 4}),
+        trace=tmp_path / "late",
+    )
+    late, early = read_recording(tmp_path / "late").trials
+    curve = RecordedCurve([late, early])
+    had, _ = curve.step(Point(early.spec.trial_id, 1), {"late": 0.5})
+    assert had.metrics == {"accuracy": 0.875}  # 0.8 + 0.25 is more than anybody had
 
 
 def test_a_run_whose_configs_changed_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from holdfast.experiment.placeholders import config_without_code
@@ -61,7 +62,9 @@ class RecordedCurve:
         if former is None:
             former = self._trials[state.source].reports[done - 1].metrics
         base = trial.reports[done - 1].metrics if done else {}
-        metrics = {key: _moved(former.get(key), base.get(key), target[key]) for key in target}
+        metrics = {
+            key: self._moved(key, former.get(key), base.get(key), target[key]) for key in target
+        }
         return Point(source, done + 1, metrics), metrics
 
     def seconds(
@@ -70,6 +73,29 @@ class RecordedCurve:
         """What that iteration took; nothing where there was none."""
         reports = self._trials[self._source(config)].reports
         return reports[iteration - 1].seconds if iteration <= len(reports) else 0.0
+
+    def _moved(self, key: str, former: object, base: object, target: object) -> object:
+        """`former`, changed as the recorded value changed; what is no number is as recorded.
+
+        It stays in the range of all that was recorded: nobody has seen an accuracy above 1.
+        """
+        have, low, high = number(former), number(base), number(target)
+        if have is None or low is None or high is None:
+            return target
+        least, most = self._ranges[key]
+        return min(max(have + (high - low), least), most)
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Of each metric that is a number, the least and the most that was ever reported."""
+        found: dict[str, tuple[float, float]] = {}
+        for trial in self._trials.values():
+            for report in trial.reports:
+                for key, value in report.metrics.items():
+                    if (known := number(value)) is not None:
+                        least, most = found.get(key, (known, known))
+                        found[key] = min(least, known), max(most, known)
+        return found
 
     def _source(self, config: dict[str, Any]) -> str:
         """The trial whose curve a config follows."""
@@ -80,11 +106,3 @@ class RecordedCurve:
 
 def _is_own(config: dict[str, Any]) -> bool:
     return isinstance(config, OwnConfig) and config.trial_id != ""
-
-
-def _moved(former: object, base: object, target: object) -> object:
-    """`former`, changed as the recorded value changed; what is no number is as recorded."""
-    have, low, high = number(former), number(base), number(target)
-    if have is None or low is None or high is None:
-        return target
-    return have + (high - low)

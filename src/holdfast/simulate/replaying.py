@@ -85,8 +85,8 @@ def replay(
     An iteration takes as long as it took, an attempt `start_s` beside that (None: what it took on
     average). Where a recorded curve ends, the trial ends. A config that was not recorded, as of
     a search algorithm or of population based training, follows the nearest that was: it begins
-    like that one, or goes on from the value that it has by the same increments. Its figures are
-    an estimate, and `approximated` counts them.
+    like that one, or goes on from the value that it has by the same increments, within the range
+    of all that was recorded. Its figures are an estimate, and `approximated` counts them.
 
     Raises ExperimentNotFound, StorageError, and InvalidConfig for settings that mean nothing, or
     a run whose trials changed their configs on their way.
