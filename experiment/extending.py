@@ -98,12 +98,12 @@ class Wanted:
         """Each change, from what to what; of what `only_changes` has left."""
         told = []
         if self.num_samples is not None:
-            told.append(f"num_samples: was {spec.num_samples}, now {self.num_samples}")
+            told.append(difference("num_samples", spec.num_samples, self.num_samples))
         if self.stop is not None:
             was, now = stop_text(spec), text_of(self.stop)
             told.append(f"stop: was {was}, now {'another' if now == was else now}")
         if self.time_budget_s is not None:
-            told.append(f"time_budget_s: was {spec.time_budget_s}, now {self._budget}")
+            told.append(difference("time_budget_s", spec.time_budget_s, self._budget))
         if self.param_space is not None:
             found = changes(spec.space, self.param_space)
             told += [f"param_space: {line}" for line in found[:_SHOWN]]
@@ -168,20 +168,26 @@ class Extension:
 def extended(
     extension: Extension | None, machine: Machine, *, strict: bool, resources: object
 ) -> ExperimentSpec | None:
-    """What a resumed experiment is to be from now on; None where it stays what it was.
+    """What a resumed experiment is to be from now on; None where it stays what it is.
 
     Raises InvalidConfig where it could not go on so.
     """
     if extension is None:
         return None
+
+    def changed(made: int) -> ExperimentSpec:
+        return extension.wanted.applied(
+            extension.spec, made=made, strict=strict, resources=resources
+        )
+
+    if machine.spec == changed(machine.spec.space_from):
+        return None  # by the same tuner, whose fit() is called once more
     if machine.spec != extension.spec:
         raise InvalidConfig(
             "another restore has changed the experiment since this one was prepared: call "
             "Tuner.restore() once more"
         )
-    spec = extension.wanted.applied(
-        machine.spec, made=len(machine.trials), strict=strict, resources=resources
-    )
+    spec = changed(len(machine.trials))
     _check(machine, spec)
     return spec
 

@@ -179,8 +179,6 @@ def _plan(
             rules=2,
         )
         spec = first.spec or spec
-        if not goes_on(machine, first):
-            view.message(_was_finished(name, machine), "info")
     proposer = Proposer(
         spec,
         request.param_space,
@@ -198,6 +196,8 @@ def _plan(
         check_enough(machine, wanted, proposer.total)
         wanted.keep(TunerFile(place.layout.tuner), first.spec)
         view.message(told(machine, first, wanted, proposer.total), "info")
+    if isinstance(first, Resumed) and not goes_on(machine, first):
+        view.message(_was_finished(name, machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
     errand = Errand(

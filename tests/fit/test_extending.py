@@ -325,13 +325,20 @@ def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
         tuner(name="nowhere").fit(resume="must")
 
 
-def test_fit_refuses_another_experiment_or_extends_it_as_asked(tuner: Any) -> None:
-    longer = tuner(stop={"training_iteration": 3})
+def test_fit_refuses_another_experiment_or_extends_it_as_asked(
+    tuner: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    longer = tuner(stop={"training_iteration": 3}, verbose=1)
     with pytest.raises(InvalidConfig, match=r"stop: was .*2\}, now .*3\}(.|\n)*extend=True"):
         longer.fit(resume="auto")
     going_on = tune.ResumeConfig("resume")
     results = longer.fit(resume="auto", extend=True, resume_config=going_on)
     assert newest(results, "epoch") == [3, 3]
+    # As a cell of a notebook that is run once more.
+    assert newest(longer.fit(resume="auto", extend=True), "epoch") == [3, 3]
+    told = capfd.readouterr().err
+    assert told.index("the experiment is extended") < told.index("run was finished")
+    assert told.count("the experiment is extended") == 1
 
 
 @pytest.mark.parametrize(
