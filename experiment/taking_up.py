@@ -80,8 +80,9 @@ def check_limit(search: object, settings: Mapping[str, Any]) -> None:
     limit = settings.get("max_concurrent", 0)
     if own is not None and (limit is None or limit > own):
         raise InvalidConfig(
-            f"{type(search).__name__} lets {own} trials run at once, which a restore cannot "
-            f"change: max_concurrent_trials can be {own} at most, not {limit or 'without limit'}"
+            f"{type(search).__name__}(max_concurrent={own}) is the search algorithm's own limit, "
+            f"which a restore cannot change: max_concurrent_trials can be {own} at most, not "
+            f"{limit or 'without limit'}"
         )
 
 

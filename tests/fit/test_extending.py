@@ -21,6 +21,7 @@ from holdfast.experiment.taking_up import check_limit, lasting_differences
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal import Journal, read_segment
+from holdfast.testing import checker
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
@@ -105,6 +106,7 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
         train,
         param_space=space([2, 1, 7], "new"),
         stop=CombinedStopper(TimeoutStopper(600), MaximumIterationStopper(4)),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         resume_config=tune.ResumeConfig("resume"),
         extend=True,
     ).fit()
@@ -113,6 +115,8 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
     assert [column(result, "epoch") for result in results] == [[1, 2, 3, 4]] * 3
     assert [column(r, "model")[-1] for r in results] == ["old", "old", "new"]
     assert [trial.attempt for trial in trials_in(path)] == [2, 2, 1]
+    assert [len(trial.checkpoints) for trial in trials_in(path)] == [1, 1, 1]
+    assert checker.check(path) == []
 
     # A later restore without arguments finds the experiment as it is now.
     later = tune.Tuner.restore(path, train)
@@ -500,7 +504,7 @@ def test_a_search_algorithm_that_limits_itself_is_not_overruled() -> None:
     check_limit(limiter, {})
     check_limit(BasicVariantGenerator(max_concurrent=2), {"max_concurrent": 8})
     for limit in (3, None):
-        with pytest.raises(InvalidConfig, match="ConcurrencyLimiter lets 2 trials run at once"):
+        with pytest.raises(InvalidConfig, match="can be 2 at most"):
             check_limit(limiter, {"max_concurrent": limit})
 
 
