@@ -251,8 +251,7 @@ def check_enough(machine: Machine, wanted: Wanted, total: int | None) -> None:
         raise InvalidConfig(
             f"num_samples={wanted.num_samples} makes {total} trials in all, and {made} exist "
             f"already (it was {machine.spec.num_samples}): none is taken back. Leave num_samples "
-            f"as it was, or give more; without unfinished trials: "
-            f"ResumeConfig(unfinished='skip')"
+            f"as it was, or give more"
         )
 
 
@@ -266,7 +265,7 @@ def told(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) ->
         text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
         text += _told_of_trials(machine, first, total, is_anew=wanted.param_space is not None)
     if "failure" in wanted.settings and errored and first.errored == "skip":
-        text.append(f"  {errored} failed trials stay as they are; {_GO_ON.format('errored')}")
+        text.append(f"  failed trials that stay so: {errored}; {_GO_ON.format('errored')}")
     return "\n".join(text)
 
 
@@ -277,12 +276,14 @@ def _told_of_trials(
     machine: Machine, first: Resumed, total: int | None, *, is_anew: bool
 ) -> Iterator[str]:
     trials = machine.trials.values()
+    spec = first.spec or machine.spec
     finished = [trial for trial in trials if trial.status is Status.TERMINATED]
-    going_on = sum(is_wanted(trial, first, first.spec or machine.spec) for trial in finished)
+    going_on = sum(is_wanted(trial, first, spec) for trial in finished)
     if going_on:
-        yield f"  of {len(finished)} finished trials {going_on} go on"
+        judge = f", as far as {spec.scheduler} lets them" if spec.scheduler else ""
+        yield f"  finished trials that go on: {going_on} of {len(finished)}{judge}"
     elif finished and first.finished == "skip":
-        yield f"  {len(finished)} finished trials stay as they are; {_GO_ON.format('finished')}"
+        yield f"  finished trials that stay so: {len(finished)}; {_GO_ON.format('finished')}"
     left = None if total is None else max(0, total - len(trials))
     none = ", a larger num_samples begins some in the new param_space" if is_anew else ""
     yield f"  trials still to begin: {'without end' if left is None else left or f'0{none}'}"

@@ -141,7 +141,7 @@ def test_the_command_extends_and_tells_what_changes_and_what_becomes_of_finished
         "the experiment is extended:\n"
         "  num_samples: was 1, now 2\n"
         "  stop: was {'training_iteration': 2}, now {'training_iteration': 3}\n"
-        "  2 finished trials stay as they are; to have them go on: ResumeConfig(finished='resume')"
+        "  finished trials that stay so: 2; to have them go on: ResumeConfig(finished='resume')"
         ", or holdfast resume --resume-finished\n"
         "  trials still to begin: 2\n"
     ) in told

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.experiment.extending import Wanted, check_enough
+from holdfast.experiment.extending import Wanted, check_enough, told
 from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
@@ -130,6 +130,18 @@ def test_fewer_samples_than_there_are_trials_are_refused() -> None:
     check_enough(machine, Wanted(num_samples=-1), None)
     with pytest.raises(InvalidConfig, match="num_samples=2 makes 2 trials in all, and 3 exist"):
         check_enough(machine, Wanted(num_samples=2), 2)
+
+
+def test_it_is_told_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
+    machine = ended(scheduler="ASHAScheduler").machine
+    spec = replace(machine.spec, **LONGER)
+    first = Resumed(epoch=2, capacity={}, finished="resume", spec=spec, rules=2)
+    wanted = Wanted(stop={"training_iteration": 5}, param_space={})
+    lines = told(machine, first, wanted, 1).splitlines()
+    assert lines[-2:] == [
+        "  finished trials that go on: 1 of 1, as far as ASHAScheduler lets them",
+        "  trials still to begin: 0, a larger num_samples begins some in the new param_space",
+    ]
 
 
 # -- settings that hold from the next start on ---------------------------------------------------
