@@ -40,7 +40,8 @@ def killed_and_gone_on(
     gate.open()
     after = started(bench, example, *arguments, name=name).succeeds()
     assert drawn(bench, name)[: len(before)] == before
-    assert bench.problems(bench.storage / name) == []
+    problems = bench.problems(bench.storage / name)
+    assert problems == [], problems
     return after
 
 
