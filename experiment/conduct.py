@@ -94,6 +94,9 @@ class Run:
         if self._controller is None:
             # Until a restore has begun, the machine is where the incarnation before left it.
             left = self._summarizer.look(facts=facts, now=self.machine.now)
+            if left.done and self.plan.runs_trials:
+                total = facts.total if self.plan.first.spec else left.total
+                left = replace(left, total=total, share=None, done=False)
             return replace(left, ending="", phase=self._phase)
         now = time.time()
         seen = self._summarizer.look(facts=facts, now=now, storage=self._storage_age())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final
 
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.tuner_file import TunerFile, numbered
@@ -30,6 +30,14 @@ from holdfast.trial.trial import Status
 # What stands in the options of an experiment for a stopper: its text.
 STOPPER = "stopper"
 _SHOWN = 12
+# What of an experiment may be otherwise at any restore, since nothing that was decided hangs on
+# it: the fields of its spec, as users call them.
+SETTINGS: Final[Mapping[str, str]] = {
+    "max_concurrent": "max_concurrent_trials",
+    "reuse_actors": "reuse_actors",
+    "failure": "failure_config",
+    "checkpoint": "checkpoint_config",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +45,16 @@ class Wanted:
     """What is to be otherwise from now on; None leaves it as it is. An infinite `time_budget_s` is
     none.
 
-    `is_sure`: a stopper of the user's own, of which only the name is known, is another one even
-    if it has the name of the former. Raises InvalidConfig for what cannot mean anything.
+    `settings` are fields of the spec, those of SETTINGS that are given. `is_sure`: a stopper of
+    the user's own, of which only the name is known, is another one even if it has the name of the
+    former. Raises InvalidConfig for what cannot mean anything.
     """
 
     num_samples: int | None = None
     stop: Any = None
     param_space: Mapping[str, Any] | None = None
     time_budget_s: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     is_sure: bool = False
 
     def __post_init__(self) -> None:
@@ -63,28 +73,45 @@ class Wanted:
             stop=stop if stop is not None and self._is_another(stop, spec) else None,
             param_space=space if space is not None and changes(spec.space, space) else None,
             time_budget_s=None if is_same_budget else self.time_budget_s,
+            settings={k: v for k, v in self.settings.items() if v != getattr(spec, k)},
         )
 
     @property
-    def is_nothing(self) -> bool:
+    def is_extension(self) -> bool:
+        """Whether another experiment comes of it, for which one has to ask by `extend`."""
         given = (self.num_samples, self.stop, self.param_space, self.time_budget_s)
-        return all(value is None for value in given)
+        return any(value is not None for value in given)
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.is_extension and not self.settings
+
+    def impossible(self, spec: ExperimentSpec) -> Iterator[str]:
+        """What no restore can change, a line for each."""
+        given, known = self.settings.get("checkpoint", spec.checkpoint), spec.checkpoint
+        attribute, before = given.checkpoint_score_attribute, known.checkpoint_score_attribute
+        if attribute != before:
+            # Checkpoints have the score that they were reported with, and no other.
+            yield difference("checkpoint_score_attribute", before, attribute)
 
     def lines(self, spec: ExperimentSpec) -> list[str]:
         """Each change, from what to what; of what `only_changes` has left."""
         told = []
         if self.num_samples is not None:
-            told.append(f"num_samples: was {spec.num_samples}, now {self.num_samples}")
+            told.append(difference("num_samples", spec.num_samples, self.num_samples))
         if self.stop is not None:
             was, now = stop_text(spec), text_of(self.stop)
             told.append(f"stop: was {was}, now {'another' if now == was else now}")
         if self.time_budget_s is not None:
-            told.append(f"time_budget_s: was {spec.time_budget_s}, now {self._budget}")
+            told.append(difference("time_budget_s", spec.time_budget_s, self._budget))
         if self.param_space is not None:
             found = changes(spec.space, self.param_space)
             told += [f"param_space: {line}" for line in found[:_SHOWN]]
             told += [f"param_space: {len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
-        return told
+        return [
+            *told,
+            *(difference(SETTINGS[k], getattr(spec, k), v) for k, v in self.settings.items()),
+        ]
 
     def applied(
         self, spec: ExperimentSpec, *, made: int, strict: bool, resources: object
@@ -107,7 +134,7 @@ class Wanted:
                 space_from=made,
                 resources=resources if isinstance(resources, PlacementGroupFactory) else None,
             )
-        return spec
+        return replace(spec, **self.settings)
 
     def keep(self, file: TunerFile, spec: ExperimentSpec) -> None:
         """Write the objects where a restore finds them, before the journal names them.
@@ -141,22 +168,39 @@ class Extension:
 def extended(
     extension: Extension | None, machine: Machine, *, strict: bool, resources: object
 ) -> ExperimentSpec | None:
-    """What a resumed experiment is to be from now on; None where it stays what it was.
+    """What a resumed experiment is to be from now on; None where it stays what it is.
 
     Raises InvalidConfig where it could not go on so.
     """
     if extension is None:
         return None
+
+    def changed(made: int) -> ExperimentSpec:
+        return extension.wanted.applied(
+            extension.spec, made=made, strict=strict, resources=resources
+        )
+
+    if machine.spec == changed(machine.spec.space_from):
+        return None  # by the same tuner, whose fit() is called once more
     if machine.spec != extension.spec:
         raise InvalidConfig(
             "another restore has changed the experiment since this one was prepared: call "
             "Tuner.restore() once more"
         )
-    spec = extension.wanted.applied(
-        machine.spec, made=len(machine.trials), strict=strict, resources=resources
-    )
+    spec = changed(len(machine.trials))
     _check(machine, spec)
     return spec
+
+
+def difference(name: str, was: object, now: object) -> str:
+    """A line; of two settings of one kind it tells only what differs."""
+    before, after = (str("none" if value is None else value) for value in (was, now))
+    if is_dataclass(was) and type(was) is type(now):
+        names = [f.name for f in fields(was) if getattr(was, f.name) != getattr(now, f.name)]
+        before, after = (
+            ", ".join(f"{part}={getattr(one, part)!r}" for part in names) for one in (was, now)
+        )
+    return f"{name}: was {before}, now {after}"
 
 
 def stop_fields(stop: Any) -> dict[str, Any]:
@@ -200,20 +244,46 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
             )
 
 
-def told(machine: Machine, first: Resumed, lines: list[str], total: int | None) -> str:
-    """What the user is told of an extension: what changes, and what that means for trials."""
+def check_enough(machine: Machine, wanted: Wanted, total: int | None) -> None:
+    """Raises InvalidConfig where there are more trials than the changed experiment would have."""
+    made = len(machine.trials)
+    if wanted.num_samples is not None and total is not None and total < made:
+        raise InvalidConfig(
+            f"num_samples={wanted.num_samples} makes {total} trials in all, and {made} exist "
+            f"already (it was {machine.spec.num_samples}): none is taken back. Leave num_samples "
+            f"as it was, or give more"
+        )
+
+
+def told(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) -> str:
+    """What the user is told of a change: from what to what, and what that means for trials."""
     assert first.spec is not None
-    spec, trials = first.spec, machine.trials.values()
-    text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
+    lines, errored = wanted.lines(machine.spec), machine.errored
+    if not wanted.is_extension:
+        text = [f"from now on, {'; '.join(lines)}"]
+    else:
+        text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
+        text += _told_of_trials(machine, first, total, is_anew=wanted.param_space is not None)
+    if "failure" in wanted.settings and errored and first.errored == "skip":
+        text.append(f"  failed trials that stay so: {errored}; {_GO_ON.format('errored')}")
+    return "\n".join(text)
+
+
+_GO_ON = "to have them go on: ResumeConfig({0}='resume'), or holdfast resume --resume-{0}"
+
+
+def _told_of_trials(
+    machine: Machine, first: Resumed, total: int | None, *, is_anew: bool
+) -> Iterator[str]:
+    trials = machine.trials.values()
+    spec = first.spec or machine.spec
     finished = [trial for trial in trials if trial.status is Status.TERMINATED]
     going_on = sum(is_wanted(trial, first, spec) for trial in finished)
     if going_on:
-        text.append(f"  of {len(finished)} finished trials {going_on} go on")
+        judge = f", as far as {spec.scheduler} lets them" if spec.scheduler else ""
+        yield f"  finished trials that go on: {going_on} of {len(finished)}{judge}"
     elif finished and first.finished == "skip":
-        text.append(
-            f"  {len(finished)} finished trials stay as they are; to have them go on: "
-            f"restore(..., resume_config=ResumeConfig(finished='resume'))"
-        )
+        yield f"  finished trials that stay so: {len(finished)}; {_GO_ON.format('finished')}"
     left = None if total is None else max(0, total - len(trials))
-    text.append(f"  trials still to begin: {'without end' if left is None else left}")
-    return "\n".join(text)
+    none = ", a larger num_samples begins some in the new param_space" if is_anew else ""
+    yield f"  trials still to begin: {'without end' if left is None else left or f'0{none}'}"

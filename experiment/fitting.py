@@ -16,7 +16,7 @@ from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
-from holdfast.experiment.extending import extended, stop_fields, told
+from holdfast.experiment.extending import check_enough, extended, stop_fields, told
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
@@ -179,8 +179,6 @@ def _plan(
             rules=2,
         )
         spec = first.spec or spec
-        if not goes_on(machine, first):
-            view.message(_was_finished(name, machine), "info")
     proposer = Proposer(
         spec,
         request.param_space,
@@ -195,8 +193,11 @@ def _plan(
     )
     if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
         wanted = request.extension.wanted
+        check_enough(machine, wanted, proposer.total)
         wanted.keep(TunerFile(place.layout.tuner), first.spec)
-        view.message(told(machine, first, wanted.lines(machine.spec), proposer.total), "info")
+        view.message(told(machine, first, wanted, proposer.total), "info")
+    if isinstance(first, Resumed) and not goes_on(machine, first):
+        view.message(_was_finished(name, machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
     errand = Errand(
@@ -273,7 +274,7 @@ def _spec(
         num_samples=tune.num_samples,
         max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,
-        reuse_actors=tune.reuse_actors and not isinstance(request.trainable, TrainLoop),
+        reuse_actors=request.reuses_actors,
         **stop_fields(request.run.stop),
         scheduler=request.scheduler_name,
         saves_when_told=wrap.can_save(request.trainable),

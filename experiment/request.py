@@ -79,15 +79,19 @@ class Request:
 
     def with_surroundings_of(self, said: Request) -> Request:
         """The same, shown and told as `said` has it."""
-        run = replace(
-            self.run,
-            callbacks=said.run.callbacks,
-            progress_reporter=said.run.progress_reporter,
-            verbose=said.run.verbose,
-            sync_config=said.run.sync_config,
-        )
-        of_others = [text for text in self.notices if not text.startswith(_SURROUNDING)]
-        return replace(self, run=run, resources=said.resources, notices=tuple(of_others))
+        shown = self._shown_by({name: getattr(said.run, name) for name in _SURROUNDINGS})
+        return replace(shown, resources=said.resources)
+
+    def with_surroundings_in(self, run: RunConfig) -> Request:
+        """The same, shown and told as `run` has it where it says anything of that."""
+        given = {name: getattr(run, name) for name in _SURROUNDINGS}
+        plain = RunConfig()
+        return self._shown_by({k: v for k, v in given.items() if v != getattr(plain, k)})
+
+    def _shown_by(self, given: Mapping[str, Any]) -> Request:
+        known = tuple(name.removesuffix("s") for name in given)
+        of_others = tuple(text for text in self.notices if not text.startswith(known))
+        return replace(self, run=replace(self.run, **given), notices=of_others)
 
     def values(self, number: int) -> dict[Any, Any]:
         """What trials' configs find the user's values in; `number` is that of `param_space`."""
@@ -105,7 +109,9 @@ class Request:
             self.trainable.check_datasets(self.param_space)
         else:
             check_datasets(self.param_space)
-        endless = self.tune.num_samples == -1 and self.tune.search_alg is None
+        # A search algorithm may end by itself.
+        is_drawn = isinstance(self.search, BasicVariantGenerator)
+        endless = self.tune.num_samples == -1 and is_drawn
         ends = self.tune.time_budget_s is not None or ends_all(self.run.stop)
         if endless and not ends:
             raise InvalidConfig(
@@ -166,6 +172,10 @@ class Request:
         return self.tune.mode or _named(self.tune.scheduler, "mode")
 
     @property
+    def reuses_actors(self) -> bool:
+        return self.tune.reuse_actors and not isinstance(self.trainable, TrainLoop)
+
+    @property
     def _trainer(self) -> str:
         """The class of the trainer that goes on with this, "" where a Tuner does."""
         is_one = self.tune.num_samples == 1 and not is_searched(dict(self.param_space))
@@ -221,8 +231,9 @@ class Request:
         return {**fields, "missing": dumps(missing, "missing")}
 
 
-# How notices begin of what is missing in tuner.pkl, and does not change what a run does.
-_SURROUNDING = ("callback", "progress_reporter")
+# What does not change what a run does. Notices of what is missing in tuner.pkl begin so: "callback
+# X ..." where it is one of several.
+_SURROUNDINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
 _TOLD = {"trainable": "the trainable"}
 
 

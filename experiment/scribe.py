@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -80,6 +80,8 @@ class Scribe:
         self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
+        # Trials that had not ended when this began to read.
+        self._unswept: set[str] = set()
         self._snapshots = _Pace(settings.snapshot_period_s, clock)
         self._repairs = _Pace(settings.snapshot_period_s, clock, at_once=True)
 
@@ -168,8 +170,19 @@ class Scribe:
         else:
             self._fold = self._go_on(taken, beginning, stop)
         self._beginning = beginning
+        machine = self._fold.machine
+        self._unswept = _unfinished(machine)
+        self._sweep(machine.trials.keys() - self._unswept)
+
+    def sweep(self) -> None:
+        """At the end: what earlier incarnations left of trials that were to go on, and have ended
+        without running again, as a scheduler may end paused ones."""
+        self._sweep(self._unswept)
+
+    def _sweep(self, trial_ids: Iterable[str]) -> None:
+        trials = self._fold.machine.trials
         with suppress(OSError):  # it is in nobody's way
-            sweep_unnamed(self._layout, self._fold.machine.trials.values())
+            sweep_unnamed(self._layout, [trials[trial_id] for trial_id in trial_ids])
 
     def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Go on from a snapshot of this start of the operating system.

@@ -81,7 +81,7 @@ class _Desk:
 
     def _finish(self) -> None:
         scribe = self._scribe
-        self._attempt(scribe.catch_up, scribe.repair, scribe.snapshot)
+        self._attempt(scribe.catch_up, scribe.repair, scribe.sweep, scribe.snapshot)
 
     def _attempt(self, *actions: Callable[[], None]) -> None:
         """Do each; a full disk or a journal that cannot be read is told, and tried again later.

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from holdfast.experiment.extending import SETTINGS, difference, stop_text
+from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.config import ResumeConfig, RunConfig
+from holdfast.scheduler.search import Searcher
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    TuneConfig,
+)
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.stoppers import text_of
 
 if TYPE_CHECKING:
     from holdfast.experiment.request import Request
@@ -30,29 +40,74 @@ def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | 
     return resume != "never"
 
 
+def said_settings(said: Request) -> dict[str, Any]:
+    """What a script says of the settings that a restore can change."""
+    return {
+        "max_concurrent": said.max_concurrent,
+        "reuse_actors": said.reuses_actors,
+        "failure": said.run.failure_config,
+        "checkpoint": said.run.checkpoint_config,
+    }
+
+
+def settings_of(
+    path: object,
+    max_concurrent_trials: int | None,
+    failure_config: FailureConfig | None,
+    checkpoint_config: CheckpointConfig | None,
+) -> dict[str, Any]:
+    """What a restore is given of them, also by the RunConfig that says where the experiment is.
+
+    Raises InvalidConfig.
+    """
+    TuneConfig(max_concurrent_trials=max_concurrent_trials)
+    settings: dict[str, Any] = {}
+    if max_concurrent_trials is not None:
+        settings["max_concurrent"] = max_concurrent_trials or None
+    run, plain = path if isinstance(path, RunConfig) else RunConfig(), RunConfig()
+    for field, given in (("failure", failure_config), ("checkpoint", checkpoint_config)):
+        name = SETTINGS[field]
+        anew: dict[str, Any] = {} if given is None else {name: given}
+        said = getattr(replace(run, **anew), name)
+        if anew or said != getattr(plain, name):
+            settings[field] = said
+    return settings
+
+
+def check_limit(search: object, settings: Mapping[str, Any]) -> None:
+    """Raises InvalidConfig where the kept search algorithm keeps to fewer trials at once."""
+    own = getattr(search, "max_concurrent", None) if isinstance(search, Searcher) else None
+    limit = settings.get("max_concurrent", 0)
+    if own is not None and (limit is None or limit > own):
+        raise InvalidConfig(
+            f"{type(search).__name__}(max_concurrent={own}) is the search algorithm's own limit, "
+            f"which a restore cannot change: max_concurrent_trials can be {own} at most, not "
+            f"{limit or 'without limit'}"
+        )
+
+
+def stop_passed_over(path: object, spec: ExperimentSpec) -> Iterator[str]:
+    """What to say of another `stop` in the RunConfig that only says where the experiment is."""
+    stop = path.stop if isinstance(path, RunConfig) else None
+    if stop is not None and text_of(stop) != stop_text(spec):
+        yield (
+            f"restore() goes on with stop={stop_text(spec)}, not with the {text_of(stop)} of the "
+            f"RunConfig: to change it, restore(..., stop=..., extend=True)"
+        )
+
+
 def lasting_differences(spec: ExperimentSpec, said: Request) -> Iterator[str]:
     """What a script says otherwise than the experiment is, and no restore can change."""
-    tune, run = said.tune, said.run
+    logs = log_names_of(spec.options.get("log_to_file", False))
     for name, was, now in (
-        ("metric", spec.metric, tune.metric),
-        ("mode", spec.mode, tune.mode),
+        ("metric", spec.metric, said.metric),
+        ("mode", spec.mode, said.mode),
         ("search_alg", spec.options.get("search", said.search_name), said.search_name),
         ("scheduler", spec.scheduler, said.scheduler_name),
-        ("max_concurrent_trials", spec.max_concurrent, said.max_concurrent),
-        ("failure_config", spec.failure, run.failure_config),
-        ("checkpoint_config", spec.checkpoint, run.checkpoint_config),
+        ("log_to_file", logs, log_names_of(said.run.log_to_file)),
     ):
         if was != now:
-            yield "{}: was {}, now {}".format(name, *_in_short(was or "none", now or "none"))
-
-
-def _in_short(was: object, now: object) -> tuple[str, str]:
-    """Of two settings of one kind only what differs."""
-    if not is_dataclass(was) or type(was) is not type(now):
-        return str(was), str(now)
-    names = [f.name for f in fields(was) if getattr(was, f.name) != getattr(now, f.name)]
-    told = (", ".join(f"{name}={getattr(one, name)!r}" for name in names) for one in (was, now))
-    return next(told), next(told)
+            yield difference(name, was or None, now or None)
 
 
 def refused(
@@ -64,8 +119,8 @@ def refused(
     if not trainer:
         how = (
             "To go on so, and keep all that there is, give extend=True to restore() or to "
-            "fit(resume=...). Otherwise leave it as it was; objects in a param_space may be "
-            "replaced by others in the same places"
+            "fit(resume=...), or --extend to holdfast resume. Otherwise leave it as it was; "
+            "objects in a param_space may be replaced by others in the same places"
         )
     if lasting:
         names = ", ".join(line.partition(":")[0] for line in lasting)

@@ -16,12 +16,23 @@ from holdfast.experiment.restoring import request_of_restore
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.taking_up import (
     came_to_nothing,
+    check_limit,
     check_resume,
     lasting_differences,
     refused,
+    said_settings,
+    settings_of,
+    stop_passed_over,
 )
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.trial.config import ResumeConfig, RunConfig, StopCriteria, TuneConfig
+from holdfast.trial.config import (
+    CheckpointConfig,
+    FailureConfig,
+    ResumeConfig,
+    RunConfig,
+    StopCriteria,
+    TuneConfig,
+)
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import runtime_env_of
@@ -116,6 +127,7 @@ class Tuner:
             stop={} if run.stop is None else run.stop,
             param_space=said.param_space,
             time_budget_s=math.inf if budget is None else budget,
+            settings=said_settings(said),
         )
         try:
             tuner = self._restored(
@@ -199,6 +211,9 @@ class Tuner:
         num_samples: int | None = None,
         stop: StopCriteria = None,
         time_budget_s: Any = None,
+        max_concurrent_trials: int | None = None,
+        failure_config: FailureConfig | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
         extend: bool = False,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
@@ -214,6 +229,12 @@ class Tuner:
         `time_budget_s` or `param_space`; `fit()` tells what changes, and everything that there is
         stays. Trials that exist keep their configs. Finished ones go on, where the new `stop` lets
         them, with `resume_config=ResumeConfig(finished="resume")`. A later restore keeps it so.
+
+        `max_concurrent_trials` (0 for no limit), `failure_config` and `checkpoint_config` hold
+        from now on, without `extend`. Another `checkpoint_score_attribute` is refused: checkpoints
+        that exist have none of it. A RunConfig says, beside where the experiment is, the latter
+        two, `callbacks`, `progress_reporter`, `verbose` and `sync_config`, each where it is not
+        the default.
 
         Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name,
         or, without `extend`, for what differs.
@@ -232,11 +253,16 @@ class Tuner:
                 stop=stop,
                 param_space=param_space,
                 time_budget_s=time_budget_s,
+                settings=settings_of(
+                    path, max_concurrent_trials, failure_config, checkpoint_config
+                ),
                 is_sure=extend,
             ),
             extend=extend,
             runtime_env=runtime_env,
         )
+        if isinstance(path, RunConfig):
+            tuner._request = tuner._request.with_surroundings_in(path)
         if restore_artifacts is not None:
             tuner._request = tuner._request.with_artifacts(brought=restore_artifacts)
         return tuner
@@ -260,6 +286,7 @@ class Tuner:
         settings = Settings.read(os.environ)
         of_run = path.runtime_env if isinstance(path, RunConfig) else None
         environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")
+        where = path if said is None and wanted.stop is None else None
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
         found = open_for_restore(path, storage_filesystem, settings, os.environ)
         file = found.tuner_file()
@@ -271,8 +298,9 @@ class Tuner:
             trainable, param_space = trainable.in_space(param_space)
             wanted = replace(wanted, param_space=param_space)
         wanted = wanted.only_changes(found.spec)
-        lasting = [] if said is None else list(lasting_differences(found.spec, said))
-        if lasting or not (extend or wanted.is_nothing):
+        lasting = list(wanted.impossible(found.spec))
+        lasting += [] if said is None else lasting_differences(found.spec, said)
+        if lasting or (wanted.is_extension and not extend):
             trainer = found.spec.options.get("trainer", "")
             raise refused(path, lasting, wanted.lines(found.spec), trainer)
         request = request_of_restore(
@@ -286,6 +314,9 @@ class Tuner:
             resume=resume,
             wanted=wanted,
         )
+        check_limit(request.search, wanted.settings)
+        passed_over = stop_passed_over(where, found.spec)
+        request = replace(request, notices=(*request.notices, *passed_over))
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:
             raise InvalidConfig(

@@ -13,8 +13,11 @@ import pytest
 
 from holdfast import __version__
 from holdfast.cli import main
+from holdfast.cli.arguments import parse
+from holdfast.cli.resuming import stop_of, wishes
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.testing.patient import healthy, litter
+from holdfast.trial.config import ResumeConfig
 
 HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfast.experiment"]
 
@@ -145,12 +148,44 @@ def test_where_nothing_is_that_is_2(
         ["logs", ".", "0", "--follow", "--interval", "0"],
         ["logs", ".", "0", "--follow", "--interval", "nan"],
         ["logs", ".", "0", "--follow", "--path"],
+        ["resume", ".", "--stop", "loss"],
+        ["resume", ".", "--stop", "=3"],
+        ["resume", ".", "--stop", "loss=low"],
+        ["resume", ".", "--stop", "loss=nan"],
+        ["resume", ".", "--num-samples", "many"],
+        ["resume", ".", "--resume-finished", "--restart-finished"],
     ],
 )
 def test_what_cannot_be_understood_is_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
+
+
+def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
+    asked = parse(
+        ["resume", "run", "--stop", "epoch=90", "--stop", "loss/eval=1e-3", "--stop", "a=b=true"]
+    )
+    assert repr(stop_of(asked)) == "{'epoch': 90, 'loss/eval': 0.001, 'a=b': True}"
+    assert wishes(asked) == ResumeConfig()
+    plain = parse(["resume", "run", "--num-samples", "-1", "--extend"])
+    assert (plain.num_samples, stop_of(plain)) == (-1, None)
+    other = ["--skip-unfinished", "--restart-errored", "--resume-finished"]
+    assert wishes(parse(["resume", "run", *other])) == ResumeConfig("resume", "skip", "restart")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--stop", "a=1", "--stop", "b=1", "--stop", "a=2"], "--stop is given twice for a"),
+        (["--extend"], "say by how much, with --num-samples N or --stop KEY=VALUE"),
+    ],
+)
+def test_what_resume_cannot_be_asked_for_is_told(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", "nowhere", *words]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_preflight_says_step_by_step_what_a_place_is_good_for(

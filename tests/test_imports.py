@@ -34,6 +34,13 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         _ = tune.Tunr
 
 
+def test_the_modules_of_tune_are_names_of_it() -> None:
+    code = "from holdfast import tune; print(tune.schedulers.ASHAScheduler.__name__, "
+    code += "tune.search.Repeater.__name__, tune.stopper.NoopStopper.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ASHAScheduler", "Repeater", "NoopStopper"]
+
+
 def test_importing_holdfast_imports_nothing_heavy() -> None:
     code = f"import holdfast.tune, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -1,9 +1,11 @@
-"""A search that is made longer, narrower and deeper, with everything kept that there was.
+"""A search that is made longer, deeper and narrower by starting its script again.
 
-    python examples/search/extend.py --storage /tmp/experiments
+    python examples/search/extend.py --storage /tmp/results --samples 6 --epochs 5
+    python examples/search/extend.py --storage /tmp/results --samples 10 --epochs 15 --near 0.08
 
-It begins with a wide search of a few epochs; then it goes on twice with the same experiment: more
-trials near the best one, and more epochs for all.
+It begins with a wide search of a few epochs. The second start goes on with the same experiment,
+and keeps all that there is: four more trials, near a good one, and more epochs for all. Killed,
+and started again by the same line, each goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-
-EPOCHS = 5
 
 
 def train(config: dict[str, Any]) -> None:
@@ -37,48 +37,37 @@ def train(config: dict[str, Any]) -> None:
             tune.report({"loss": loss, "epoch": state["epoch"]}, checkpoint=checkpoint)
 
 
-def tell(what: str, results: tune.ResultGrid) -> float:
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--storage", required=True)
+    parser.add_argument("--name", default="extend", help="go on with it if it exists")
+    parser.add_argument("--samples", type=int, default=6, help="trials in all")
+    parser.add_argument("--epochs", type=int, default=5, help="of each trial")
+    parser.add_argument("--near", type=float, help="draw learning rates around this one")
+    given = parser.parse_args(arguments)
+
+    lr = tune.loguniform(1e-5, 0.09)
+    if given.near:
+        lr = tune.uniform(given.near / 2, min(given.near * 2, 0.09))
+    tuner = tune.Tuner(
+        train,
+        param_space={"lr": lr},
+        tune_config=tune.TuneConfig(num_samples=given.samples, metric="loss", mode="min"),
+        run_config=tune.RunConfig(
+            name=given.name, storage_path=given.storage, stop={"epoch": given.epochs}
+        ),
+    )
+    results = tuner.fit(
+        resume="auto", extend=True, resume_config=tune.ResumeConfig(finished="resume")
+    )
     best = results.get_best_result()
     config, row = best.config or {}, best.metrics or {}
     print(
-        f"{what}: {len(results)} trials, best lr={config['lr']:.4f} "
+        f"{len(results)} trials, best lr={config['lr']:.4f} "
         f"epoch={row['epoch']} loss={row['loss']:.3g}"
     )
-    return float(config["lr"])
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--storage", required=True)
-    options = parser.parse_args(arguments)
-    run_config = tune.RunConfig(
-        name="extend", storage_path=options.storage, stop={"epoch": EPOCHS}, verbose=0
-    )
-    tuner = tune.Tuner(
-        train,
-        param_space={"lr": tune.loguniform(1e-5, 0.09)},
-        tune_config=tune.TuneConfig(num_samples=6, metric="loss", mode="min"),
-        run_config=run_config,
-    )
-    best = tell("wide", tuner.fit())
-
-    narrower = tune.Tuner.restore(
-        run_config,
-        train,
-        param_space={"lr": tune.uniform(best / 2, min(best * 2, 0.09))},
-        num_samples=10,  # of which 6 exist
-        extend=True,
-    )
-    tell("narrower", narrower.fit())
-
-    deeper = tune.Tuner.restore(
-        run_config,
-        train,
-        stop={"epoch": 3 * EPOCHS},
-        resume_config=tune.ResumeConfig(finished="resume"),
-        extend=True,
-    )
-    tell("deeper", deeper.fit())
 
 
 if __name__ == "__main__":

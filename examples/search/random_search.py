@@ -3,7 +3,7 @@
     python examples/search/random_search.py --storage /tmp/results --name random --samples 8
 
 Every sample is run with each number of features; with `constant_grid_search` the other values
-are the same for all of them.
+are the same for all of them. Each trial runs to its end, as without a scheduler.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import curve
 
 from holdfast import tune
+from holdfast.tune.schedulers import FIFOScheduler
 from holdfast.tune.search import BasicVariantGenerator
 
 SPACE = {**curve.SPACE, "features": tune.grid_search([4, 16])}
@@ -26,4 +27,4 @@ def make_search() -> BasicVariantGenerator:
 
 
 if __name__ == "__main__":
-    curve.main(__doc__, make_search, SPACE)
+    curve.main(__doc__, make_search, SPACE, scheduler=FIFOScheduler())

@@ -56,6 +56,7 @@ def bounds(seconds: float) -> Stopper:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storage", required=True)
+    parser.add_argument("--name", default="stoppers", help="go on with it if it exists")
     parser.add_argument("--samples", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=600, help="0: without a limit")
     options = parser.parse_args(arguments)
@@ -64,7 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
         param_space={"lr": tune.loguniform(1e-3, 0.5), "start": tune.uniform(-10, 10)},
         tune_config=tune.TuneConfig(num_samples=options.samples, metric="loss", mode="min"),
         run_config=tune.RunConfig(
-            name="stoppers", storage_path=options.storage, stop=bounds(options.seconds), verbose=0
+            name=options.name,
+            storage_path=options.storage,
+            stop=bounds(options.seconds),
+            verbose=0,
         ),
     )
     results = tuner.fit(resume="auto")

@@ -82,8 +82,9 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for `module`; `homes` says where each name is defined.
 
-    A home of `package.module:other` is the object `other` there. Each name raises ImportError
-    where the framework that it needs is not there, or too old.
+    A home of `package.module:other` is the object `other` there, and one that ends with the name
+    is a module of `module`. Each name raises ImportError where the framework that it needs is not
+    there, or too old.
     """
 
     def get(name: str) -> Any:
@@ -92,6 +93,8 @@ def lazy(
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if needs is not None:
             needs.check()
+        if home == f"{module}.{name}":
+            return import_module(home)
         where, _, other = home.partition(":")
         found = getattr(import_module(where), other or name)
         import_module(module).__dict__[name] = found

@@ -17,22 +17,40 @@ from holdfast import tune
 from holdfast.testing.script import mark, wait_at
 
 
+def stand(iteration: int) -> None:
+    number = int(tune.get_context().get_trial_id()[-5:])
+    mark("at", number, iteration)
+    wait_at(f"at-{number}-{iteration}")
+
+
 def held(train: Any) -> Any:
     """The same training, whose reports are marked."""
+    return held_class(train) if isinstance(train, type) else held_function(train)
 
+
+def held_function(train: Any) -> Any:
     def train_fn(config: dict[str, Any]) -> None:
-        plainly, iterations = tune.report, iter(range(1, 1000))
+        from holdfast.experiment.session import current
+
+        plainly, session = tune.report, current("the test")
 
         def report(metrics: Any, **more: Any) -> None:
-            number, iteration = int(tune.get_context().get_trial_id()[-5:]), next(iterations)
-            mark("at", number, iteration)
-            wait_at(f"at-{number}-{iteration}")
+            stand(session.iteration + 1)
             plainly(metrics, **more)
 
         tune.report = report
         train(config)
 
+    train_fn.__name__ = train_fn.__qualname__ = train.__name__
     return train_fn
+
+
+def held_class(train: Any) -> Any:
+    def step(self: Any) -> Any:
+        stand(self.iteration + 1)
+        return train.step(self)
+
+    return type(train.__name__, (train,), {"step": step})
 
 
 def main() -> None:
@@ -41,13 +59,16 @@ def main() -> None:
         warnings.simplefilter("ignore")
     example = Path(sys.argv.pop(1))
     sys.path.insert(0, str(example.parent))
-    curve: Any = __import__("curve")
-    plainly = curve.main
+    begins, restores = tune.Tuner.__init__, tune.Tuner.restore
 
-    def main(*given: Any, train: Any = None, **more: Any) -> Any:
-        return plainly(*given, train=held(train or curve.train_fn), **more)
+    def begin(tuner: Any, trainable: Any, **more: Any) -> None:
+        begins(tuner, held(trainable), **more)
 
-    curve.main = main
+    def restore(path: Any, trainable: Any, **more: Any) -> Any:
+        return restores(path, held(trainable), **more)
+
+    vars_of: Any = tune.Tuner
+    vars_of.__init__, vars_of.restore = begin, restore
     runpy.run_path(str(example), run_name="__main__")
 
 

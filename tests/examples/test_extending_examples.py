@@ -1,4 +1,4 @@
-"""The examples of stoppers and of extended experiments run, and do what they say."""
+"""The examples of stoppers and of extended experiments: killed, and gone on with to their end."""
 
 from __future__ import annotations
 
@@ -8,36 +8,44 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.bench import Bench
+from tests.examples.killing import (
+    example_bench,
+    iterations,
+    killed_and_gone_on,
+    started,
+    trials_of,
+)
 
 pytestmark = pytest.mark.process
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, EXAMPLES / "stoppers.py") as made:
+    with example_bench(tmp_path) as made:
         yield made
 
 
 def test_stoppers_end_each_trial_when_it_has_nothing_to_gain(bench: Bench) -> None:
-    arguments = ("--storage", str(bench.storage), "--samples", "2")
-    script = bench.run(EXAMPLES / "stoppers.py", *arguments).succeeds()
+    script = killed_and_gone_on(bench, "stoppers", "--samples", "2", at="1 4")
     ends = [int(end) for end in re.findall(r"(\d+) iterations, loss", script.stdout)]
     assert len(ends) == 2
     assert all(5 <= end <= 100 for end in ends)
     # Started again, it has the same results, and runs nothing.
-    assert bench.run(EXAMPLES / "stoppers.py", *arguments).succeeds().stdout == script.stdout
+    again = started(bench, "stoppers", "--samples", "2").succeeds()
+    assert again.stdout == script.stdout
 
 
-def test_an_experiment_is_made_narrower_then_deeper(bench: Bench) -> None:
-    script = bench.run(EXAMPLES / "extend.py", "--storage", str(bench.storage)).succeeds()
-    found = re.findall(r"(\w+): (\d+) trials, .* epoch=(\d+) loss=(.*)", script.stdout)
-    assert [line[:3] for line in found] == [
-        ("wide", "6", "5"),
-        ("narrower", "10", "5"),
-        ("deeper", "10", "15"),
-    ]
-    losses = [float(loss) for *_, loss in found]
-    assert losses[0] >= losses[1] > losses[2]
+def test_an_experiment_is_made_longer_deeper_and_narrower_and_killed_meanwhile(
+    bench: Bench,
+) -> None:
+    wide = started(bench, "extend", "--samples", "3", "--epochs", "2").succeeds()
+    assert re.search(r"3 trials, best .* epoch=2 ", wide.stdout)
+    deeper = ("--samples", "5", "--epochs", "4", "--near", "0.05")
+    narrow = killed_and_gone_on(bench, "extend", *deeper, at="4 3")
+    assert re.search(r"5 trials, best .* epoch=4 ", narrow.stdout)
+    assert iterations(bench) == [4] * 5
+    # What had ended went on from its checkpoint, and what was killed, too.
+    assert all(trial.attempt > 1 for trial in trials_of(bench)[:3])
+    rates = [trial.spec.config["lr"] for trial in trials_of(bench)][3:]
+    assert all(0.025 <= rate <= 0.09 for rate in rates)

@@ -1,4 +1,5 @@
-"""The examples of populations: trials that take over from each other, and one of them again."""
+"""The examples of populations, killed and gone on with: trials that take over from each other,
+and one of them again."""
 
 from __future__ import annotations
 
@@ -7,34 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.bench import Bench
 from holdfast.tune import ExperimentAnalysis
+from tests.examples.killing import example_bench, iterations, killed_and_gone_on
 
 pytestmark = pytest.mark.process
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, Path(__file__).parent / "search_driver.py") as made:
+    with example_bench(tmp_path) as made:
         yield made
 
 
-def ran(bench: Bench, example: str, name: str, *arguments: str) -> Path:
+def ran(bench: Bench, example: str, name: str, *arguments: str, at: str) -> Path:
     """Where the example has put its experiment, whose trials have all come to their end."""
-    place = ("--storage", str(bench.storage), "--name", name, "--samples", "2")
-    bench.run(bench.script, str(EXAMPLES / example), *arguments, *place).succeeds()
-    root = bench.storage / name
-    for trial in ExperimentAnalysis(root).trials:
-        assert trial.last_result["training_iteration"] == 12
-    return root
+    killed_and_gone_on(bench, example, *arguments, "--samples", "2", at=at, name=name)
+    assert set(iterations(bench, name)) == {12}
+    return bench.storage / name
 
 
 def test_a_population_and_one_of_its_trials_again(bench: Bench) -> None:
-    population = ran(bench, "pbt.py", "pbt")
+    population = ran(bench, "pbt", "pbt", at="1 5")
     assert len((population / "pbt_global.txt").read_text().splitlines()) >= 3
-    (again,) = ExperimentAnalysis(ran(bench, "pbt_replay.py", "again", str(population))).trials
+    (again,) = ExperimentAnalysis(
+        ran(bench, "pbt_replay", "again", str(population), at="0 5")
+    ).trials
     newest = max(population.glob("pbt_policy_*.txt"), key=lambda path: path.stat().st_mtime)
     trials = ExperimentAnalysis(population).trials
     (replayed,) = [trial for trial in trials if trial.trial_id in newest.name]
@@ -45,5 +44,5 @@ def test_a_population_and_one_of_its_trials_again(bench: Bench) -> None:
 
 
 def test_a_population_of_a_bandit(bench: Bench) -> None:
-    root = ran(bench, "pb2.py", "pb2")
+    root = ran(bench, "pb2", "pb2", at="1 8")
     assert (root / "pbt_global.txt").exists()

@@ -1,53 +1,58 @@
-"""The examples of schedulers, run as they are."""
+"""The examples of schedulers: killed, and gone on with to their end."""
 
 from __future__ import annotations
 
-import runpy
-import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
+from holdfast.testing.bench import Bench
+from tests.examples.killing import (
+    example_bench,
+    iterations,
+    killed_and_gone_on,
+    trials_of,
+)
 
 pytestmark = pytest.mark.process
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 
-
-@pytest.fixture(autouse=True)
-def _examples_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    curve = __import__("curve")
-    with own_environment(tmp_path / "home"), trainables_by_value(curve), nothing_is_left():
-        yield
-    del sys.modules["curve"]
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with example_bench(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
-    ("example", "samples", "told"),
+    ("example", "samples", "at", "told"),
     [
-        ("asha", 6, "epochs, of 162 without a scheduler"),
-        ("by_name", 3, "with {'lr'"),
-        ("median_stopping", 5, "were stopped early"),
-        ("pasha", 4, "nobody was trained for more than 3 epochs"),
-        ("mo_asha", 4, "waves: loss"),
-        ("resources", 3, "threads"),
+        ("asha", 6, "4 1", "epochs, of 162 without a scheduler"),
+        ("median_stopping", 5, "4 1", "were stopped early"),
+        ("pasha", 4, "3 1", "nobody was trained for more than 3 epochs"),
+        ("mo_asha", 4, "3 1", "waves: loss"),
+        ("resources", 3, "2 1", "threads"),
+        ("by_name", 3, "2 1", "with {'lr'"),
     ],
 )
-def test_an_example_runs_to_its_end(
-    example: str,
-    samples: int,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+def test_an_example_goes_on_after_a_kill(
+    bench: Bench, example: str, samples: int, at: str, told: str
 ) -> None:
-    arguments = ["--storage", str(tmp_path), "--name", "run", "--samples", str(samples)]
-    path = str(EXAMPLES / f"{example}.py")
-    monkeypatch.setattr(sys, "argv", [path, *arguments])
-    runpy.run_path(path, run_name="__main__")
-    output = capfd.readouterr().out
+    output = killed_and_gone_on(bench, example, "--samples", str(samples), at=at).stdout
+    assert "Going on with run" in output
     assert f"{samples} trials, the best loss is" in output
     assert told in output
+
+
+def test_a_bracket_of_hyperband_ends_with_one_trial_also_after_a_kill(bench: Bench) -> None:
+    killed_and_gone_on(bench, "hyperband", "--samples", "6", at="4 1")
+    assert Counter(iterations(bench)) == {1: 4, 3: 1, 9: 1}
+
+
+def test_dehb_goes_on_after_a_kill_and_each_trial_gets_its_budget(bench: Bench) -> None:
+    # It is killed in the first trial at the next budget.
+    killed_and_gone_on(bench, "dehb", "--samples", "13", at="9 1")
+    budgets = [trial.spec.config["dehb"]["budget"] for trial in trials_of(bench)]
+    assert iterations(bench) == budgets
+    assert budgets.count(1) == 9

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.sweeping import sweep_tree, sweep_unnamed
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.testing.recorded import RecordedExperiment
@@ -121,3 +122,23 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
 )
 def test_only_a_checkpoints_folder_has_its_number(name: str, number: int | None) -> None:
     assert checkpoint_number(name) == number
+
+
+def test_what_no_record_names_goes_at_the_end_where_its_trial_has_not_run_again(
+    tmp_path: Path,
+) -> None:
+    """As that of a paused one whose worker died as it had saved, and which is stopped then."""
+    run = RecordedExperiment(tmp_path / "exp")
+    trial_id = run.begin()
+    run.report(trial_id, {"loss": 1})
+    left = unnamed(run, trial_id)
+    take_over(run.layout, in_s=10)
+    scribe = Scribe(run.layout, ScribeSettings())
+    scribe.catch_up()
+    scribe.sweep()
+    assert left.exists()
+    run.finish(trial_id)
+    scribe.catch_up()
+    scribe.sweep()
+    assert not left.exists()
+    run.close()

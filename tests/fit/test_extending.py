@@ -12,16 +12,21 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.cli import main
 from holdfast.experiment.extending import Wanted
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.reading import load_experiment
 from holdfast.experiment.recovery import NothingToRestore
+from holdfast.experiment.taking_up import check_limit, lasting_differences
 from holdfast.experiment.tuner_file import TunerFile
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal import Journal, read_segment
+from holdfast.testing import checker
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
-from holdfast.tune.search import Searcher
+from holdfast.tune.schedulers import ASHAScheduler
+from holdfast.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Searcher
 from holdfast.tune.stopper import (
     CombinedStopper,
     MaximumIterationStopper,
@@ -63,7 +68,8 @@ def space(x: list[int], model: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def kept(shared_fit: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two trials that have ended at the bound of 2 epochs."""
-    grid = shared_fit(train, space([1, 2], "old"), name="run", stop={"training_iteration": 2})
+    stop = {"training_iteration": 2}
+    grid = shared_fit(train, space([1, 2], "old"), name="run", stop=stop, verbose=1)
     return Path(grid.experiment_path)
 
 
@@ -100,6 +106,7 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
         train,
         param_space=space([2, 1, 7], "new"),
         stop=CombinedStopper(TimeoutStopper(600), MaximumIterationStopper(4)),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         resume_config=tune.ResumeConfig("resume"),
         extend=True,
     ).fit()
@@ -108,6 +115,8 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
     assert [column(result, "epoch") for result in results] == [[1, 2, 3, 4]] * 3
     assert [column(r, "model")[-1] for r in results] == ["old", "old", "new"]
     assert [trial.attempt for trial in trials_in(path)] == [2, 2, 1]
+    assert [len(trial.checkpoints) for trial in trials_in(path)] == [1, 1, 1]
+    assert checker.check(path) == []
 
     # A later restore without arguments finds the experiment as it is now.
     later = tune.Tuner.restore(path, train)
@@ -118,20 +127,28 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
         tune.Tuner.restore(path, train, stop={})
 
 
-def test_what_changes_is_told_and_what_becomes_of_finished_trials(
-    kept: Path, path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_the_command_extends_and_tells_what_changes_and_what_becomes_of_finished_trials(
+    path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tuner = tune.Tuner.restore(path, train, num_samples=2, extend=True)
-    tuner._request = tuner._request.with_surroundings_of(tune.Tuner(train)._request)
-    results = tuner.fit()
-    assert newest(results, "epoch") == [2] * 4
+    more = ["resume", str(path), "--num-samples", "2", "--stop", "training_iteration=3"]
+    assert main(more) == 2
+    refused = capfd.readouterr().err
+    assert "num_samples: was 1, now 2" in refused
+    assert "or --extend to holdfast resume" in refused
+    assert main([*more, "--extend"]) == 0
     told = capfd.readouterr().err
-    assert "the experiment is extended:\n  num_samples: was 1, now 2\n" in told
-    assert "2 finished trials stay as they are; to have them go on: restore(..., " in told
-    assert "trials still to begin: 2\n" in told
-    ids = [trial.trial_id[-2:] for trial in trials_in(path)]
-    assert ids == ["00", "01", "02", "03"]
-    assert [(result.config or {})["x"] for result in results] == [1, 2, 1, 2]
+    assert (
+        "the experiment is extended:\n"
+        "  num_samples: was 1, now 2\n"
+        "  stop: was {'training_iteration': 2}, now {'training_iteration': 3}\n"
+        "  finished trials that stay so: 2; to have them go on: ResumeConfig(finished='resume')"
+        ", or holdfast resume --resume-finished\n"
+        "  trials still to begin: 2\n"
+    ) in told
+    trials = trials_in(path)
+    assert [trial.trial_id[-2:] for trial in trials] == ["00", "01", "02", "03"]
+    assert [trial.config["x"] for trial in trials] == [1, 2, 1, 2]
+    assert [trial.iteration for trial in trials] == [2, 2, 3, 3]
 
 
 def test_without_extend_a_change_is_refused_with_all_that_differs(path: Path) -> None:
@@ -312,24 +329,31 @@ def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
         tuner(name="nowhere").fit(resume="must")
 
 
-def test_fit_refuses_another_experiment_or_extends_it_as_asked(tuner: Any) -> None:
-    longer = tuner(stop={"training_iteration": 3})
+def test_fit_refuses_another_experiment_or_extends_it_as_asked(
+    tuner: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    longer = tuner(stop={"training_iteration": 3}, verbose=1)
     with pytest.raises(InvalidConfig, match=r"stop: was .*2\}, now .*3\}(.|\n)*extend=True"):
         longer.fit(resume="auto")
     going_on = tune.ResumeConfig("resume")
     results = longer.fit(resume="auto", extend=True, resume_config=going_on)
     assert newest(results, "epoch") == [3, 3]
+    # As a cell of a notebook that is run once more.
+    assert newest(longer.fit(resume="auto", extend=True), "epoch") == [3, 3]
+    told = capfd.readouterr().err
+    assert told.index("the experiment is extended") < told.index("run was finished")
+    assert told.count("the experiment is extended") == 1
 
 
 @pytest.mark.parametrize(
     ("tune_config", "run", "told"),
     [
         (tune.TuneConfig(metric="epoch", mode="max"), {}, "metric: was none, now epoch"),
-        (tune.TuneConfig(max_concurrent_trials=3), {}, "max_concurrent_trials: was none, now 3"),
+        (None, {"log_to_file": "out.txt"}, r"log_to_file: was \('stdout', 'stderr'\), now"),
         (
             None,
-            {"failure_config": tune.FailureConfig(2)},
-            "failure_config: was max_failures=0, now max_failures=2",
+            {"checkpoint_config": tune.CheckpointConfig(3, "loss", "min")},
+            "checkpoint_score_attribute: was none, now loss",
         ),
     ],
 )
@@ -378,6 +402,120 @@ def test_a_trainer_goes_on_with_its_training(tmp_path: Path) -> None:
     assert (trainer().fit(resume="auto").metrics or {})["resumed"]
     with pytest.raises(InvalidConfig, match=r"DataParallelTrainer\.restore\(path, \.\.\.\) takes"):
         trainer(more=1).fit(resume="auto")
+
+
+# -- settings that hold from the next start on ----------------------------------------------------
+
+
+def told_settings(tuner: tune.Tuner) -> list[str]:
+    extension = tuner._request.extension
+    return [] if extension is None else extension.wanted.lines(extension.spec)
+
+
+def test_a_script_whose_settings_were_edited_goes_on_with_them_and_says_so(
+    tuner: Any, path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    edited = tuner(
+        None,
+        tune.TuneConfig(max_concurrent_trials=8, reuse_actors=True),
+        failure_config=tune.FailureConfig(3),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+        verbose=1,
+    )
+    edited.fit(resume="auto")
+    assert (
+        "from now on, max_concurrent_trials: was none, now 8; reuse_actors: was False, now True; "
+        "failure_config: was max_failures=0, now max_failures=3; "
+        "checkpoint_config: was num_to_keep=None, now num_to_keep=2\n"
+    ) in capfd.readouterr().err
+    spec = load_experiment(path).machine.spec
+    assert (spec.max_concurrent, spec.failure.max_failures, spec.checkpoint.num_to_keep) == (
+        8, 3, 2,
+    )  # fmt: skip
+    # It stays so, also for who says nothing of it.
+    assert tune.Tuner.restore(path, train)._request.run.failure_config.max_failures == 3
+    assert told_settings(tune.Tuner.restore(path, train)) == []
+
+
+def test_a_restore_takes_settings_without_extend(path: Path) -> None:
+    restored = tune.Tuner.restore(
+        path,
+        train,
+        max_concurrent_trials=2,
+        failure_config=tune.FailureConfig(-1),
+        checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+    )
+    assert told_settings(restored) == [
+        "max_concurrent_trials: was none, now 2",
+        "failure_config: was max_failures=0, now max_failures=-1",
+        "checkpoint_config: was num_to_keep=None, now num_to_keep=1",
+    ]
+    assert told_settings(tune.Tuner.restore(path, train, max_concurrent_trials=0)) == []
+    with pytest.raises(InvalidConfig, match="checkpoint_score_attribute: was none, now epoch"):
+        tune.Tuner.restore(path, train, checkpoint_config=tune.CheckpointConfig(1, "epoch"))
+
+
+def test_a_run_config_that_says_where_also_says_what_a_restore_can_take_of_it(path: Path) -> None:
+    where: dict[str, Any] = {"name": "run", "storage_path": path.parent}
+    plain = tune.Tuner.restore(tune.RunConfig(**where), train)
+    assert (told_settings(plain), plain._request.notices) == ([], ())
+    edited = tune.RunConfig(
+        **where,
+        failure_config=tune.FailureConfig(1),
+        stop={"training_iteration": 9},
+        callbacks=[tune.Callback()],
+        verbose=2,
+    )
+    restored = tune.Tuner.restore(edited, train)
+    run = restored._request.run
+    assert (run.callbacks, run.verbose) == (edited.callbacks, 2)
+    assert plain._request.run.verbose == 1
+    assert told_settings(restored) == ["failure_config: was max_failures=0, now max_failures=1"]
+    (notice,) = restored._request.notices
+    assert "goes on with stop={'training_iteration': 2}, not with the {'training_" in notice
+    longer = tune.Tuner.restore(edited, train, stop=edited.stop, extend=True)
+    assert longer._request.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_concurrent_trials": -1}, "max_concurrent_trials must be"),
+        ({"failure_config": 3}, "failure_config must be a FailureConfig, not 3"),
+        ({"checkpoint_config": 3}, "checkpoint_config must be a CheckpointConfig, not 3"),
+    ],
+)
+def test_settings_that_are_none_are_refused(
+    path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        tune.Tuner.restore(path, train, **given)
+
+
+def test_random_search_without_end_is_refused_also_where_it_is_named() -> None:
+    endless = tune.TuneConfig(search_alg=BasicVariantGenerator(), num_samples=-1)
+    with pytest.raises(InvalidConfig, match="num_samples=-1 starts trials without end"):
+        tune.Tuner(train, tune_config=endless)
+
+
+def test_a_search_algorithm_that_limits_itself_is_not_overruled() -> None:
+    limiter = ConcurrencyLimiter(Upwards(), max_concurrent=2)
+    check_limit(limiter, {"max_concurrent": 2})
+    check_limit(limiter, {})
+    check_limit(BasicVariantGenerator(max_concurrent=2), {"max_concurrent": 8})
+    for limit in (3, None):
+        with pytest.raises(InvalidConfig, match="can be 2 at most"):
+            check_limit(limiter, {"max_concurrent": limit})
+
+
+def test_the_goal_of_a_scheduler_is_no_difference() -> None:
+    spec = ExperimentSpec(
+        experiment_id="e", run="d2a66", trainable="train", seed=0,
+        metric="epoch", mode="max", scheduler="ASHAScheduler",
+    )  # fmt: skip
+    scheduler = ASHAScheduler(metric="epoch", mode="max")
+    said = tune.Tuner(train, tune_config=tune.TuneConfig(scheduler=scheduler))._request
+    assert list(lasting_differences(spec, said)) == []
 
 
 # -- stoppers over a restore ---------------------------------------------------------------------

@@ -8,11 +8,14 @@ from typing import Any
 import msgpack
 import pytest
 
+from holdfast.experiment.extending import Wanted, check_enough, told
 from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
 from holdfast.scheduler.resuming import goes_on
 from holdfast.testing.rehearsal import Rehearsal
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 
 
@@ -119,6 +122,86 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
     assert is_anything_left(num_samples=2)
     assert is_anything_left(space_number=1)
     assert not is_anything_left(num_samples=2, time_budget_s=machine.active_s)
+
+
+def test_fewer_samples_than_there_are_trials_are_refused() -> None:
+    machine = ended(samples=3).machine
+    check_enough(machine, Wanted(num_samples=3), 3)
+    check_enough(machine, Wanted(num_samples=-1), None)
+    with pytest.raises(InvalidConfig, match="num_samples=2 makes 2 trials in all, and 3 exist"):
+        check_enough(machine, Wanted(num_samples=2), 2)
+
+
+def test_it_is_told_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
+    machine = ended(scheduler="ASHAScheduler").machine
+    spec = replace(machine.spec, **LONGER)
+    first = Resumed(epoch=2, capacity={}, finished="resume", spec=spec, rules=2)
+    wanted = Wanted(stop={"training_iteration": 5}, param_space={})
+    lines = told(machine, first, wanted, 1).splitlines()
+    assert lines[-2:] == [
+        "  finished trials that go on: 1 of 1, as far as ASHAScheduler lets them",
+        "  trials still to begin: 0, a larger num_samples begins some in the new param_space",
+    ]
+
+
+# -- settings that hold from the next start on ---------------------------------------------------
+
+
+def under_way(**spec: Any) -> Rehearsal:
+    """Two trials wait or run, one of them with two checkpoints; then all is killed."""
+    run = Rehearsal(capacity={"CPU": 4}, num_samples=2, **spec)
+    run.suggest()
+    run.start("t0")
+    for index in range(2):
+        run.report("t0", {"loss": 0.5}, checkpoint=True)
+        run.commit("t0", index)
+    if run.machine.asking:
+        run.suggest()
+    run.crash()
+    return run
+
+
+def test_another_limit_of_trials_at_once_holds_from_the_restore_on() -> None:
+    run = under_way(max_concurrent=1)
+    assert launches(run.resume()) == ["t0"]
+    run.crash()
+    effects = run.resume(changed={"max_concurrent": 2})
+    assert launches(effects) == ["t0"]
+    assert Suggest(index=1) in effects
+    run.suggest()
+    run.crash()
+    assert launches(run.resume(changed={"max_concurrent": 1})) == ["t0"]
+
+
+def test_more_attempts_are_there_for_what_fails_from_then_on() -> None:
+    run = under_way()
+    run.resume(changed={"failure": FailureConfig(max_failures=1)})
+    run.start("t0")
+    run.fails("t0")
+    run.exits("t0")
+    assert run.trial("t0").status is Status.STARTING
+    run.crash()
+
+
+def test_fewer_attempts_hold_for_what_fails_from_then_on() -> None:
+    run = under_way(failure=FailureConfig(max_failures=3))
+    run.resume(changed={"failure": FailureConfig(max_failures=0)})
+    run.start("t0")
+    run.fails("t0")
+    run.exits("t0")
+    assert run.trial("t0").status is Status.ERROR
+    run.crash()
+
+
+def test_fewer_checkpoints_are_kept_from_the_next_one_on() -> None:
+    run = under_way()
+    run.resume(changed={"checkpoint": CheckpointConfig(num_to_keep=1)})
+    assert [known.index for known in run.trial("t0").checkpoints] == [0, 1]
+    run.start("t0")
+    run.report("t0", {"loss": 0.5}, checkpoint=True)
+    run.commit("t0", 2)
+    assert [known.index for known in run.trial("t0").checkpoints] == [2]
+    run.crash()
 
 
 def test_the_change_is_in_snapshots() -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
-from holdfast.cli.words import CODES, EXPERIMENT, TRIAL, number, seconds
+from holdfast.cli.words import CODES, EXPERIMENT, TRIAL, bound, number, seconds
 
 _LS = (
     "List the experiments in a directory or a bucket: how each stands, its trials, the best of "
@@ -33,7 +33,8 @@ _EXPORT = (
 _RESUME = (
     "Go on with an experiment that was interrupted or killed, as Tuner.restore(PATH).fit() does. "
     "This runs your code: the trainable that was kept in tuner.pkl or trainer.pkl, or the one "
-    "that --trainable names. Modules are found from the current directory."
+    "that --trainable names. Modules are found from the current directory. With --extend it goes "
+    "on with more than it was begun with, and tells what changes."
 )
 _COMPLETION = "Print what makes a shell complete this command, with experiments and trials."
 _SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
@@ -161,6 +162,29 @@ def _add_resume(rooms: Any) -> None:
     )
     command.add_argument(
         "--skip-unfinished", action="store_true", help="unfinished trials do not go on"
+    )
+    finished = command.add_mutually_exclusive_group()
+    finished.add_argument(
+        "--resume-finished",
+        action="store_true",
+        help="finished trials go on from their checkpoints, as far as --stop lets them",
+    )
+    finished.add_argument(
+        "--restart-finished", action="store_true", help="finished trials begin again"
+    )
+    command.add_argument(
+        "--extend",
+        action="store_true",
+        help="go on with another --num-samples or --stop than it has; all that there is is kept",
+    )
+    command.add_argument("--num-samples", type=int, metavar="N", help="in all; -1: without end")
+    command.add_argument(
+        "--stop",
+        type=bound,
+        action="append",
+        metavar="KEY=VALUE",
+        help="end a trial that reports KEY as high as VALUE, instead of the stop condition that "
+        "it has; again for more",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.cli.saying import SOUND, WRONG, say_json
 from holdfast.experiment.settings import Settings
+from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -23,9 +24,10 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     tuner = Tuner.restore(
         given.path,
         None if given.trainable is None else _named(given.trainable),
-        resume_unfinished=not given.skip_unfinished,
-        resume_errored=given.resume_errored,
-        restart_errored=given.restart_errored,
+        resume_config=wishes(given),
+        num_samples=given.num_samples,
+        stop=stop_of(given),
+        extend=given.extend,
     )
     results = tuner.fit()
     if given.json:
@@ -34,6 +36,30 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
 
         say_json(complete(find(given.path, settings, os.environ), now=time.time()))
     return WRONG if results.num_errors else SOUND
+
+
+def wishes(given: argparse.Namespace) -> ResumeConfig:
+    """Which trials go on."""
+    return ResumeConfig(
+        unfinished="skip" if given.skip_unfinished else "resume",
+        errored=_wish(resume=given.resume_errored, restart=given.restart_errored),
+        finished=_wish(resume=given.resume_finished, restart=given.restart_finished),
+    )
+
+
+def _wish(*, resume: bool, restart: bool) -> str:
+    return "resume" if resume else "restart" if restart else "skip"
+
+
+def stop_of(given: argparse.Namespace) -> dict[str, float] | None:
+    """The bounds that are asked for, None where none are. Raises InvalidConfig."""
+    bounds: list[tuple[str, float]] = given.stop or []
+    names = [name for name, _ in bounds]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidConfig(f"--stop is given twice for {', '.join(twice)}: one bound each")
+    if given.extend and not bounds and given.num_samples is None:
+        raise InvalidConfig("--extend: say by how much, with --num-samples N or --stop KEY=VALUE")
+    return dict(bounds) or None
 
 
 def _named(text: str) -> Any:

@@ -10,6 +10,7 @@ EXPERIMENT = (
     "s3://bucket/results/digits?endpoint_override=http://127.0.0.1:9000; credentials as for fit()"
 )
 TRIAL = "a trial's id, the beginning or end of one, or its number: 0, 1, ..."
+_BOOLS = {"true": True, "false": False}
 CODES = "exit codes: 0 sound, or done; 1 something is wrong; 2 not understood, or not found"
 
 
@@ -20,12 +21,32 @@ def number(text: str) -> int:
     return int(text)
 
 
+def bound(text: str) -> tuple[str, float]:
+    """A metric and its bound, of KEY=VALUE. Raises ArgumentTypeError."""
+    name, _, said = text.rpartition("=")
+    try:
+        limit: float = _BOOLS[said] if said in _BOOLS else int(said)
+    except ValueError:
+        limit = _number(said)
+    if not name or math.isnan(limit):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not KEY=VALUE, as in training_iteration=90 or accuracy=0.95; a value "
+            f"is a number, true or false"
+        )
+    return name, limit
+
+
+def _number(text: str) -> float:
+    """NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def seconds(text: str) -> float:
     """More than none, and not for ever. Raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value

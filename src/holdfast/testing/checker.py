@@ -118,6 +118,7 @@ def fold(root: Path) -> Checked:
             spec, trials, incarnations = fields["spec"], {}, 1
         elif name == "Resumed":
             incarnations += 1
+            spec = fields.get("spec") or spec
         elif name == "Suggested":
             made = fields["spec"]
             trials[made["trial_id"]] = CheckedTrial(

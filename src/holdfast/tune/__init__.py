@@ -114,6 +114,9 @@ if TYPE_CHECKING:
         uniform as uniform,
     )
     from holdfast.trial.stopper import Stopper as Stopper
+    from holdfast.tune import schedulers as schedulers
+    from holdfast.tune import search as search
+    from holdfast.tune import stopper as stopper
     from holdfast.tune.scheduling import create_scheduler as create_scheduler
     from holdfast.tune.search.creating import create_searcher as create_searcher
 
@@ -164,6 +167,7 @@ _HOMES = {
     "create_scheduler": "holdfast.tune.scheduling",
     "create_searcher": "holdfast.tune.search.creating",
 }
+_MODULES = {name: f"{__name__}.{name}" for name in ("schedulers", "search", "stopper")}
 
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy(__name__, {**_HOMES, **_MODULES})
 __all__ = list(_HOMES)

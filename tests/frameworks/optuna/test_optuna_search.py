@@ -15,13 +15,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from holdfast import tune
-from holdfast.testing.bench import Bench, workbench
+from holdfast.testing.bench import Bench
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.tune import ExperimentAnalysis
 from holdfast.tune.search import OptunaSearch
+from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "search"
-DRIVER = Path(__file__).parents[2] / "examples" / "search_driver.py"
 SPACE: dict[str, Any] = {
     "x": tune.uniform(-5, 5),
     "tenth": tune.quniform(0, 1, 0.1),
@@ -313,36 +311,20 @@ def test_it_finds_the_least_of_a_bowl() -> None:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(tmp_path, DRIVER) as made:
+    with example_bench(tmp_path) as made:
         yield made
-
-
-def run(bench: Bench, example: str, name: str, samples: int) -> Any:
-    place = ("--storage", str(bench.storage), "--name", name, "--samples", str(samples))
-    return bench.run(bench.script, str(EXAMPLES / f"{example}.py"), *place)
-
-
-def configs(bench: Bench, name: str) -> list[dict[str, Any]]:
-    return [trial.config for trial in ExperimentAnalysis(bench.storage / name).trials]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
 def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench) -> None:
-    run(bench, "optuna_search", "whole", 15).succeeds()
-    gate = bench.gate("at-12-2")
-    script = run(bench, "optuna_search", "run", 15)
-    script.wait_for("at 12 2")
-    script.kill()
-    assert script.left() == []
-    gate.open()
-    run(bench, "optuna_search", "run", 15).succeeds()
-    assert configs(bench, "run") == configs(bench, "whole")
-    assert bench.problems() == []
+    started(bench, "optuna_search", "--samples", "15", name="whole").succeeds()
+    killed_and_gone_on(bench, "optuna_search", "--samples", "15", at="12 2")
+    assert drawn(bench) == drawn(bench, "whole")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
-def test_the_examples_run(bench: Bench, example: str) -> None:
-    script = run(bench, example, "run", 6).succeeds()
+def test_the_examples_go_on_after_a_kill(bench: Bench, example: str) -> None:
+    script = killed_and_gone_on(bench, example, "--samples", "6", at="4 2")
     assert "6 trials, the best loss is" in script.stdout
