@@ -13,7 +13,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import is_wanted
 from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import has_metric, names_text, near_text
-from holdfast.trial.config import TuneConfig, check_stop
+from holdfast.trial.config import check_stop
 from holdfast.trial.description import changes, describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
@@ -26,6 +26,7 @@ from holdfast.trial.stoppers import (
     watched_by,
 )
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import TuneConfig
 
 # What stands in the options of an experiment for a stopper: its text.
 STOPPER = "stopper"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from holdfast.experiment.objects import ObjectRef, standing_in
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher, introduce
-from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.overlaying import overlaid, searched_in, without_searched
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.space import has_user_code, is_grid, is_searched
+from holdfast.trial.space import has_user_code
 from holdfast.trial.spaces import Continued, could_suggest, placed, placed_in
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
@@ -30,7 +30,6 @@ from holdfast.trial.values import (
     Ref,
     fold_values,
     format_tag,
-    key_name,
     seal,
     spread,
     summarize,
@@ -156,7 +155,7 @@ class Proposer:
         assert isinstance(self._search, Searcher)
         spec, space = self._spec, self._param_space
         taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
-        searched = [] if taken else list(_searched(self._param_space))
+        searched = [] if taken else list(searched_in(self._param_space))
         if searched:
             raise InvalidConfig(
                 f"param_space leaves {', '.join(map(repr, searched))} to be searched, but "
@@ -202,7 +201,7 @@ class Proposer:
 
     def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
         """True also for a searcher with a space of its own, which has not changed."""
-        searched = set(_searched(self._param_space))
+        searched = set(searched_in(self._param_space))
         return not searched or could_suggest(self._param_space, searched, answer)
 
     def _is_stuck(self, config: Mapping[str, Any]) -> bool:
@@ -234,8 +233,8 @@ class Proposer:
                 f"{type(self._search).__name__}.suggest() must return a dict, None or "
                 f"Searcher.FINISHED, not {answer!r:.100}"
             )
-        fixed = Space(_without_searched(self._param_space)).variant(0, random.Random(0))
-        config = _overlaid(fixed.config, answer)
+        fixed = Space(without_searched(self._param_space)).variant(0, random.Random(0))
+        config = overlaid(fixed.config, answer)
         return Variant(index=index, config=config, evaluated=spread(answer))
 
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
@@ -331,38 +330,6 @@ def _named(name: object, creator: str) -> str:
 def _folder(name: str) -> str:
     """`name` as one folder of any file system: they count bytes."""
     return _UNSAFE.sub("_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
-
-
-def _searched(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The keys of `space` that hold a domain or a grid."""
-    if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
-        yield key_name(path)
-    elif isinstance(space, Mapping):
-        for key, value in space.items():
-            yield from _searched(value, (*path, str(key)))
-
-
-def _without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_searched(value) if type(value) is dict else value
-        for key, value in space.items()
-        if not (isinstance(value, Domain) or is_grid(value) or _is_searched_list(value))
-    }
-
-
-def _is_searched_list(value: Any) -> bool:
-    """A search gives such a list whole, what is fixed in it too."""
-    return isinstance(value, (list, tuple)) and is_searched(value)
-
-
-def _overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`chosen` over `fixed`, key by key also in nested dicts."""
-    merged = dict(fixed)
-    for key, value in chosen.items():
-        below = merged.get(key)
-        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _overlaid(below, value) if nested else value  # type: ignore[arg-type]
-    return merged
 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:

@@ -22,13 +22,14 @@ from holdfast.experiment.surroundings import kept_of, located
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
-from holdfast.trial.config import ResumeConfig, RunConfig, TuneConfig
+from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.space import is_searched
 from holdfast.trial.spaces import combined
 from holdfast.trial.stoppers import ends_all, is_asked
+from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from holdfast.experiment.request import Request
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import Searcher
-from holdfast.trial.config import ResumeConfig, RunConfig, SyncConfig, TuneConfig
+from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 
 def request_of_restore(

@@ -12,15 +12,10 @@ from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import Searcher
-from holdfast.trial.config import (
-    CheckpointConfig,
-    FailureConfig,
-    ResumeConfig,
-    RunConfig,
-    TuneConfig,
-)
+from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stoppers import text_of
+from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
     from holdfast.experiment.request import Request

@@ -14,9 +14,10 @@ from holdfast.experiment.result import Result
 from holdfast.experiment.train_loop import BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.trial.config import ResumeConfig, RunConfig
+from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig
+from holdfast.trial.tuning import ResumeConfig
 
 
 class TrainingFailedError(TuneError, RuntimeError):

@@ -25,17 +25,11 @@ from holdfast.experiment.taking_up import (
     stop_passed_over,
 )
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.trial.config import (
-    CheckpointConfig,
-    FailureConfig,
-    ResumeConfig,
-    RunConfig,
-    StopCriteria,
-    TuneConfig,
-)
+from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import runtime_env_of
+from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
     from holdfast.experiment.result_grid import ResultGrid

@@ -10,11 +10,11 @@ from typing import Any
 from holdfast.scheduler.cube import assignment_at, vector_of
 from holdfast.scheduler.evolution import Evolution, Individual, Job
 from holdfast.scheduler.policies.dehb import KEY
-from holdfast.scheduler.policies.goal import Goal, is_number, require
+from holdfast.scheduler.policies.goal import Goal, is_number
 from holdfast.scheduler.policies.hyperband import shapes
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.domains import same
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
 

@@ -17,7 +17,7 @@ from holdfast.cli.arguments import parse
 from holdfast.cli.resuming import stop_of, wishes
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.testing.patient import healthy, litter
-from holdfast.trial.config import ResumeConfig
+from holdfast.trial.tuning import ResumeConfig
 
 HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfast.experiment"]
 

@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import require
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
 
 StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidConfig(message)
-
-
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -49,18 +43,18 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         keep = self.num_to_keep
-        _require(
-            keep is None or (_is_count(keep) and keep > 0),
+        require(
+            keep is None or (is_count(keep) and keep > 0),
             f"num_to_keep must be a positive whole number, or None to keep every checkpoint; "
             f"not {keep!r}. A trial without any checkpoint cannot be resumed",
         )
-        _require(
+        require(
             self.checkpoint_score_order in ("max", "min"),
             f"checkpoint_score_order must be 'max' or 'min', not {self.checkpoint_score_order!r}",
         )
         frequency = self.checkpoint_frequency
-        _require(
-            frequency is None or (_is_count(frequency) and frequency >= 0),
+        require(
+            frequency is None or (is_count(frequency) and frequency >= 0),
             f"checkpoint_frequency must be a number of iterations, 0 for never; not {frequency!r}",
         )
 
@@ -108,22 +102,22 @@ class FailureConfig:
         for name in ("max_failures", "max_lost_workers", "max_out_of_memory", "max_preemptions"):
             most = getattr(self, name)
             shared = most is None and name != "max_failures"
-            _require(
-                shared or (_is_count(most) and most >= -1),
+            require(
+                shared or (is_count(most) and most >= -1),
                 f"{name} must be 0 or more, or -1 for no limit; not {most!r}",
             )
-        _require(
+        require(
             isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
             f"fail_fast must be True, False or 'raise', not {self.fail_fast!r}",
         )
-        _require(
+        require(
             not (self.fail_fast and self.max_failures),
             f"fail_fast={self.fail_fast!r} ends the run at the first failure, so "
             f"max_failures={self.max_failures} could never be used: give one of them",
         )
         errored = self.max_errored_trials
-        _require(
-            errored is None or (_is_count(errored) and errored >= 0),
+        require(
+            errored is None or (is_count(errored) and errored >= 0),
             f"max_errored_trials must be 0 or more, or None for no limit; not {errored!r}",
         )
         for name in (
@@ -133,12 +127,12 @@ class FailureConfig:
             "lost_worker_absence_s",
         ):
             seconds = getattr(self, name)
-            _require(
+            require(
                 _is_number(seconds) and 0 <= seconds < math.inf,
                 f"{name} must be a number of seconds, 0 or more; not {seconds!r}",
             )
         hang = self.hang_timeout_s
-        _require(
+        require(
             hang is None or (_is_number(hang) and 0 < hang < math.inf),
             f"hang_timeout_s must be a number of seconds above 0, or None; not {hang!r}",
         )
@@ -166,7 +160,7 @@ class SyncConfig:
     def __post_init__(self) -> None:
         for name in ("sync_period", "sync_timeout"):
             seconds = getattr(self, name)
-            _require(
+            require(
                 isinstance(seconds, (int, float)) and seconds > 0,
                 f"{name} must be a number of seconds above 0, not {seconds!r}",
             )
@@ -206,26 +200,26 @@ class RunConfig:
             if part is None:
                 object.__setattr__(self, name, kind())
             else:
-                _require(isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}")
+                require(isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}")
         self._check_name()
-        _require(
+        require(
             self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
         )
         check_stop(self.stop)
         self._check_log_to_file()
         if self.callbacks is not None:
-            _require(
+            require(
                 isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
                 f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
             )
 
     def _check_name(self) -> None:
         name = self.name
-        _require(
+        require(
             name is None or (isinstance(name, str) and name not in ("", ".", "..")),
             f"name must be a non-empty string, not {name!r}",
         )
-        _require(
+        require(
             name is None or not any(sign in name for sign in "/\\\0"),
             f"name is one folder of the storage path and cannot hold a slash: {name!r}. "
             f"Put the folders above it into storage_path",
@@ -233,7 +227,7 @@ class RunConfig:
 
     def _check_log_to_file(self) -> None:
         value = self.log_to_file
-        _require(
+        require(
             isinstance(value, (bool, str))
             or (
                 isinstance(value, (tuple, list))
@@ -246,23 +240,23 @@ class RunConfig:
 
 def check_stop(stop: object) -> None:
     """Raises InvalidConfig for what is no stop condition."""
-    _require(
+    require(
         not isinstance(stop, (list, tuple, set, frozenset)),
         f"stop must be one condition, not {stop!r:.100}: CombinedStopper(a, b) ends what any of "
         f"several Stoppers ends",
     )
-    _require(
+    require(
         not isinstance(stop, type),
         f"stop must be an object, not the class {getattr(stop, '__name__', '')}: call it",
     )
-    _require(
+    require(
         stop is None or isinstance(stop, (Mapping, Stopper)) or callable(stop),
         f"stop must be a dict of metric to bound, a function of (trial_id, result) or a "
         f"Stopper, not {stop!r}",
     )
     if isinstance(stop, Mapping):
         for key, bound in stop.items():
-            _require(
+            require(
                 isinstance(bound, (int, float)) and not math.isnan(bound),
                 f"stop[{key!r}] must be a number (or a bool), not {bound!r}",
             )
@@ -273,104 +267,3 @@ _PARTS: dict[str, type] = {
     "checkpoint_config": CheckpointConfig,
     "sync_config": SyncConfig,
 }
-
-
-@dataclass(frozen=True)
-class TuneConfig:
-    """What is optimized, and how trials are chosen and scheduled.
-
-    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: repeats of the grid, -1 for
-    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most
-    so many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
-    timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
-    process that already exists.
-
-    Raises InvalidConfig.
-    """
-
-    mode: Literal["max", "min"] | None = None
-    metric: str | None = None
-    search_alg: Any = None
-    scheduler: Any = None
-    num_samples: int = 1
-    max_concurrent_trials: int | None = None
-    time_budget_s: Any = None
-    reuse_actors: bool = False
-    trial_name_creator: Callable[[Any], str] | None = None
-    trial_dirname_creator: Callable[[Any], str] | None = None
-
-    def __post_init__(self) -> None:
-        _require(
-            self.mode in (None, "max", "min"), f"mode must be 'max' or 'min', not {self.mode!r}"
-        )
-        _require(
-            self.metric is None or (isinstance(self.metric, str) and self.metric != ""),
-            f"metric must be the name of a reported value, not {self.metric!r}",
-        )
-        _require(
-            _is_count(self.num_samples) and (self.num_samples > 0 or self.num_samples == -1),
-            f"num_samples must be 1 or more, or -1 for without end; not {self.num_samples!r}",
-        )
-        most = self.max_concurrent_trials
-        _require(
-            most is None or (_is_count(most) and most >= 0),
-            f"max_concurrent_trials must be a positive whole number or None, not {most!r}",
-        )
-        budget = self.budget_seconds
-        _require(
-            budget is None or budget > 0,
-            f"time_budget_s must be above 0 seconds, not {self.time_budget_s!r}",
-        )
-
-    @property
-    def budget_seconds(self) -> float | None:
-        """`time_budget_s` as seconds, whether it was given as a number or a timedelta.
-
-        None where it is endless.
-        """
-        budget = self.time_budget_s
-        if budget is None:
-            return None
-        if hasattr(budget, "total_seconds"):
-            return float(budget.total_seconds())
-        _require(
-            isinstance(budget, (int, float)) and not math.isnan(budget),
-            f"time_budget_s must be seconds or a timedelta, not {budget!r}",
-        )
-        return None if budget == math.inf else float(budget)
-
-
-class ResumeType(StrEnum):
-    """What a restore does with a trial: leave it, go on from its checkpoint, or begin again."""
-
-    SKIP = "skip"
-    RESUME = "resume"
-    RESTART = "restart"
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeConfig:
-    """What a restore does with the trials that it finds.
-
-    Each of `finished`, `unfinished` and `errored` is "skip" (leave as it is), "resume" (go on from
-    the newest checkpoint) or "restart" (begin again), or one of `ResumeConfig.ResumeType`. A
-    finished trial that is to resume and has no checkpoint stays finished.
-
-    Raises InvalidConfig.
-    """
-
-    finished: str = ResumeType.SKIP
-    unfinished: str = ResumeType.RESUME
-    errored: str = ResumeType.SKIP
-
-    ResumeType: ClassVar[type[ResumeType]] = ResumeType
-
-    def __post_init__(self) -> None:
-        known = tuple(str(kind) for kind in ResumeType)
-        for name in ("finished", "unfinished", "errored"):
-            value = getattr(self, name)
-            _require(
-                isinstance(value, str) and value in known,
-                f"{name} must be one of {known}, not {value!r}",
-            )
-            object.__setattr__(self, name, str(value))

@@ -13,6 +13,12 @@ class InvalidConfig(TuneError, ValueError):
     """A setting cannot mean anything: the message names it, its value and what is allowed."""
 
 
+def require(condition: bool, message: str) -> None:
+    """Raises InvalidConfig."""
+    if not condition:
+        raise InvalidConfig(message)
+
+
 class InvalidSearchSpace(TuneError, ValueError):
     """A part of `param_space` cannot be sampled; the message names the key."""
 

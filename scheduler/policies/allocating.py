@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.scheduler.policies.goal import MODES, Goal, require
+from holdfast.scheduler.policies.goal import MODES, Goal
+from holdfast.trial.errors import require
 from holdfast.trial.resources import PlacementGroupFactory, validated
 
 # Amounts are kept in ten-thousandths.

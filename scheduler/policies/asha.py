@@ -10,9 +10,10 @@ from typing import Self
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policies.goal import Judging, is_number
 from holdfast.scheduler.policies.quantile import RunningQuantile
 from holdfast.scheduler.policy import Decision, StopTrial, TrialReported, TrialScheduler, View
+from holdfast.trial.errors import require
 
 
 class Rung:

@@ -17,7 +17,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.trial.absent import names_text, near_text
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.stopper import lookup
 
 MODES = ("min", "max")
@@ -119,12 +119,6 @@ def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) 
         f"{type(scheduler).__name__}(time_attr={time_attr!r}): a report has no such number."
         f"{near_text([time_attr], row)} Reported were: {names_text(row)}"
     )
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises InvalidConfig."""
-    if not condition:
-        raise InvalidConfig(message)
 
 
 def is_number(value: object, *, least: float, above: bool = False) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.asha import check_grace, check_halving
-from holdfast.scheduler.policies.goal import MODES, Goal, require, timeless
+from holdfast.scheduler.policies.goal import MODES, Goal, timeless
 from holdfast.scheduler.policies.pareto import Fronts, Point
 from holdfast.scheduler.policy import (
     Abort,
@@ -20,6 +20,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.trial.absent import names_text, near_text
+from holdfast.trial.errors import require
 
 
 class FrontRung:

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 
 from holdfast.scheduler.policies.asha import check_grace, check_halving
-from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policies.goal import Judging, is_number
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
@@ -20,6 +20,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
+from holdfast.trial.errors import require
 from holdfast.trial.trial import Status
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import Point, most_promising
 from holdfast.scheduler.policies.exploring import ABSENT, Path, get, put
-from holdfast.scheduler.policies.goal import is_number, require
+from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
+from holdfast.trial.errors import require
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import key_name, unwrap_scalar
 

@@ -15,9 +15,10 @@ from holdfast.scheduler.policies.exploring import (
     mutations_of,
     put,
 )
-from holdfast.scheduler.policies.goal import is_number, require
+from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
+from holdfast.trial.errors import require
 from holdfast.trial.values import key_name
 
 

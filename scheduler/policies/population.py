@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policies.goal import Judging, is_number, require
+from holdfast.scheduler.policies.goal import Judging, is_number
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -32,6 +32,7 @@ from holdfast.scheduler.policy import (
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.domains import below
+from holdfast.trial.errors import require
 from holdfast.trial.trial import Status, Trial
 
 

@@ -15,7 +15,6 @@ from holdfast.scheduler.policies.allocating import (
     SharingTerms,
     SharingTrial,
 )
-from holdfast.scheduler.policies.goal import require
 from holdfast.scheduler.policy import (
     AskUser,
     ChangeTrial,
@@ -31,7 +30,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial

@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.tuning import ResumeConfig
 
 
 class Diary(tune.Trainable):

@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.trial.config import (
-    CheckpointConfig,
-    FailureConfig,
-    ResumeConfig,
-    RunConfig,
-    SyncConfig,
-    TuneConfig,
-)
+from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.stopper import Stopper
+from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 NAN = float("nan")
 INFINITE = float("inf")

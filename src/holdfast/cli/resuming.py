@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.cli.saying import SOUND, WRONG, say_json
 from holdfast.experiment.settings import Settings
-from holdfast.trial.config import ResumeConfig
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.tuning import ResumeConfig
 
 
 def resume(given: argparse.Namespace, settings: Settings) -> int:

@@ -22,11 +22,12 @@ from holdfast.simulate.tally import Tally, ending_of
 from holdfast.simulate.trace import Sink, Trace, tracing
 from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene, World
-from holdfast.trial.config import CheckpointConfig, RunConfig, TuneConfig
+from holdfast.trial.config import CheckpointConfig, RunConfig
 from holdfast.trial.description import describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
 from holdfast.trial.trial import Trial
+from holdfast.trial.tuning import TuneConfig
 
 Resources = (
     PlacementGroupFactory

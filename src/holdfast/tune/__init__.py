@@ -53,24 +53,10 @@ if TYPE_CHECKING:
     )
     from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
-    from holdfast.trial.config import (
-        CheckpointConfig as CheckpointConfig,
-    )
-    from holdfast.trial.config import (
-        FailureConfig as FailureConfig,
-    )
-    from holdfast.trial.config import (
-        ResumeConfig as ResumeConfig,
-    )
-    from holdfast.trial.config import (
-        RunConfig as RunConfig,
-    )
-    from holdfast.trial.config import (
-        SyncConfig as SyncConfig,
-    )
-    from holdfast.trial.config import (
-        TuneConfig as TuneConfig,
-    )
+    from holdfast.trial.config import CheckpointConfig as CheckpointConfig
+    from holdfast.trial.config import FailureConfig as FailureConfig
+    from holdfast.trial.config import RunConfig as RunConfig
+    from holdfast.trial.config import SyncConfig as SyncConfig
     from holdfast.trial.errors import TrialError as TrialError
     from holdfast.trial.errors import TuneError as TuneError
     from holdfast.trial.resources import PlacementGroupFactory as PlacementGroupFactory
@@ -114,6 +100,8 @@ if TYPE_CHECKING:
         uniform as uniform,
     )
     from holdfast.trial.stopper import Stopper as Stopper
+    from holdfast.trial.tuning import ResumeConfig as ResumeConfig
+    from holdfast.trial.tuning import TuneConfig as TuneConfig
     from holdfast.tune import schedulers as schedulers
     from holdfast.tune import search as search
     from holdfast.tune import stopper as stopper

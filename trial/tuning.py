@@ -1,0 +1,113 @@
+"""What a user says about a search, and about going on with one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from holdfast.trial.config import is_count
+from holdfast.trial.errors import require
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """What is optimized, and how trials are chosen and scheduled.
+
+    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: repeats of the grid, -1 for
+    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most
+    so many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
+    timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
+    process that already exists.
+
+    Raises InvalidConfig.
+    """
+
+    mode: Literal["max", "min"] | None = None
+    metric: str | None = None
+    search_alg: Any = None
+    scheduler: Any = None
+    num_samples: int = 1
+    max_concurrent_trials: int | None = None
+    time_budget_s: Any = None
+    reuse_actors: bool = False
+    trial_name_creator: Callable[[Any], str] | None = None
+    trial_dirname_creator: Callable[[Any], str] | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.mode in (None, "max", "min"), f"mode must be 'max' or 'min', not {self.mode!r}"
+        )
+        require(
+            self.metric is None or (isinstance(self.metric, str) and self.metric != ""),
+            f"metric must be the name of a reported value, not {self.metric!r}",
+        )
+        require(
+            is_count(self.num_samples) and (self.num_samples > 0 or self.num_samples == -1),
+            f"num_samples must be 1 or more, or -1 for without end; not {self.num_samples!r}",
+        )
+        most = self.max_concurrent_trials
+        require(
+            most is None or (is_count(most) and most >= 0),
+            f"max_concurrent_trials must be a whole number, 0 or None for no limit; not {most!r}",
+        )
+        budget = self.budget_seconds
+        require(
+            budget is None or budget > 0,
+            f"time_budget_s must be above 0 seconds, not {self.time_budget_s!r}",
+        )
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """`time_budget_s` as seconds, whether it was given as a number or a timedelta.
+
+        None where it is endless.
+        """
+        budget = self.time_budget_s
+        if budget is None:
+            return None
+        if hasattr(budget, "total_seconds"):
+            return float(budget.total_seconds())
+        require(
+            isinstance(budget, (int, float)) and not math.isnan(budget),
+            f"time_budget_s must be seconds or a timedelta, not {budget!r}",
+        )
+        return None if budget == math.inf else float(budget)
+
+
+class ResumeType(StrEnum):
+    """What a restore does with a trial: leave it, go on from its checkpoint, or begin again."""
+
+    SKIP = "skip"
+    RESUME = "resume"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """What a restore does with the trials that it finds.
+
+    Each of `finished`, `unfinished` and `errored` is "skip" (leave as it is), "resume" (go on from
+    the newest checkpoint) or "restart" (begin again), or one of `ResumeConfig.ResumeType`. A
+    finished trial that is to resume and has no checkpoint stays finished.
+
+    Raises InvalidConfig.
+    """
+
+    finished: str = ResumeType.SKIP
+    unfinished: str = ResumeType.RESUME
+    errored: str = ResumeType.SKIP
+
+    ResumeType: ClassVar[type[ResumeType]] = ResumeType
+
+    def __post_init__(self) -> None:
+        known = tuple(str(kind) for kind in ResumeType)
+        for name in ("finished", "unfinished", "errored"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, str) and value in known,
+                f"{name} must be one of {known}, not {value!r}",
+            )
+            object.__setattr__(self, name, str(value))
