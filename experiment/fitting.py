@@ -6,7 +6,6 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from holdfast.experiment import wrap
@@ -16,12 +15,11 @@ from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.conduct import Run
 from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
-from holdfast.experiment.extending import check_enough, extended, stop_fields, told
+from holdfast.experiment.drafting import job_of, spec_of
+from holdfast.experiment.extending import check_enough, extended, told
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
-from holdfast.experiment.job import Job
 from holdfast.experiment.notebook_view import in_notebook
 from holdfast.experiment.objects import sweep as sweep_objects
-from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.place import (
     Place,
     bring,
@@ -54,19 +52,16 @@ from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
 from holdfast.experiment.written import as_asked, is_written_anyway
 from holdfast.runtime.guard import boot_id
-from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
+from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import goes_on
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.trial.description import describe
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidConfig,
 )
-from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.runtime_env import RuntimeEnv
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
@@ -145,7 +140,7 @@ def _plan(
     policy = _policy(request)
     if request.resume is None:
         check_free(place, lambda text: view.message(text, "info"))
-        spec = _spec(request, settings, resources, environment)
+        spec = spec_of(request, settings, resources, environment)
         policy.begun(spec)  # which checks its settings, before anything is written
         first: Begun | Resumed = Begun(
             spec=spec, capacity=dict(machinery.total), boot_id=boot_id()
@@ -215,7 +210,7 @@ def _plan(
         layout=place.layout,
         location=place.location,
         remote=place.remote,
-        job=_job(request, settings, place, spec, name, environment, debug=debug),
+        job=job_of(request, settings, place, spec, name, environment, debug=debug),
         machine=machine,
         first=first,
         begins=begins,
@@ -252,73 +247,6 @@ def _write_objects(request: Request, place: Place, *, travels: bool) -> None:
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
         write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
     write_tuner_file(layout.tuner, fields)
-
-
-def _spec(
-    request: Request,
-    settings: Settings,
-    resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
-    environment: RuntimeEnv,
-) -> ExperimentSpec:
-    tune, search = request.tune, request.search
-    seed = getattr(search, "seed", None)
-    return ExperimentSpec(
-        experiment_id=secrets.token_hex(8),
-        run=secrets.token_hex(3)[:5],
-        trainable=wrap.name_of(request.trainable),
-        seed=secrets.randbits(63) if seed is None else seed,
-        metric=request.metric,
-        mode=request.mode,
-        strict_metric=settings.strict_metric,
-        strict_stop=settings.strict_metric,
-        num_samples=tune.num_samples,
-        max_concurrent=request.max_concurrent,
-        time_budget_s=tune.budget_seconds,
-        reuse_actors=request.reuses_actors,
-        **stop_fields(request.run.stop),
-        scheduler=request.scheduler_name,
-        saves_when_told=wrap.can_save(request.trainable),
-        resources=resources if isinstance(resources, PlacementGroupFactory) else None,
-        failure=request.run.failure_config,
-        checkpoint=request.run.checkpoint_config,
-        space=describe(request.param_space),
-        options=request.options(environment),
-    )
-
-
-def _job(
-    request: Request,
-    settings: Settings,
-    place: Place,
-    spec: ExperimentSpec,
-    name: str,
-    environment: RuntimeEnv,
-    *,
-    debug: bool,
-) -> Job:
-    verbose = request.run.verbose
-    loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
-    return Job(
-        trainable=request.trainable,
-        param_space=request.values(spec.space_number),
-        experiment_name=name,
-        experiment_dir=str(place.layout.root),
-        storage=place.location.public,
-        # In the debug mode the script's own directory is gone back to.
-        working_dir=(None if debug else environment.working_dir) or os.getcwd(),
-        run=spec.run,
-        chdir=settings.chdir_to_trial_dir,
-        log_names=log_names_of(request.run.log_to_file),
-        echo=verbose is None or verbose > 0,
-        capture=not debug,
-        checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
-        checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),
-        reuse_actors=spec.reuse_actors,
-        preemption_grace_s=spec.failure.preemption_grace_s,
-        is_mirrored=place.remote is not None,
-        gang=loop.terms if loop else None,
-        metadata=loop.metadata if loop else {},
-    )
 
 
 def _policy(request: Request) -> TrialScheduler:

@@ -1,0 +1,90 @@
+"""What a request means for the machine, and for the workers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.experiment import wrap
+from holdfast.experiment.extending import stop_fields
+from holdfast.experiment.job import Job
+from holdfast.experiment.persisting import log_names_of
+from holdfast.experiment.place import Place
+from holdfast.experiment.request import Request
+from holdfast.experiment.settings import Settings
+from holdfast.experiment.train_loop import TrainLoop
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.description import describe
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.runtime_env import RuntimeEnv
+
+
+def spec_of(
+    request: Request,
+    settings: Settings,
+    resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
+    environment: RuntimeEnv,
+) -> ExperimentSpec:
+    """A new experiment as its journal begins with it."""
+    tune, search = request.tune, request.search
+    seed = getattr(search, "seed", None)
+    return ExperimentSpec(
+        experiment_id=secrets.token_hex(8),
+        run=secrets.token_hex(3)[:5],
+        trainable=wrap.name_of(request.trainable),
+        seed=secrets.randbits(63) if seed is None else seed,
+        metric=request.metric,
+        mode=request.mode,
+        strict_metric=settings.strict_metric,
+        strict_stop=settings.strict_metric,
+        num_samples=tune.num_samples,
+        max_concurrent=request.max_concurrent,
+        time_budget_s=tune.budget_seconds,
+        reuse_actors=request.reuses_actors,
+        **stop_fields(request.run.stop),
+        scheduler=request.scheduler_name,
+        saves_when_told=wrap.can_save(request.trainable),
+        resources=resources if isinstance(resources, PlacementGroupFactory) else None,
+        failure=request.run.failure_config,
+        checkpoint=request.run.checkpoint_config,
+        space=describe(request.param_space),
+        options=request.options(environment),
+    )
+
+
+def job_of(
+    request: Request,
+    settings: Settings,
+    place: Place,
+    spec: ExperimentSpec,
+    name: str,
+    environment: RuntimeEnv,
+    *,
+    debug: bool,
+) -> Job:
+    """What every worker of it does. `debug`: in the script's own process."""
+    verbose = request.run.verbose
+    loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
+    return Job(
+        trainable=request.trainable,
+        param_space=request.values(spec.space_number),
+        experiment_name=name,
+        experiment_dir=str(place.layout.root),
+        storage=place.location.public,
+        # In the debug mode the script's own directory is gone back to.
+        working_dir=(None if debug else environment.working_dir) or os.getcwd(),
+        run=spec.run,
+        chdir=settings.chdir_to_trial_dir,
+        log_names=log_names_of(request.run.log_to_file),
+        echo=verbose is None or verbose > 0,
+        capture=not debug,
+        checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
+        checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),
+        reuse_actors=spec.reuse_actors,
+        preemption_grace_s=spec.failure.preemption_grace_s,
+        is_mirrored=place.remote is not None,
+        gang=loop.terms if loop else None,
+        metadata=loop.metadata if loop else {},
+    )
