@@ -1,6 +1,6 @@
 """What happens: the journal is a list of these, and a fold over them is the experiment.
 
-Events of one trial's life stand in `holdfast.trial.lifecycle`; here are those of the experiment
+Events of one trial's life stand in `holdfast.trial.events`; here are those of the experiment
 and of the processes. All are plain frozen data, so that the journal can be read without the
 user's code.
 """
