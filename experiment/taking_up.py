@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.experiment.comparing import otherwise
 from holdfast.experiment.extending import SETTINGS, difference, stop_text
 from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.settings import Settings
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stoppers import text_of
@@ -89,6 +90,19 @@ def stop_passed_over(path: object, spec: ExperimentSpec) -> Iterator[str]:
             f"restore() goes on with stop={stop_text(spec)}, not with the {text_of(stop)} of the "
             f"RunConfig: to change it, restore(..., stop=..., extend=True)"
         )
+
+
+def arguments_passed_over(kept: TuneConfig, said: TuneConfig) -> Iterator[str]:
+    """What to say where a script makes the same scheduler with other arguments."""
+    # Other search algorithms may have come to know something since they were made.
+    names = ["scheduler", *["search_alg"] * isinstance(said.search_alg, BasicVariantGenerator)]
+    for name in names:
+        begun_with = getattr(kept, name)
+        if differs := otherwise(begun_with, getattr(said, name)):
+            yield (
+                f"{name}: another {', '.join(differs)} than the experiment was begun with; it "
+                f"goes on with that {type(begun_with).__name__}, which a restore cannot change"
+            )
 
 
 def lasting_differences(spec: ExperimentSpec, said: Request) -> Iterator[str]:

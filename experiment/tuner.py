@@ -15,6 +15,7 @@ from holdfast.experiment.request import Request
 from holdfast.experiment.restoring import request_of_restore
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.taking_up import (
+    arguments_passed_over,
     came_to_nothing,
     check_limit,
     check_resume,
@@ -309,7 +310,8 @@ class Tuner:
             wanted=wanted,
         )
         check_limit(request.search, wanted.settings)
-        passed_over = stop_passed_over(where, found.spec)
+        passed_over = list(stop_passed_over(where, found.spec))
+        passed_over += [] if said is None else arguments_passed_over(request.tune, said.tune)
         request = replace(request, notices=(*request.notices, *passed_over))
         given = wrap.find_trainable(request.trainable)
         if wrap.name_of(given) != found.spec.trainable:

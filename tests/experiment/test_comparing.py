@@ -1,0 +1,85 @@
+"""Whether a script makes a scheduler as the one was made that an experiment was begun with."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.experiment.comparing import otherwise
+from holdfast.experiment.taking_up import arguments_passed_over
+from holdfast.tune.schedulers import (
+    PB2,
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PASHAScheduler,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+)
+from holdfast.tune.search import BasicVariantGenerator
+
+
+def explored(config: dict[str, Any]) -> dict[str, Any]:
+    return config
+
+
+def pbt(**given: Any) -> PopulationBasedTraining:
+    space = {"lr": tune.loguniform(1e-4, 1), "width": [8, 16], "depth": explored}
+    return PopulationBasedTraining(**{"hyperparam_mutations": space, **given})
+
+
+def points(*rates: float) -> BasicVariantGenerator:
+    return BasicVariantGenerator(points_to_evaluate=[{"lr": rate} for rate in rates])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ASHAScheduler(max_t=81, brackets=3),
+        lambda: HyperBandScheduler(max_t=81),
+        lambda: PASHAScheduler(max_t=81),
+        lambda: MedianStoppingRule(grace_period=3),
+        lambda: PB2(hyperparam_bounds={"lr": [0, 1]}),
+        lambda: ResourceChangingScheduler(ASHAScheduler(max_t=9)),
+        lambda: pbt(custom_explore_fn=explored),
+        lambda: points(0.1, math.nan),
+    ],
+)
+def test_what_is_made_twice_alike_has_no_differences(make: Any) -> None:
+    assert otherwise(pickle.loads(pickle.dumps(make())), make()) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "said", "names"),
+    [
+        (ASHAScheduler(max_t=9), ASHAScheduler(max_t=27), ["max_t", "brackets"]),
+        (ASHAScheduler(max_t=9), ASHAScheduler(max_t=9.0), []),
+        (ASHAScheduler(max_t=9), ASHAScheduler(max_t=9, metric="loss", mode="min"), []),
+        (ASHAScheduler(), HyperBandScheduler(), []),
+        (pbt(), pbt(perturbation_interval=5), ["interval"]),
+        (pbt(), pbt(hyperparam_mutations={"lr": tune.loguniform(1e-4, 2)}), ["given"]),
+        (pbt(), pbt(custom_explore_fn=explored), ["custom_explore_fn"]),
+        (points(0.1), points(0.2), ["points_to_evaluate"]),
+        (points(0.1), points(0.1, 0.2), ["points_to_evaluate"]),
+        (FIFOScheduler(), None, []),
+    ],
+)
+def test_what_differs_is_named(kept: Any, said: Any, names: list[str]) -> None:
+    assert otherwise(kept, said) == names
+
+
+def test_other_arguments_are_told_in_a_line_each() -> None:
+    kept = tune.TuneConfig(scheduler=ASHAScheduler(max_t=9), search_alg=points(0.1))
+    said = tune.TuneConfig(scheduler=ASHAScheduler(max_t=27), search_alg=points(0.2))
+    assert list(arguments_passed_over(kept, kept)) == []
+    assert list(arguments_passed_over(kept, said)) == [
+        "scheduler: another max_t, brackets than the experiment was begun with; it goes on with "
+        "that ASHAScheduler, which a restore cannot change",
+        "search_alg: another points_to_evaluate than the experiment was begun with; it goes on "
+        "with that BasicVariantGenerator, which a restore cannot change",
+    ]
