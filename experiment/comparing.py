@@ -30,7 +30,7 @@ def _alike(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, (str, bytes)):
-        return one == other
+        return bool(one == other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, Mapping):

@@ -265,7 +265,8 @@ def told(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) ->
     else:
         text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
         text += _told_of_trials(machine, first, total, is_anew=wanted.param_space is not None)
-    if "failure" in wanted.settings and errored and first.errored == "skip":
+    concerns_them = wanted.is_extension or "failure" in wanted.settings
+    if errored and concerns_them and first.errored == "skip":
         text.append(f"  failed trials that stay so: {errored}; {_GO_ON.format('errored')}")
     return "\n".join(text)
 
