@@ -94,6 +94,9 @@ class Wanted:
         if attribute != before:
             # Checkpoints have the score that they were reported with, and no other.
             yield difference("checkpoint_score_attribute", before, attribute)
+        if self.num_samples is not None and spec.options.get("trainer"):
+            # What a trainer has begun is one trial, and its result is that of `fit`.
+            yield difference("num_samples", spec.num_samples, self.num_samples)
 
     def lines(self, spec: ExperimentSpec) -> list[str]:
         """Each change, from what to what; of what `only_changes` has left."""

@@ -123,7 +123,7 @@ def refused(
     path: str, lasting: Sequence[str], changes: Sequence[str], trainer: str
 ) -> InvalidConfig:
     """An experiment is not made another by accident; `trainer` is the class of one, or ""."""
-    shown = "\n  ".join([*lasting, *changes])
+    shown = "\n  ".join(dict.fromkeys([*lasting, *changes]))
     how = f"To go on so: {trainer}.restore(path, ...) takes another train_loop_config"
     if not trainer:
         how = (
