@@ -133,7 +133,7 @@ class Wanted:
         if self.param_space is not None:
             spec = replace(
                 spec,
-                space=describe(self.param_space),
+                space=tuple(describe(self.param_space)),  # as it is read back
                 space_number=spec.space_number + 1,
                 space_from=made,
                 resources=resources if isinstance(resources, PlacementGroupFactory) else None,

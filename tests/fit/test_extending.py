@@ -101,7 +101,7 @@ def trials_in(path: Path) -> list[Trial]:
 def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
     path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    results = tune.Tuner.restore(
+    tuner = tune.Tuner.restore(
         path,
         train,
         param_space=space([2, 1, 7], "new"),
@@ -109,7 +109,8 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
         checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
         resume_config=tune.ResumeConfig("resume"),
         extend=True,
-    ).fit()
+    )
+    results = tuner.fit()
     assert [(result.config or {})["x"] for result in results] == [1, 2, 7]
     assert models(results) == ["old", "old", "new"]
     assert [column(result, "epoch") for result in results] == [[1, 2, 3, 4]] * 3
@@ -117,6 +118,7 @@ def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
     assert [trial.attempt for trial in trials_in(path)] == [2, 2, 1]
     assert [len(trial.checkpoints) for trial in trials_in(path)] == [1, 1, 1]
     assert checker.check(path) == []
+    assert newest(tuner.fit(), "epoch") == [4] * 3  # it is so already
 
     # A later restore without arguments finds the experiment as it is now.
     later = tune.Tuner.restore(path, train)
