@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,9 +177,8 @@ class Archive:
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._ledger.when_durable(lambda: self._keeper.send(order))
 
-    def sweep(self, trial: Trial) -> None:
+    def sweep(self, trial: Trial, kept: Collection[int]) -> None:
         """Remove what an earlier incarnation superseded and had no time to remove."""
-        kept = {record.index for record in trial.checkpoints}
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
             folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]

@@ -169,8 +169,9 @@ class Controller:
     def sweep(self) -> None:
         """Have files removed that the incarnation, or the keeper, before had no time to remove."""
         for trial in self.machine.trials.values():
-            if len(trial.checkpoints) < trial.next_checkpoint:
-                self._archive().sweep(trial)
+            kept = self.machine.kept_of(trial.trial_id)
+            if len(kept) < trial.next_checkpoint:
+                self._archive().sweep(trial, kept)
 
     def _turn(self, *, performs: bool = True) -> None:
         self._turning = True

@@ -68,8 +68,9 @@ class Allotment:
 
     def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
         """What the trial asks for, now held, from who is idle or from what is free."""
-        if trial_id in self.holds:
-            # The idle worker that it had is told to end, and still there.
+        own = self.idle.get(trial_id)
+        if trial_id in self.holds or (own is not None and own.amounts != amounts):
+            # The worker that it had is still there: told to end, or idle with other resources.
             return None
         reuse = self._pick_idle(trial_id, amounts)
         allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)

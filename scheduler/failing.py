@@ -10,6 +10,7 @@ from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
+from holdfast.scheduler.superseding import give_up_copy
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.events import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial
@@ -78,13 +79,11 @@ def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
         return [Warn(text=f"{trial.spec.name} goes on with a worker less: {failure.headline}")]
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
-        trial = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
-        if trial.origin is None:
-            state.clones.discard(trial_id)
-        return [] if budget is None else _delay(state, trial)
+        retried = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
+        effects = give_up_copy(state, trial) if retried.origin is None else []
+        return effects if budget is None else [*effects, *_delay(state, retried)]
     state.move(Errored(trial_id=trial_id, failure=failure, budget=budget))
-    state.clones.discard(trial_id)
-    effects = _end_for_errors(state, trial_id, failure)
+    effects = [*give_up_copy(state, trial), *_end_for_errors(state, trial_id, failure)]
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.scheduler.concluding import go_on
-from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
+from holdfast.scheduler.effects import AskStopper, Commit, Effect, Reply, Warn
 from holdfast.scheduler.elastic import may_grow
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
 from holdfast.scheduler.policy import TrialReported, UserAnswered
-from holdfast.scheduler.retention import score_of, superseded
+from holdfast.scheduler.retention import score_of
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import end, observe, stop
+from holdfast.scheduler.superseding import give_up_copy, supersede
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record
 from holdfast.trial.events import (
     Adopted,
     Committed,
-    Dropped,
     PauseOrdered,
     Reported,
     Saved,
@@ -75,18 +75,16 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
 
 def on_committed(state: State, event: Committed) -> list[Effect]:
     state.move(event)
-    return _supersede(state, event.trial_id)
+    return supersede(state, event.trial_id)
 
 
 def on_adopted(state: State, event: Adopted) -> list[Effect]:
     trial = state.trials[event.trial_id]
     if not state.is_current(event.trial_id, event.attempt) or trial.origin is None:
         return []
-    source = trial.origin.trial_id
     state.move(event)
-    state.clones.discard(event.trial_id)
     kept = Commit(trial_id=event.trial_id, checkpoint=event.checkpoint)
-    return [kept, *_supersede(state, source)]
+    return [kept, *give_up_copy(state, trial)]
 
 
 def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
@@ -168,15 +166,6 @@ def _reply(state: State, trial_id: str) -> Reply:
     elif verdict is Verdict.CONTINUE and saving and state.spec.saves_when_told:
         verdict = Verdict.SAVE
     return _answer(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
-
-
-def _supersede(state: State, trial_id: str) -> list[Effect]:
-    checkpoints, needed = state.trials[trial_id].checkpoints, state.needed_of(trial_id)
-    effects: list[Effect] = []
-    for checkpoint in superseded(checkpoints, state.spec.checkpoint, needed=needed):
-        state.move(Dropped(trial_id=trial_id, index=checkpoint.index))
-        effects.append(Discard(trial_id=trial_id, checkpoint=checkpoint))
-    return effects
 
 
 def _grow(state: State, trial_id: str) -> list[Effect]:

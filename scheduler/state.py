@@ -134,6 +134,13 @@ class State:
             origin.checkpoint.index for origin in origins if origin and origin.trial_id == trial_id
         }
 
+    def kept_of(self, trial_id: str) -> set[int]:
+        """The trial's checkpoints that are to stay; one that has begun anew may have others than
+        its own, which clones are still to begin from."""
+        return {known.index for known in self.trials[trial_id].checkpoints} | self.needed_of(
+            trial_id
+        )
+
 
 def row_of(trial: Trial) -> dict[str, Any]:
     """The trial's newest report, as stop conditions and policies see it.

@@ -24,6 +24,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
 )
 from holdfast.scheduler.state import State
+from holdfast.scheduler.superseding import give_up_copy
 from holdfast.trial.events import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
 from holdfast.trial.trial import Origin, Status, Trial
 
@@ -72,6 +73,8 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
         case AskUser():
             state.questions[decision.trial_id] = decision.question
             state.allotment.hold_back(decision.trial_id)
+            if state.finished:  # the search has answered late: a restore asks
+                return []
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
         case Tell():
             return [Warn(text=decision.text)]
@@ -83,17 +86,19 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
 
 def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
     """`reporting`: the worker waits for an answer, which will carry the order."""
-    status = state.trials[trial_id].status
+    trial = state.trials[trial_id]
+    status = trial.status
     if status.is_final or status is Status.STOPPING:
         return []
     state.move(StopOrdered(trial_id=trial_id))
-    for index in (state.paused, state.returning, state.clones):
-        index.discard(trial_id)
+    state.paused.discard(trial_id)
+    state.returning.discard(trial_id)
+    effects = give_up_copy(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
-        return [] if reporting else [_halt(state, trial_id, after_step=saves)]
+        return effects if reporting else [_halt(state, trial_id, after_step=saves), *effects]
     state.allotment.give_up(trial_id)
-    return observe(state, TrialEnded(trial_id=trial_id))
+    return effects + observe(state, TrialEnded(trial_id=trial_id))
 
 
 def end(state: State, order: EndOrdered) -> list[Effect]:
@@ -142,7 +147,8 @@ def _take_worker(state: State, trial_id: str, *, reporting: bool) -> list[Effect
 
 def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
     trial_id, source = order.trial_id, state.trials[order.source]
-    status = state.trials[trial_id].status
+    was = state.trials[trial_id]
+    status = was.status
     if status not in _CHANGEABLE or order.source == trial_id:
         return []
     if (checkpoint := source.newest_checkpoint) is None:
@@ -154,6 +160,7 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
         state.returning.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
+    effects += give_up_copy(state, was)
     state.clones.add(trial_id)
     return effects
 

@@ -40,12 +40,14 @@ from holdfast.trial.trial import Status, Trial
 class Member:
     """What is known of a trial: its newest score (more is better), and when that was looked at.
 
-    `changes` counts how often it took over from another. `is_to_yield`: with its next checkpoint
-    it lets those go on that wait for room.
+    What it has saved from iteration `good_from` on is as good as the score. `changes` counts how
+    often it took over from another. `is_to_yield`: with its next checkpoint it lets those go on
+    that wait for room.
     """
 
     time: float = 0.0
     score: float | None = None
+    good_from: float = 0
     changes: int = 0
     is_to_yield: bool = False
 
@@ -163,6 +165,7 @@ class Population(Judging):
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
         worst, best = self._extremes(view)
+        member.good_from = 0 if trial.trial_id in best else trial.iteration
         if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
             return [change]
         member.is_to_yield = self._is_crowded(view)
@@ -221,6 +224,7 @@ class Population(Judging):
         source = sources[below(len(sources), chance)]
         proposal = self.next(view, trial_id, source, chance)
         member.time = self._time_of(view.trials[source].checkpoints[-1], self._members[source])
+        member.good_from = math.inf  # it is not known yet how good it is with that
         member.is_to_yield = False
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
@@ -228,9 +232,13 @@ class Population(Judging):
         return self._clone(trial_id, source, proposal.config)
 
     def _is_source(self, trial: Trial) -> bool:
-        """One that has taken over itself has no checkpoint of its own before it has a copy."""
-        score = self._members[trial.trial_id].score
-        return bool(trial.checkpoints) and trial.origin is None and score != -math.inf
+        """Whether it has saved what its score tells of: one that was not among the best when it
+        was looked at has last done so long ago, and was perhaps poor then. Those that change
+        together have just saved."""
+        member, newest = self._members[trial.trial_id], trial.newest_checkpoint
+        if newest is None or trial.origin is not None or member.score == -math.inf:
+            return False
+        return self._synch or newest.iteration >= member.good_from
 
     def _time_of(self, checkpoint: CheckpointRecord, source: Member) -> float:
         """When the source was looked at, or when it saved what is taken over, if that is older."""

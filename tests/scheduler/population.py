@@ -7,8 +7,6 @@ from holdfast.scheduler.effects import AskScheduler, Effect, Suggest
 from holdfast.scheduler.events import SchedulerAnswered, SearchEnded
 from holdfast.scheduler.policy import CloneTrial, Decision, TrialScheduler
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.events import Adopted
 from holdfast.trial.trial import Status
 
 
@@ -55,15 +53,7 @@ class Play:
         if trial_id in run.machine.allotment.holds and not trial.status.has_worker:
             self._follow(run.exits(trial_id))
         elif trial.status is Status.STARTING and trial.origin is not None:
-            copy = CheckpointRecord(
-                index=trial.next_checkpoint,
-                iteration=trial.origin.checkpoint.iteration,
-                attempt=trial.attempt,
-                files=1,
-                size_bytes=10,
-            )
-            adopted = Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=copy)
-            self._follow(run.handle(adopted))
+            self._follow(run.adopt(trial_id))
         elif trial.status is Status.STARTING:
             self._follow(run.start(trial_id))
         else:

@@ -9,8 +9,9 @@ an effect a case in `perform_one`; what must hold then stands in `holdfast.testi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, assert_never
 
 import msgpack
@@ -41,22 +42,36 @@ from holdfast.scheduler.effects import (
     Wait,
     Warn,
 )
-from holdfast.scheduler.events import CheckpointLost, EndOrdered, SearchEnded, WaitEnded
+from holdfast.scheduler.events import (
+    CheckpointLost,
+    EndOrdered,
+    Event,
+    SchedulerAnswered,
+    SearchEnded,
+    WaitEnded,
+)
 from holdfast.scheduler.policy import (
+    AskUser,
+    ChangeTrial,
+    CloneTrial,
     Decision,
     Observation,
     PauseTrial,
+    SaveTrial,
     StopTrial,
+    TrialAdded,
     TrialReported,
     TrialScheduler,
     UnpauseTrial,
+    UserAnswered,
     View,
 )
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, failure
 from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.trial import Status
+from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.trial import Origin, Status, Trial
 
 CAPACITY = {"CPU": 3, "GPU": 1}
 REQUESTS: list[dict[str, float]] = [
@@ -67,7 +82,6 @@ REQUESTS: list[dict[str, float]] = [
     {"GPU": 1},
 ]
 MOST = 8
-KINDS = (StopTrial, PauseTrial, UnpauseTrial)
 # Failure settings beside max_failures, one set for each run.
 FAILURES: list[dict[str, Any]] = [
     {},
@@ -83,22 +97,122 @@ CHANGES: list[dict[str, Any]] = [
 ]
 # The best of them is 3; some are none.
 SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
-# What a report may order: kind of decision and number of the trial.
-ORDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=2)
+# What a report or an answer may order: kind of decision, number of the trial, and another number,
+# which is that of a clone's source, of what a trial asks for from now on, or of its new config.
+Order = tuple[str, int, int]
+KINDS = ["stop", "pause", "unpause", "clone", "clone", "change", "ask", "save"]
+ORDERS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5)), max_size=2
+)
 
 
 class Obeying(TrialScheduler):
-    """Decides what the row of the report says, so that a replay decides the same."""
+    """Decides what the row of the report says, or the user's answer, so that a replay decides the
+    same. It asks about each third trial before that begins."""
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        if not isinstance(event, TrialReported):
-            return ()
-        known = [f"t{number}" for _, number in event.row["orders"]]
-        return [
-            KINDS[kind](trial_id=trial_id)
-            for (kind, _), trial_id in zip(event.row["orders"], known, strict=True)
-            if trial_id in view.trials
-        ]
+        match event:
+            case TrialAdded() if view.trials[event.trial_id].spec.index % 3 == 2:
+                return [AskUser(trial_id=event.trial_id, question={})]
+            case TrialReported(row=told) | UserAnswered(answer=told):
+                return [decision(view, event.trial_id, *order) for order in told["orders"]]
+            case _:
+                return ()
+
+
+def decision(view: View, reporting: str, kind: str, number: int, other: int) -> Decision:
+    """A number stands for one of the trials that there are; 0 for the one that is spoken of."""
+    trials = [reporting, *view.trials]
+    trial_id = trials[number % len(trials)]
+    saved = [one for one in view.trials if one != trial_id and view.trials[one].checkpoints]
+    match kind:
+        case "stop":
+            return StopTrial(trial_id=trial_id)
+        case "pause":
+            return PauseTrial(trial_id=trial_id)
+        case "unpause":
+            return UnpauseTrial(trial_id=trial_id)
+        case "clone" if saved:
+            source = saved[other % len(saved)]
+            return CloneTrial(trial_id=trial_id, source=source, config={"lr": -1 - other})
+        case "change":
+            config = {"lr": 1 + other} if other % 2 else None
+            resources = PlacementGroupFactory([REQUESTS[other]]) if other < 5 else None
+            return ChangeTrial(trial_id=trial_id, config=config, resources=resources)
+        case "ask":
+            return AskUser(trial_id=trial_id, question={})
+        case _:
+            return SaveTrial(trial_id=trial_id)
+
+
+class Ordered(Rehearsal):
+    """Keeps account of what each trial is to go on with, by what the scheduler has decided.
+
+    Where the run is ending, what the machine makes of a decision is taken as it is.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        self.configs: dict[str, Mapping[str, Any]] = {}
+        self.requests: dict[str, PlacementGroupFactory] = {}
+        self.origins: dict[str, Origin] = {}
+        super().__init__(**given)
+
+    def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
+        before = dict(self.machine.trials)
+        effects = super().handle(event, after_s=after_s)
+        for trial_id in self.machine.trials.keys() - before.keys():
+            self.accept(self.trial(trial_id))
+        over: set[str] = set()
+        for decisions in self.machine.answers:
+            for one in decisions:
+                self.account(one, before, over)
+        return effects
+
+    def account(self, decision: Decision, before: Mapping[str, Trial], over: set[str]) -> None:
+        """`before` are the trials as the event found them, `over` those that it has ended."""
+        if not isinstance(decision, (StopTrial, CloneTrial, ChangeTrial)):
+            return
+        trial_id = decision.trial_id
+        was = before[trial_id].status if trial_id in before else Status.PENDING
+        if self.machine.ending:
+            self.accept(self.trial(trial_id))
+        elif was not in (Status.PENDING, Status.RUNNING, Status.PAUSED) or trial_id in over:
+            return
+        elif isinstance(decision, StopTrial):
+            over.add(trial_id)
+        elif isinstance(decision, ChangeTrial):
+            self.configs[trial_id] = decision.config or self.configs[trial_id]
+            self.requests[trial_id] = decision.resources or self.requests[trial_id]
+        elif decision.source != trial_id:
+            self.configs[trial_id] = decision.config
+            newest = self.trial(decision.source).newest_checkpoint
+            assert newest is not None, "the run goes on without what the clone is to begin from"
+            self.origins[trial_id] = Origin(trial_id=decision.source, checkpoint=newest)
+
+    def resume(self, **given: Any) -> list[Effect]:
+        """What begins anew, or goes on after its end, forgets what it was to go on with."""
+        before = list(self.machine.trials.values())
+        effects = super().resume(**given)
+        for was in before:
+            is_over = was.status.is_final or was.status is Status.STOPPING
+            if is_over or given["unfinished"] == "restart":
+                self.accept(self.trial(was.trial_id))
+        return effects
+
+    def accept(self, trial: Trial) -> None:
+        """Take it as the machine has it."""
+        trial_id = trial.trial_id
+        self.configs[trial_id], self.requests[trial_id] = trial.config, trial.spec.resources
+        self.origins.pop(trial_id, None)
+        if trial.origin is not None:
+            self.origins[trial_id] = trial.origin
+
+    def check(self, launch: Launch) -> None:
+        """That a trial goes on with what was ordered."""
+        trial_id = launch.trial_id
+        assert self.trial(trial_id).config == self.configs[trial_id]
+        assert launch.allocation.amounts == self.requests[trial_id].required_resources
+        assert launch.origin == self.origins.get(trial_id)
 
 
 @dataclass
@@ -110,7 +224,9 @@ class Worker:
     state: str = "starting"
     asked: bool = False
     told: bool = False
+    saves: bool = False  # before it goes on
     given: int | None = None  # the checkpoint that it begins with
+    origin: Origin | None = None  # that of which it is still to be given a copy
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -123,6 +239,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.skipped: set[str] = set()
         self.uncommitted: list[tuple[str, int]] = []
         self.waits: list[Wait] = []
+        self.asked: list[str] = []
+        self.lost: set[tuple[str, int]] = set()
         self.scores: dict[tuple[str, int], Any] = {}
         self.kept: tuple[bytes, int] | None = None
         self.story: list[str] = []
@@ -133,11 +251,13 @@ class AnyOrder(RuleBasedStateMachine):
         has_stopper=st.booleans(),
         depends=st.booleans(),
         failures=st.sampled_from([0, 1, -1]),
-        fail_fast=st.booleans(),
+        fail_fast=st.sampled_from([False, False, False, True]),
         budgets=st.sampled_from(FAILURES),
         keep=st.sampled_from([None, 1, 2]),
         order=st.sampled_from(["max", "min"]),
-        budget_s=st.sampled_from([None, None, 30.0]),
+        budget_s=st.sampled_from([None, None, None, 60.0]),
+        saves=st.booleans(),
+        trials=st.integers(0, 4),
     )
     def begin(
         self,
@@ -151,9 +271,11 @@ class AnyOrder(RuleBasedStateMachine):
         keep: int | None,
         order: str,
         budget_s: float | None,
+        saves: bool,
+        trials: int,
     ) -> None:
         spec: dict[str, Any] = {} if not depends else {"resources": None}
-        self.run = Rehearsal(
+        self.run = Ordered(
             capacity=CAPACITY,
             policy=Obeying(),
             max_concurrent=most,
@@ -167,10 +289,25 @@ class AnyOrder(RuleBasedStateMachine):
             ),
             stop={"training_iteration": 6},
             time_budget_s=budget_s,
+            saves_when_told=saves,
             tell=self.story.append,
             **spec,
         )
         self.perform(self.run.began)
+        self.come_far(trials)
+
+    def come_far(self, trials: int) -> None:
+        """So many trials have reported and saved themselves twice, as far as there is room."""
+        for _ in range(trials):
+            if self.run.machine.asking:
+                self.search_answers(REQUESTS[0])
+        while self.asked:
+            self.user_answers(self.asked.pop(), [])
+        for worker in self.those("starting"):
+            self.starts(worker)
+            for score in (1.0, 2.0):
+                self.reports(worker, [], score, checkpoint=True)
+                self.is_answered(worker, "go on")
 
     # -- effects --------------------------------------------------------------------------------
 
@@ -188,7 +325,8 @@ class AnyOrder(RuleBasedStateMachine):
                 worker = self.workers[effect.trial_id]
                 assert (worker.attempt, worker.state) == (effect.attempt, "reporting")
                 worker.state = "running"
-                worker.told |= effect.verdict is not Verdict.CONTINUE
+                worker.saves = effect.verdict is Verdict.SAVE
+                worker.told |= effect.verdict not in (Verdict.CONTINUE, Verdict.SAVE)
             case AskStopper():
                 self.workers[effect.trial_id].asked = True
             case Wait():
@@ -219,7 +357,7 @@ class AnyOrder(RuleBasedStateMachine):
                 assert not self.workers, "finished, with workers left"
                 self.finished += 1
             case AskScheduler():
-                raise AssertionError("nobody asks")
+                self.asked.append(effect.trial_id)
             case _:
                 assert_never(effect)
 
@@ -228,22 +366,39 @@ class AnyOrder(RuleBasedStateMachine):
             worker = self.workers.pop(effect.reuse)
             assert worker.state == "idle"
         assert effect.trial_id not in self.workers, "a second worker for one trial"
-        newest = self.run.trial(effect.trial_id).newest_checkpoint
-        assert effect.checkpoint == newest
+        self.run.check(effect)
+        newest, origin = self.run.trial(effect.trial_id).newest_checkpoint, effect.origin
+        assert effect.checkpoint == (newest if origin is None else None)
         given = newest.index if newest else None
-        self.workers[effect.trial_id] = Worker(effect.trial_id, effect.attempt, given=given)
+        self.workers[effect.trial_id] = Worker(
+            effect.trial_id, effect.attempt, given=given, origin=origin
+        )
 
     def discard(self, effect: Discard) -> None:
-        """What goes is named no more, nobody begins with it, and it is no better than what stays,
-        the newest apart."""
+        """What goes is named no more, nobody begins with it, no clone is to be given it, and it is
+        no better than what stays, the newest apart and what clones are to be given."""
         trial, index = self.run.trial(effect.trial_id), effect.checkpoint.index
         assert index not in [known.index for known in trial.checkpoints]
         worker = self.workers.get(effect.trial_id)
         assert worker is None or worker.state != "starting" or worker.given != index
+        awaited = self.awaited()
+        assert (effect.trial_id, index) not in awaited, "a clone is to begin with it"
         committed = [known.index for known in trial.checkpoints if known.committed]
         assert index < committed[-1], "the newest goes"
-        worst = min((self.rank(effect.trial_id, at) for at in committed[:-1]), default=None)
+        stays = [known for known in committed[:-1] if (effect.trial_id, known) not in awaited]
+        worst = min((self.rank(effect.trial_id, known) for known in stays), default=None)
         assert worst is None or self.rank(effect.trial_id, index) <= worst
+
+    def awaited(self) -> set[tuple[str, int]]:
+        """The checkpoints that clones are still to be given a copy of."""
+        waiting = [
+            trial.origin
+            for trial in self.run.machine.trials.values()
+            if trial.status in (Status.PENDING, Status.PAUSED)
+        ]
+        beginning = [worker.origin for worker in self.those("starting") if not worker.told]
+        origins = [one for one in (*waiting, *beginning) if one is not None]
+        return {(origin.trial_id, origin.checkpoint.index) for origin in origins}
 
     def rank(self, trial_id: str, index: int) -> float:
         score = self.scores[trial_id, index]
@@ -271,25 +426,36 @@ class AnyOrder(RuleBasedStateMachine):
     def search_ends(self) -> None:
         self.perform(self.run.handle(SearchEnded()))
 
-    @rule(data=st.data(), steps=st.integers(1, 10))
-    def life_goes_on(self, data: st.DataObject, steps: int) -> None:
-        """What happens mostly, so that the rest befalls runs that have come far."""
-        for _ in range(steps):
-            if self.uncommitted and data.draw(st.sampled_from([True, False])):
-                self.keeper_commits(data)
-            elif self.those("starting", "running", "reporting", "leaving"):
-                self.worker_goes_on(data)
+    @rule(seed=st.integers(0, 9999), steps=st.integers(1, 30))
+    def life_goes_on(self, seed: int, steps: int) -> None:
+        """What happens mostly, so that the rest befalls runs that have come far.
 
-    def worker_goes_on(self, data: st.DataObject) -> None:
-        worker = self.pick(data, "starting", "running", "reporting", "leaving")
+        Hypothesis takes longer to draw than the machine to decide: these dice are Python's.
+        """
+        dice = Random(seed)
+        for _ in range(steps):
+            busy = self.those("starting", "running", "reporting", "leaving")
+            if self.uncommitted and dice.random() < 0.5:
+                self.keeper_commits(dice.randrange(len(self.uncommitted)))
+            elif self.asked and dice.random() < 0.5:
+                self.user_answers(self.asked.pop(), self.rolled(dice))
+            elif busy:
+                self.worker_goes_on(dice.choice(busy), dice)
+
+    def rolled(self, dice: Random) -> list[Order]:
+        order = dice.choice(KINDS), dice.randrange(6), dice.randrange(6)
+        return [order] if dice.random() < 0.4 else []
+
+    def worker_goes_on(self, worker: Worker, dice: Random) -> None:
         match worker.state:
+            case "starting" if worker.origin is not None:
+                self.is_given_its_copy(worker)
             case "starting":
                 self.starts(worker)
             case "reporting":
                 self.is_answered(worker, "go on")
             case "running" if not worker.told:
-                score: Any = data.draw(st.sampled_from(SCORES))
-                self.reports(worker, [], score, checkpoint=True)
+                self.reports(worker, self.rolled(dice), dice.choice(SCORES), checkpoint=True)
             case "running":
                 self.returns(worker)
             case _:
@@ -298,7 +464,23 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.those("starting"))
     @rule(data=st.data())
     def worker_is_up(self, data: st.DataObject) -> None:
-        self.starts(self.pick(data, "starting"))
+        worker = self.pick(data, "starting")
+        if worker.origin is None:
+            self.starts(worker)
+        else:
+            self.is_given_its_copy(worker)
+
+    def is_given_its_copy(self, worker: Worker) -> None:
+        """Unless it was told to end meanwhile."""
+        assert worker.origin is not None
+        if worker.told:
+            self.leaves(worker)
+            return
+        source, index = worker.origin.trial_id, worker.origin.checkpoint.index
+        worker.origin, worker.given = None, self.run.trial(worker.trial_id).next_checkpoint
+        self.scores[worker.trial_id, worker.given] = self.scores[source, index]
+        del self.run.origins[worker.trial_id]
+        self.perform(self.run.adopt(worker.trial_id))
 
     def starts(self, worker: Worker) -> None:
         worker.state = "running"
@@ -307,12 +489,12 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.those("running"))
     @rule(data=st.data(), orders=ORDERS, checkpoint=st.booleans(), score=st.sampled_from(SCORES))
     def worker_reports(
-        self, data: st.DataObject, orders: list[tuple[int, int]], checkpoint: bool, score: Any
+        self, data: st.DataObject, orders: list[Order], checkpoint: bool, score: Any
     ) -> None:
         self.reports(self.pick(data, "running"), orders, score, checkpoint=checkpoint)
 
     def reports(
-        self, worker: Worker, orders: list[tuple[int, int]], score: Any, *, checkpoint: bool
+        self, worker: Worker, orders: list[Order], score: Any, *, checkpoint: bool
     ) -> None:
         worker.state = "reporting"
         metrics: dict[str, Any] = {"orders": [list(order) for order in orders]}
@@ -330,11 +512,12 @@ class AnyOrder(RuleBasedStateMachine):
         index = self.run.trial(trial_id).next_checkpoint
         self.scores[trial_id, index] = row.get("score")
 
-    @precondition(lambda self: any(worker.told for worker in self.those("running")))
+    @precondition(lambda self: any(one.told or one.saves for one in self.those("running")))
     @rule(data=st.data())
     def worker_saves(self, data: st.DataObject) -> None:
-        told = [worker for worker in self.those("running") if worker.told]
+        told = [worker for worker in self.those("running") if worker.told or worker.saves]
         worker = data.draw(st.sampled_from(told))
+        worker.saves = False
         self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
         self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))
 
@@ -371,10 +554,12 @@ class AnyOrder(RuleBasedStateMachine):
     def fetch_of_the_checkpoint_fails(self, data: st.DataObject) -> None:
         worker = self.pick(data, "starting")
         newest = self.run.trial(worker.trial_id).newest_checkpoint
-        if newest:
+        if worker.origin is None and newest:
+            self.loses(worker.trial_id, newest.index)
+        elif worker.origin is not None and not self.run.machine.ending:
+            del self.run.origins[worker.trial_id]  # else it is tried again after a restore
+        if worker.origin is not None or newest:
             worker.state = "leaving"
-            lost = CheckpointLost(trial_id=worker.trial_id, index=newest.index, reason="gone")
-            self.perform(self.run.handle(lost))
             self.perform(
                 self.run.fails(worker.trial_id, kind="checkpoint", attempt=worker.attempt)
             )
@@ -408,10 +593,9 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.uncommitted)
     @rule(data=st.data())
     def some_checkpoint_is_committed(self, data: st.DataObject) -> None:
-        self.keeper_commits(data)
+        self.keeper_commits(data.draw(st.integers(0, len(self.uncommitted) - 1)))
 
-    def keeper_commits(self, data: st.DataObject) -> None:
-        at = data.draw(st.integers(0, len(self.uncommitted) - 1))
+    def keeper_commits(self, at: int) -> None:
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
 
     @precondition(lambda self: self.uncommitted)
@@ -421,8 +605,22 @@ class AnyOrder(RuleBasedStateMachine):
         trial_id, index = self.uncommitted.pop(at)
         worker = self.workers.get(trial_id)
         if worker is None or worker.given != index:  # else the fetch for it finds it out
-            lost = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
-            self.perform(self.run.handle(lost))
+            self.loses(trial_id, index)
+
+    def loses(self, trial_id: str, index: int, *, after_s: float = 1.0) -> None:
+        self.lost.add((trial_id, index))
+        gone = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
+        self.perform(self.run.handle(gone, after_s=after_s))
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), orders=ORDERS)
+    def user_answers_the_scheduler(self, data: st.DataObject, orders: list[Order]) -> None:
+        at = data.draw(st.integers(0, len(self.asked) - 1))
+        self.user_answers(self.asked.pop(at), orders)
+
+    def user_answers(self, trial_id: str, orders: list[Order]) -> None:
+        answer = {"orders": [list(order) for order in orders]}
+        self.perform(self.run.handle(SchedulerAnswered(trial_id=trial_id, answer=answer)))
 
     @rule(
         reason=st.sampled_from(["budget", "interrupt", "abort", "preempted"]),
@@ -449,18 +647,18 @@ class AnyOrder(RuleBasedStateMachine):
         lost: int,
         changed: dict[str, Any] | None,
     ) -> None:
-        if chance:
+        if chance and not self.finished:
             return
         self.run.crash()
         self.compare_with_snapshot()
         self.workers.clear()
         self.uncommitted.clear()
         self.waits.clear()
+        self.asked.clear()
         self.finished = 0
         for trial in list(self.run.machine.trials.values()):
             for known in trial.checkpoints[len(trial.checkpoints) - lost :]:
-                gone = CheckpointLost(trial_id=trial.trial_id, index=known.index, reason="gone")
-                self.perform(self.run.handle(gone, after_s=0))
+                self.loses(trial.trial_id, known.index, after_s=0)
         if unfinished == "skip":
             self.skipped = set(self.run.machine.trials)
         effects = self.run.resume(
@@ -513,6 +711,7 @@ class AnyOrder(RuleBasedStateMachine):
                     trial.trial_id in machine.allotment.queue
                     or trial.trial_id in machine.allotment.delayed
                     or trial.trial_id in machine.allotment.holds
+                    or trial.trial_id in machine.questions
                 )
                 assert waits, trial.story()
 
@@ -538,10 +737,16 @@ class AnyOrder(RuleBasedStateMachine):
         if not busy and self.waits:
             self.waited(self.waits.pop())
             return
+        if not busy and self.asked:
+            self.user_answers(self.asked.pop(), [])
+            return
         if not busy:
             self.perform(self.run.handle(SearchEnded()))
             return
         worker = busy[0]
+        if worker.state == "starting" and worker.origin is not None:
+            self.is_given_its_copy(worker)
+            return
         if worker.state == "starting":
             self.perform(self.run.start(worker.trial_id))
         if worker.state != "leaving":

@@ -14,7 +14,7 @@ from holdfast.scheduler.effects import (
     Reply,
     Warn,
 )
-from holdfast.scheduler.events import SchedulerAnswered, SearchEnded, SearchWaits
+from holdfast.scheduler.events import EndOrdered, SchedulerAnswered, SearchEnded, SearchWaits
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -37,9 +37,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.events import Adopted
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -73,20 +71,6 @@ def of(kind: type, effects: list[Effect]) -> list[Any]:
     return [effect for effect in effects if type(effect) is kind]
 
 
-def adopt(run: Rehearsal, trial_id: str) -> list[Effect]:
-    """The shell has copied what the clone begins from."""
-    trial = run.trial(trial_id)
-    assert trial.origin is not None
-    record = CheckpointRecord(
-        index=trial.next_checkpoint,
-        iteration=trial.origin.checkpoint.iteration,
-        attempt=trial.attempt,
-        files=1,
-        size_bytes=10,
-    )
-    return run.handle(Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=record))
-
-
 def cloned(**spec: Any) -> Rehearsal:
     """t1 has made two checkpoints, and t0 is to go on from the newest."""
     run = running(
@@ -105,7 +89,7 @@ def test_a_clone_begins_from_a_copy_of_the_others_checkpoint_with_its_new_config
     (launch,) = of(Launch, run.ends("t0"))
     assert (launch.checkpoint, launch.origin.trial_id) == (None, "t1")
     assert launch.origin.checkpoint.index == 1
-    (commit,) = adopt(run, "t0")
+    (commit,) = run.adopt("t0")
     assert isinstance(commit, Commit)
     run.start("t0")
     trial = run.trial("t0")
@@ -122,7 +106,7 @@ def test_a_crash_at_any_point_of_a_clone_loses_nothing_of_it() -> None:
     assert origin.checkpoint.index == 1
     run.crash()
     run.resume()
-    adopt(run, "t0")
+    run.adopt("t0")
     run.crash()
     (launch,) = [one for one in of(Launch, run.resume()) if one.trial_id == "t0"]
     assert (launch.origin, launch.checkpoint.iteration) == (None, 2)
@@ -136,8 +120,49 @@ def test_what_a_clone_begins_from_stays_until_the_clone_has_its_copy() -> None:
     run.report("t1", {"loss": 0.4}, checkpoint=True)
     assert of(Discard, run.commit("t1", 2)) == []
     run.ends("t0")
-    (discard,) = of(Discard, adopt(run, "t0"))
+    (discard,) = of(Discard, run.adopt("t0"))
     assert (discard.trial_id, discard.checkpoint.index) == ("t1", 1)
+
+
+def test_what_was_kept_for_a_clone_goes_when_the_clone_is_stopped_or_takes_another() -> None:
+    for decided in (
+        StopTrial(trial_id="t0"),
+        CloneTrial(trial_id="t0", source="t1", config=BETTER),
+    ):
+        run = running(
+            Scripted([], [CloneTrial(trial_id="t0", source="t1", config=BETTER)], [], [decided]),
+            checkpoint=CheckpointConfig(num_to_keep=1),
+        )
+        run.report("t1", checkpoint=True)
+        run.commit("t1", 0)
+        run.report("t0")
+        run.report("t1", checkpoint=True)
+        assert of(Discard, run.commit("t1", 1)) == []
+        (discard,) = of(Discard, run.report("t1"))
+        assert (discard.trial_id, discard.checkpoint.index) == ("t1", 0)
+
+
+def test_what_was_kept_for_a_clone_goes_when_the_clone_has_failed_for_good() -> None:
+    run = cloned(checkpoint=CheckpointConfig(num_to_keep=1))
+    run.ends("t0")
+    run.commit("t1", 0)
+    run.commit("t1", 1)
+    run.report("t1", checkpoint=True)
+    assert of(Discard, run.commit("t1", 2)) == []
+    (discard,) = of(Discard, run.fails("t0"))
+    assert (discard.trial_id, discard.checkpoint.index) == ("t1", 1)
+
+
+def test_what_a_clone_begins_from_stays_where_a_restore_lets_its_source_begin_anew() -> None:
+    run = cloned()
+    run.ends("t1")
+    run.crash()
+    effects = run.resume(finished="restart")
+    (origin,) = [launch.origin for launch in of(Launch, effects) if launch.trial_id == "t0"]
+    assert (run.trial("t1").checkpoints, origin.checkpoint.index) == ((), 1)
+    assert run.machine.kept_of("t1") == {1}
+    run.adopt("t0")
+    assert run.machine.kept_of("t1") == set()
 
 
 def test_a_clone_that_cannot_have_its_copy_goes_on_from_its_own_checkpoint() -> None:
@@ -261,6 +286,14 @@ def test_what_was_asked_and_not_answered_before_a_crash_is_asked_again() -> None
     assert [launch.trial_id for launch in of(Launch, effects)] == ["t1"]
     assert [launch.trial_id for launch in of(Launch, answered(run, {"stop": False}))] == ["t0"]
     assert run.machine.questions == {}
+
+
+def test_nothing_is_asked_once_the_run_is_over_and_a_restore_asks() -> None:
+    """The search has answered late."""
+    run = Rehearsal(capacity={"CPU": 1}, policy=Completing(), scheduler="Completing")
+    run.handle(EndOrdered(reason="interrupt"))
+    assert of(AskScheduler, run.suggest()) == []
+    assert of(AskScheduler, run.resume()) != []
 
 
 class Completing(TrialScheduler):

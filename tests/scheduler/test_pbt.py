@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.scheduler.effects import Warn
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
-from holdfast.scheduler.policy import CloneTrial, SaveTrial
+from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import choice, loguniform, uniform
 from holdfast.trial.trial import Status
@@ -24,12 +24,16 @@ def pbt(**given: Any) -> PopulationBasedTraining:
 
 
 class Definition:
-    """What the paper says, and Ray: who is in which quantile by the newest scores."""
+    """What the paper says, and Ray: who is in which quantile by the newest scores.
+
+    How good one is that has taken over is not known before it is looked at again.
+    """
 
     def __init__(self, size: int, interval: int, fraction: float) -> None:
         self.size, self.interval, self.fraction = size, interval, fraction
         self.looked: dict[str, tuple[int, float]] = {}
         self.since = dict.fromkeys((f"t{i}" for i in range(size)), 0)
+        self.unknown: set[str] = set()
 
     def sources(self, trial: str, time: int, loss: float) -> set[str]:
         """From whom the trial may take over now."""
@@ -37,16 +41,18 @@ class Definition:
             return set()
         self.since[trial] = time
         self.looked[trial] = (time, loss)
+        self.unknown.discard(trial)
         order = [f"t{i}" for i in range(self.size) if f"t{i}" in self.looked]
         worst_first = sorted(order, key=lambda one: -self.looked[one][1])
         wanted = math.ceil(len(order) * self.fraction)
         count = wanted if wanted <= len(order) / 2 else math.floor(len(order) / 2)
         if trial not in worst_first[:count]:
             return set()
-        return set(worst_first[-count:])
+        return set(worst_first[-count:]) - self.unknown
 
     def takes_over(self, trial: str, source: str) -> None:
         self.since[trial] = self.since[source]
+        self.unknown.add(trial)
 
 
 @settings(max_examples=60, deadline=None)
@@ -184,8 +190,32 @@ def test_trials_that_have_ended_do_not_count() -> None:
         play.step(trial_id, loss)
     play.run.ends("t0")
     play.decided.clear()
+    play.step("t1", 2.0)
     play.step("t2", 3.0)
     assert [(clone, source) for clone, source, _ in play.clones()] == [("t2", "t1")]
+
+
+def test_nobody_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -> None:
+    """A class trainable saves itself when told; t1 is the best again when t0 has ended."""
+    play = Play(pbt(perturbation_interval=1), 3, saves_when_told=True)
+
+    def step(trial_id: str, loss: float) -> list[Decision]:
+        play.run.report(trial_id, {"loss": loss})
+        decided = [one for answer in play.run.machine.answers for one in answer]
+        if SaveTrial(trial_id=trial_id) in decided:
+            play.run.save(trial_id)
+        return decided
+
+    assert step("t2", 9.0) == []
+    assert step("t1", 1.0) == [SaveTrial(trial_id="t1")]
+    assert step("t0", 0.5) == [SaveTrial(trial_id="t0")]
+    assert step("t1", 1.0) == []
+    play.run.ends("t0")
+    assert step("t2", 9.0) == []
+    assert step("t1", 1.0) == [SaveTrial(trial_id="t1")]
+    (clone,) = step("t2", 9.0)
+    assert isinstance(clone, CloneTrial)
+    assert clone.source == "t1"
 
 
 def test_class_trainables_of_the_best_are_told_to_save_themselves() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.scheduler.effects import Effect, Finish, Launch, Release, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policy import (
+    ChangeTrial,
     Decision,
     Observation,
     PauseTrial,
@@ -17,6 +18,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.testing.rehearsal import Rehearsal, failure
 from holdfast.trial.config import FailureConfig
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
 
@@ -168,3 +170,20 @@ def test_a_reused_worker_is_no_second_one_for_max_concurrent() -> None:
     run.start("t0")
     assert run.returns("t0") == [Suggest(index=1)]
     assert reused(run.suggest()) == {"t1": "t0"}
+
+
+def test_a_trial_that_is_changed_does_not_go_on_with_what_its_idle_worker_holds() -> None:
+    class Growing(TrialScheduler):
+        def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+            twice = PlacementGroupFactory([{"CPU": 2}])
+            is_due = isinstance(event, TrialReported) and event.row["training_iteration"] == 1
+            return [ChangeTrial(trial_id="t0", resources=twice)] if is_due else ()
+
+    run = Rehearsal(capacity={"CPU": 2}, reuse_actors=True, policy=Growing(), scheduler="Growing")
+    run.suggest()
+    run.start("t0")
+    run.handle(SearchEnded())
+    run.report("t0", checkpoint=True)
+    assert run.returns("t0") == [Release(trial_id="t0", attempt=1)]
+    (launch,) = [effect for effect in run.exits("t0") if isinstance(effect, Launch)]
+    assert (launch.trial_id, launch.reuse, launch.allocation.amounts) == ("t0", None, {"CPU": 2})

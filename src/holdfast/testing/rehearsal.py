@@ -24,9 +24,9 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure
-from holdfast.trial.events import Committed, Reported, Returned, Saved, Started
+from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial, TrialSpec
 
@@ -96,6 +96,18 @@ class Rehearsal:
                 )
             )
         return effects
+
+    def adopt(self, trial_id: str) -> list[Effect]:
+        """A clone is given its copy of the checkpoint that it begins from."""
+        trial = self.trial(trial_id)
+        assert trial.origin is not None
+        record = evolve_record(
+            trial.origin.checkpoint,
+            index=trial.next_checkpoint,
+            attempt=trial.attempt,
+            committed=False,
+        )
+        return self.handle(Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=record))
 
     def report(
         self,
