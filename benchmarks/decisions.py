@@ -18,9 +18,10 @@ from typing import Any
 
 from benchmarks.measure import Bench
 from benchmarks.peers.clock import scaled_by
-from benchmarks.quality.ours import METRIC, Drawn, Training, domains
+from benchmarks.quality.ours import METRIC, Drawn, Training
 from benchmarks.rows import Goal, Row
 from benchmarks.tasks.catalogue import task as task_of
+from benchmarks.tasks.domains import domains
 from holdfast import tune
 from holdfast.simulate import simulate
 
@@ -119,7 +120,7 @@ def _ours(matter: Matter, seed: int) -> list[Any]:
     kind: Callable[..., Any] = getattr(schedulers, matter.scheduler)
     found = simulate(
         Training(task, seed),
-        param_space=domains(task),
+        param_space=domains(task.space, tune),
         tune_config=tune.TuneConfig(
             metric=METRIC,
             mode="min",

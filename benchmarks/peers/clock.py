@@ -41,7 +41,7 @@ class Player(Protocol):
 
 def play(player: Player, task: Task, seed: int, field: Field) -> Points:
     """What the incumbent was worth, by seconds."""
-    course = Course()
+    course, worth = Course(), task.worth()
     agenda: list[tuple[float, int, Run]] = []
     now, budget_s = 0.0, field.budget_s(task)
     count, free = 0, field.workers
@@ -59,7 +59,7 @@ def play(player: Player, task: Task, seed: int, field: Field) -> Points:
         run.state, value = task.step(run.state, config)
         run.epoch += 1
         seen = task.seen(value, config, run.epoch, seed)
-        course.saw(now, seen, value)
+        course.saw(now, worth(seen, config), worth(value, config))
         answer = player.report(run, seen)
         is_over = answer == STOP or (run.epoch >= task.epochs and answer != PAUSE)
         if is_over:

@@ -25,7 +25,7 @@ def ends(case: Any) -> list[Any]:
     from ray.tune import schedulers
 
     from benchmarks.peers.clock import play, scaled_by
-    from benchmarks.peers.ray_players import RayPlayer
+    from benchmarks.peers.ray_schedulers import RayPlayer
     from benchmarks.tasks.catalogue import task as task_of
     from benchmarks.tasks.task import Field
 

@@ -13,6 +13,7 @@ from syne_tune import config_space
 from syne_tune.backend.trial_status import Trial
 from syne_tune.optimizer import baselines
 from syne_tune.optimizer.schedulers.asha import AsynchronousSuccessiveHalving
+from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
 from syne_tune.optimizer.schedulers.pbt import PopulationBasedTraining
 
 from benchmarks.peers.clock import CONTINUE, PAUSE, STOP, Player, Run
@@ -53,13 +54,16 @@ class SynePlayer:
         return run
 
     def report(self, run: Run, seen: float) -> str:
-        result = {LOSS: seen, EPOCH: run.epoch}
+        result = self._result(run, seen)
         return _ANSWERS[self._scheduler.on_trial_result(self._trials[run.number], result)]
 
     def ended(self, run: Run, seen: float) -> None:
         if run.epoch >= self._task.epochs:
-            result = {LOSS: seen, EPOCH: run.epoch}
+            result = self._result(run, seen)
             self._scheduler.on_trial_complete(self._trials[run.number], result)
+
+    def _result(self, run: Run, seen: float) -> dict[str, float]:
+        return {**self._task.row(seen, self._task.given(run.config)), EPOCH: run.epoch}
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,6 +123,16 @@ def _bohb(task: Task, seed: int) -> Player:
     return SynePlayer(task, scheduler)
 
 
+def _moasha(task: Task, seed: int) -> Player:
+    """It draws configs itself, from NumPy's own generator."""
+    _seed(seed)
+    scheduler = MOASHA(
+        _space(task), metrics=[LOSS, "cost"], time_attr=EPOCH, max_t=task.epochs, grace_period=1,
+        reduction_factor=3, random_seed=seed,
+    )  # fmt: skip
+    return SynePlayer(task, scheduler)
+
+
 def _pbt(task: Task, seed: int) -> Player:
     _seed(seed)
     scheduler = PopulationBasedTraining(
@@ -139,6 +153,7 @@ PLAYERS: Mapping[str, Callable[[Task, int], Player]] = {
     "TPE": _tpe,
     "ASHA": _asha,
     "BOHB": _bohb,
+    "MOASHA": _moasha,
     "PBT": _pbt,
 }
 VERSION = version("syne-tune")

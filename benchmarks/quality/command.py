@@ -9,24 +9,28 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.quality.contests import CONTESTS, Contest
+from benchmarks.quality.contest import SEEDS, Contest
+from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import FILE, OURS, Result, read, write
 from benchmarks.quality.running import (
     NAMES,
     PEERS,
-    SEEDS,
     Absent,
     random_search,
     run_ours,
     run_peer,
 )
-from benchmarks.quality.tables import put_into, told
+from benchmarks.quality.tables import fill_cells, put_into, told
 
 
 def main(arguments: Sequence[str]) -> None:
     """What is asked for is run again; of all else the file's results stay as they are."""
     asked = _parser().parse_args(arguments)
-    chosen = [c for c in CONTESTS if not asked.only or c.name in asked.only]
+    chosen = [
+        replace(one, tasks=[task for task in one.tasks if task in (asked.tasks or one.tasks)])
+        for one in CONTESTS
+        if not asked.only or one.name in asked.only
+    ]
     results = {found.key: found for found in read(asked.results)}
     for found in _run(chosen, asked.side, asked.seeds, frozenset(results) if asked.keep else ()):
         results[found.key] = found
@@ -38,6 +42,8 @@ def main(arguments: Sequence[str]) -> None:
     print(told(list(results.values())))
     if asked.page:
         put_into(asked.page, list(results.values()))
+    for page in asked.cells:
+        fill_cells(page, list(results.values()))
 
 
 def say(text: str) -> None:
@@ -63,7 +69,7 @@ def all_ours(
             if (OURS, contest.name, task, contest.field.workers) in known:
                 continue
             try:
-                found = run_ours(contest, task, seeds)
+                found = run_ours(contest, task, min(seeds, contest.seeds))
             except Absent as absent:
                 say(f"not there: {absent}")
                 break
@@ -92,7 +98,8 @@ def _all_of(
         workers = contest.field.workers
         tasks = [t for t in contest.tasks if (peer, algorithm, t, workers) not in known]
         try:
-            for found in run_peer(peer, algorithm, tasks, contest.field, seeds) if tasks else ():
+            count = min(seeds, contest.seeds)
+            for found in run_peer(peer, algorithm, tasks, contest.field, count) if tasks else ():
                 say(f"{NAMES[peer]}'s {algorithm} on {found.task}: {found.took_s} s")
                 yield found
         except Absent as absent:
@@ -109,8 +116,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--side", nargs="*", choices=(OURS, *PEERS), default=(OURS, *PEERS),
                         help="whose runs (all); none to draw what is there")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="run on these alone")
     parser.add_argument("--keep", action="store_true", help="run only what the file has not")
     parser.add_argument("--results", type=Path, default=FILE, metavar="FILE")
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
+    parser.add_argument("--cells", type=Path, nargs="*", default=[], metavar="FILE",
+                        help="put what each algorithm came to into the tables there")  # fmt: skip
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw all pictures there")
     return parser

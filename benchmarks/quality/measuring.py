@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from benchmarks.measure import Bench
 from benchmarks.quality.command import all_ours
-from benchmarks.quality.contests import CONTESTS, RANDOM, Contest
+from benchmarks.quality.contest import RANDOM, SEEDS, Contest
+from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import OURS, Result, read
-from benchmarks.quality.running import NAMES, SEEDS
+from benchmarks.quality.running import NAMES
 from benchmarks.quality.statistics import LEVEL
 from benchmarks.quality.verdicts import Runs, beside_peers
 from benchmarks.rows import Goal, Row

@@ -7,27 +7,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.tasks.course import Course, Points
+from benchmarks.tasks.domains import domains
 from benchmarks.tasks.space import Axis
 from benchmarks.tasks.task import Field, Task, drawn
 from holdfast import tune
 from holdfast.simulate import simulate
 from holdfast.tune.search import Searcher
 
-METRIC = "loss"
+METRIC, WORTH = "loss", "worth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
     """An algorithm, as given to a TuneConfig. Where `search` gives None configs are `drawn`.
 
-    `knows_space`: the searcher has been given the space, and the Tuner has none.
+    `space` is what the Tuner is given to search; none where the searcher has a space of its own.
     `uses_generator`: the Tuner searches at random itself.
     """
 
     scheduler: Callable[[Task], Any] = lambda task: None
     search: Callable[[Task, int], Any] = lambda task, seed: None
+    space: Callable[[Task], dict[str, Any]] = lambda task: domains(task.space, tune)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    knows_space: bool = False
     uses_generator: bool = False
 
 
@@ -50,11 +51,12 @@ class Drawn(Searcher):
 
 
 class Training:
-    """The task's curve, with its noise: a state is the task's, and the epoch."""
+    """The task's curve, with its noise: a state is the task's, and the epoch. One for each run."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
         self._seed = seed
+        self._worth = task.worth()
 
     def begin(self, config: dict[str, Any]) -> tuple[Any, int]:
         return self._task.begun, 0
@@ -66,7 +68,8 @@ class Training:
         config = dict(task.given(config))
         inner, value = task.step(inner, config)
         seen = task.seen(value, config, epoch + 1, self._seed)
-        return (inner, epoch + 1), {METRIC: seen}
+        row = {**task.row(seen, config), WORTH: self._worth(seen, config)}
+        return (inner, epoch + 1), row
 
 
 def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
@@ -77,9 +80,13 @@ def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
     }  # fmt: skip
     found = simulate(
         Training(task, seed),
-        param_space={} if ours.knows_space else domains(task),
+        param_space=ours.space(task),
         tune_config=tune.TuneConfig(
-            metric=METRIC, mode="min", scheduler=ours.scheduler(task), search_alg=search, **given
+            metric=WORTH if task.cost else METRIC,
+            mode="min",
+            scheduler=ours.scheduler(task),
+            search_alg=search,
+            **given,
         ),
         workers=field.workers,
         seconds_per_iteration=lambda config: task.seconds(task.given(config)),
@@ -94,11 +101,6 @@ def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
             value = task.value(task.given(configs[best.trial_id]), best.iteration)
         course.saw(best.elapsed_s, best.value, value)
     return course.points
-
-
-def domains(task: Task) -> dict[str, Any]:
-    """The space as a Tuner is given it: a parameter that does not exist is drawn, and ignored."""
-    return {axis.name: _domain(axis) for axis in task.space}
 
 
 def optuna_space(task: Task) -> Callable[[Any], None]:
@@ -119,12 +121,3 @@ def _suggested(trial: Any, axis: Axis) -> Any:
     if axis.integer:
         return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
     return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
-
-
-def _domain(axis: Axis) -> Any:
-    if axis.choices:
-        return tune.choice(list(axis.choices))
-    if axis.integer:
-        draws = tune.lograndint if axis.log else tune.randint
-        return draws(int(axis.low), int(axis.high) + 1)
-    return (tune.loguniform if axis.log else tune.uniform)(axis.low, axis.high)

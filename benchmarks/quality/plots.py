@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.quality.contests import CONTESTS, RANDOM
+from benchmarks.quality.contest import RANDOM
+from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import OURS, Result
 from benchmarks.quality.running import NAMES
 

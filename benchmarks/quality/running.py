@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import holdfast
-from benchmarks.quality.contests import RANDOM, Contest
+from benchmarks.quality.contest import RANDOM, Contest
 from benchmarks.quality.ours import Ours, run
 from benchmarks.quality.results import OURS, Result, result_of
 from benchmarks.tasks.catalogue import task as task_of
 from benchmarks.tasks.task import Field
 
-SEEDS = 30
 _PEER_SCRIPT = Path(__file__).resolve().parent.parent / "peers" / "run.py"
 PEERS = ("ray", "optuna", "syne")
 NAMES = {"ray": "Ray Tune", "optuna": "Optuna", "syne": "Syne Tune", OURS: "holdfast"}

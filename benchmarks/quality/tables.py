@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import Result
@@ -32,6 +33,35 @@ def put_into(page: Path, results: Sequence[Result]) -> None:
         _, _, after = rest.partition(end)
         text = f"{before}{begin}\n{table}\n{end}{after}"
     page.write_text(text)
+
+
+def fill_cells(page: Path, results: Sequence[Result]) -> None:
+    """Put into the last cell of each algorithm's row what it came to against random search."""
+    found = against_random(results)
+    cells = {
+        name: _cell([one for one in found if one.contest == contest.name])
+        for contest in CONTESTS
+        for name in contest.shown_at
+    }
+    lines = [_filled(line, cells) for line in page.read_text().splitlines(keepends=True)]
+    page.write_text("".join(lines))
+
+
+def _filled(line: str, cells: Mapping[str, str]) -> str:
+    for name, cell in cells.items():
+        if line.startswith(f"| `{name}`"):
+            return f"{line.rsplit('|', 2)[0]}| {cell} |\n"
+    return line
+
+
+def _cell(found: Sequence[AgainstRandom]) -> str:
+    if not found:
+        return "not measured"
+    better = sum(one.verdict == "better" for one in found)
+    return (
+        f"{mean(one.score for one in found):.2f}; better than random search on {better} of "
+        f"{len(found)} tasks, {found[0].seeds} seeds"
+    )
 
 
 def peers_table(found: Sequence[Beside]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
 
-from benchmarks.quality.contests import CONTESTS, RANDOM, Contest
+from benchmarks.quality.contest import RANDOM, Contest
+from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import OURS, Result
 from benchmarks.quality.statistics import LEVEL, better, holm, not_worse
 
@@ -81,9 +82,9 @@ class Runs:
         return self._by_key.get((side, algorithm, task, workers))
 
     def pooled(self, side: str, algorithm: str, tasks: Sequence[str], workers: int) -> Scores:
-        """For each seed the mean over the tasks."""
+        """For each seed that all have the mean over the tasks."""
         each = [self.scores(side, algorithm, task, workers) or () for task in tasks]
-        return [mean(scores) for scores in zip(*each, strict=True)]
+        return [mean(scores) for scores in zip(*each, strict=False)]
 
 
 def beside_peers(results: Sequence[Result]) -> list[Beside]:
@@ -112,7 +113,9 @@ def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside |
         return None
     ours = runs.pooled(OURS, contest.name, tasks, workers)
     theirs = runs.pooled(peer, algorithm, tasks, workers)
-    at_random = runs.pooled(OURS, RANDOM, tasks, workers)
+    seeds = min(len(ours), len(theirs))
+    ours, theirs = ours[:seeds], theirs[:seeds]
+    at_random = runs.pooled(OURS, RANDOM, tasks, workers)[:seeds]
     known = runs.result(peer, algorithm, tasks[0], workers)
     assert known is not None
     return Beside(
@@ -121,7 +124,7 @@ def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside |
         algorithm=algorithm,
         version=known.version,
         tasks=tasks,
-        seeds=len(ours),
+        seeds=seeds,
         ours=median(ours),
         theirs=median(theirs),
         is_kin=peer in contest.kin,
@@ -162,6 +165,6 @@ def _against_random(runs: Runs, contest: Contest, task: str) -> AgainstRandom | 
         seeds=len(ours),
         score=median(ours),
         final=median(found.finals),
-        p=better(ours, others),
+        p=better(ours, others[: len(ours)]),
         is_claimed=contest.beats_random,
     )

@@ -15,7 +15,7 @@ from benchmarks.tasks.analytic import (
     UNEVEN,
 )
 from benchmarks.tasks.evolving import QUADRATIC, QUADRATIC_IN_BATCHES, UNEVEN_QUADRATIC
-from benchmarks.tasks.mixed import NETWORK
+from benchmarks.tasks.mixed import NETWORK, SMALL_NETWORK
 from benchmarks.tasks.recorded import recorded
 from benchmarks.tasks.task import Task
 
@@ -57,7 +57,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
     **{
         made.name: partial(_same, made)
         for made in (
-            BRANIN, HARTMANN3, HARTMANN6, ROSENBROCK, ACKLEY, LEVY, UNEVEN, NETWORK,
+            BRANIN, HARTMANN3, HARTMANN6, ROSENBROCK, ACKLEY, LEVY, UNEVEN, NETWORK, SMALL_NETWORK,
             QUADRATIC, QUADRATIC_IN_BATCHES, UNEVEN_QUADRATIC,
         )
     },

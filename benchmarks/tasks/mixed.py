@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from benchmarks.tasks.analytic import falling
+from benchmarks.tasks.front import lacking
 from benchmarks.tasks.space import Axis, Config
 from benchmarks.tasks.task import Task
 
@@ -64,4 +67,27 @@ NETWORK = Task(
     step=_step,
     noise=0.01,
     seconds=lambda config: 0.5 + config["layers"] * config["width"] / 1024,
+)
+
+
+def size(config: Config) -> float:
+    """From 0, for the smallest network, to 1, for the largest: the logarithm of layers x width."""
+    return math.log(config["layers"] * config["width"] / 16) / math.log(6 * 1024 / 16)
+
+
+def _best_by_size() -> list[tuple[float, float]]:
+    """Of each size there is the best network; the other parameters do not matter for it."""
+    shapes = product(range(1, 7), range(16, 1025))
+    configs = [{**BEST, "layers": layers, "width": width} for layers, width in shapes]
+    return [(size(config), final_loss(config)) for config in configs]
+
+
+SMALL_NETWORK = replace(
+    NETWORK,
+    name="small network",
+    about="network, which should be small as well; without noise",
+    noise=0.0,
+    cost=size,
+    # Three quarters of random configurations come to less than this loss.
+    worth=lacking(_best_by_size(), size, bound=(1.0, 2.0)),
 )

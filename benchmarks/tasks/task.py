@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.tasks.space import Config, Space, draw
 
 _TYPICAL_OF = 500
+Worth = Callable[[float, Config], float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,6 +23,10 @@ class Task:
     `begun` is the state before the first. `best` is the least value that there is, at any epoch.
     `noise` is the standard deviation of what is seen of a value. `seconds(config)`: for an epoch.
     `about` says where it comes from.
+
+    With `cost` there are two goals: that the value is small, and `cost(config)`. `worth()` is
+    then, for each run, a function of value and config of each report, one after the other: what
+    all that was seen falls short by. Without `cost` it is the value.
     """
 
     name: str
@@ -35,6 +40,8 @@ class Task:
     seconds: Callable[[Config], float] = lambda config: 1.0
     evolves: bool = False
     """Whether another value in the middle of a training matters, as for PBT."""
+    cost: Callable[[Config], float] | None = None
+    worth: Callable[[], Worth] = lambda: lambda value, config: value
 
     @property
     def full_s(self) -> float:
@@ -42,8 +49,12 @@ class Task:
         return self.epochs * self.seconds({axis.name: axis.at(0.5) for axis in self.space})
 
     def given(self, config: Config) -> Config:
-        """Without the parameters that do not exist beside the others."""
-        return {axis.name: config[axis.name] for axis in self.space if axis.exists(config)}
+        """Without the parameters that do not exist beside the others; what stands in a category
+        (see `domains.conditional`) is taken out of it."""
+        flat = dict(config)
+        for part in config.values():
+            flat |= part if isinstance(part, Mapping) else {}
+        return {axis.name: flat[axis.name] for axis in self.space if axis.exists(flat)}
 
     def seen(self, value: float, config: Config, epoch: int, seed: int) -> float:
         """The value with the noise of this configuration and epoch, always the same for a seed."""
@@ -51,6 +62,10 @@ class Task:
             return value
         text = json.dumps([self.name, seed, epoch, sorted(config.items())])
         return value + self.noise * Random(text).gauss(0.0, 1.0)
+
+    def row(self, value: float, config: Config) -> dict[str, float]:
+        """What is reported of it: `loss`, and `cost` where there is one."""
+        return {"loss": value, **({"cost": self.cost(config)} if self.cost else {})}
 
     def value(self, config: Config, epoch: int) -> float:
         """Without noise, of a training with one configuration from the beginning."""
@@ -69,7 +84,8 @@ class Task:
 def typical(task: Task) -> float:
     """The median distance to the best, of random configurations trained to the end."""
     random = Random(task.name)
-    ends = sorted(task.value(draw(task.space, random), task.epochs) for _ in range(_TYPICAL_OF))
+    configs = [draw(task.space, random) for _ in range(_TYPICAL_OF)]
+    ends = sorted(task.worth()(task.value(one, task.epochs), one) for one in configs)
     return ends[_TYPICAL_OF // 2] - task.best
 
 

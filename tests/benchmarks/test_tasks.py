@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from benchmarks.tasks.analytic import BRANIN, EPOCHS, HARTMANN6
 from benchmarks.tasks.catalogue import TASKS, task
+from benchmarks.tasks.domains import conditional
 from benchmarks.tasks.evolving import QUADRATIC
+from benchmarks.tasks.front import Front, lacking
 from benchmarks.tasks.functions import MINIMA
 from benchmarks.tasks.mixed import BEST, NETWORK
 from benchmarks.tasks.recorded import table
 from benchmarks.tasks.space import Axis, draw
 from benchmarks.tasks.task import drawn
+from holdfast import tune
 
 RECORDED = ("digits", "breast_cancer", "wine")
 PARTS = st.floats(min_value=0, max_value=1, exclude_max=True)
@@ -62,6 +65,34 @@ def test_a_parameter_that_belongs_to_another_is_drawn_with_it_only() -> None:
     configs = [drawn(NETWORK, 0, index) for index in range(50)]
     assert {config["optimizer"] for config in configs} == {"sgd", "adam", "rmsprop"}
     assert all(("momentum" in config) == (config["optimizer"] == "sgd") for config in configs)
+
+
+def test_a_parameter_of_one_category_is_searched_inside_of_it() -> None:
+    space = conditional(NETWORK.space, tune)
+    assert "momentum" not in space
+    inside = space["optimizer"].categories[0]
+    assert (inside["optimizer"], list(inside)) == ("sgd", ["optimizer", "momentum"])
+    config = {**BEST, "optimizer": {"optimizer": "sgd", "momentum": 0.9}}
+    del config["momentum"]
+    assert NETWORK.given(config) == BEST
+
+
+POINTS = st.lists(st.tuples(*[st.integers(min_value=0, max_value=9)] * 2), max_size=12)
+
+
+@given(points=POINTS)
+def test_the_volume_of_a_front_is_the_area_of_what_it_beats(points: list[tuple[int, int]]) -> None:
+    cells = [(x, y) for x in range(8) for y in range(8)]
+    beaten = [cell for cell in cells if any(p[0] <= cell[0] and p[1] <= cell[1] for p in points)]
+    assert Front(points).volume((8, 8)) == len(beaten)
+
+
+def test_a_run_that_has_seen_the_best_front_lacks_nothing() -> None:
+    best = [(0.1, 0.5), (0.5, 0.1)]
+    after = lacking(best, lambda config: config["size"], (1.0, 1.0))()
+    assert after(0.5, {"size": 0.1}) == pytest.approx(0.5 * 0.4)
+    assert after(0.7, {"size": 0.6}) == pytest.approx(0.5 * 0.4)
+    assert after(0.1, {"size": 0.5}) == pytest.approx(0)
 
 
 def test_a_rate_that_falls_beats_every_constant_one() -> None:
