@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast import tune
+from holdfast.scheduler.search import FINISHED
 from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.script import UserScript
 from holdfast.trial.errors import InvalidSearchSpace
@@ -228,9 +229,11 @@ class SearchContract:
         answers: list[Any] = []
         for trial in range(self.begun + 2):
             answer = search.suggest(f"t{trial}")
-            if isinstance(answer, dict):
-                ended(search, trial, float(answer["x"] == "a"))
-                answers.append(answer["x"])
+            if not isinstance(answer, dict):
+                assert answer == FINISHED
+                break
+            ended(search, trial, float(answer["x"] == "a"))
+            answers.append(answer["x"])
         assert {*answers} == {"a", "b"}
 
 

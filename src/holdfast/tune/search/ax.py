@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.lazy import Framework
 from holdfast.scheduler.axes import bounds, varied
+from holdfast.scheduler.search import FINISHED
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
@@ -76,15 +78,21 @@ class _Study(RetoldStudy):
         super().__init__(parameters=parameters, searched=searched, who="AxSearch")
         self._axes = [_axis(one, searched) for one in searched]
         self._names = {one.name for one in searched}
+        self._points = math.prod(map(_points, searched))
         self._constraints = constraints
         self._initial = initial
         self._more = more
 
-    def answer(self, query: Query) -> Assignment:
+    def answer(self, query: Query) -> Assignment | str:
+        # The library itself looks for minutes before it says so.
+        if len({tuple(one.assignment.values()) for one in self.tried}) >= self._points:
+            return FINISHED
         with one_thread(), one_torch_thread():
             return self._answer(query)
 
-    def _answer(self, query: Query) -> Assignment:
+    def _answer(self, query: Query) -> Assignment | str:
+        from ax.exceptions.core import SearchSpaceExhausted
+
         client = self._client(query.seed)
         is_model = query.number >= self._initial and self.measured()
         client.configure_generation_strategy(
@@ -94,7 +102,10 @@ class _Study(RetoldStudy):
             initialization_random_seed=query.seed,
             initialize_with_center=False,
         )
-        [found] = client.get_next_trials(max_trials=1).values()
+        try:
+            [found] = client.get_next_trials(max_trials=1).values()
+        except SearchSpaceExhausted:
+            return FINISHED
         return dict(found)
 
     def _client(self, seed: int) -> Any:
@@ -111,6 +122,17 @@ class _Study(RetoldStudy):
             elif one.is_failed:
                 client.mark_trial_failed(index)
         return client
+
+
+def _points(parameter: Parameter) -> float:
+    """How many values the library has for it; what is not always there counts as endless."""
+    domain = parameter.domain
+    if parameter.conditions or isinstance(domain, (Float, Normal)):
+        return math.inf
+    if isinstance(domain, Integer):
+        low, high = bounds(domain)
+        return high - low + 1
+    return parameter.count
 
 
 def _axis(parameter: Parameter, parameters: Sequence[Parameter]) -> Any:
