@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,11 +10,29 @@ import pytest
 
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig
-from holdfast.tune.search import AxSearch, BayesOptSearch, HyperOptSearch, ZOOptSearch
+from holdfast.tune.search import (
+    AxSearch,
+    BayesOptSearch,
+    HyperOptSearch,
+    LibrarySearch,
+    ZOOptSearch,
+)
 from tests.frameworks.searches import FLAT, Config, SearchContract, killed_and_whole, opened, ran
 
 # Of libraries about their own calls and imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+LINE = {"x": tune.uniform(-5, 5)}
+
+
+def off_target(config: Config) -> float:
+    return float((config["x"] - 1) ** 2)
+
+
+def nearest(search: LibrarySearch, count: int) -> float:
+    """How near a search over LINE comes to where the loss is 0."""
+    return math.sqrt(min(map(off_target, ran(search, count, off_target))))
 
 
 class TestHyperOpt(SearchContract):
@@ -35,6 +54,11 @@ class TestBayesOpt(SearchContract):
     def made(cls, **given: Any) -> BayesOptSearch:
         return BayesOptSearch(random_search_steps=cls.begun, **given)
 
+    def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
+        """A Gaussian process knows little of 7 parameters after 20 configs, and what it chooses
+        there differs from processor to processor."""
+        assert nearest(opened(self.made(), LINE), 12) < 0.1  # by chance in 1 of 5 searches
+
 
 class TestZOOpt(SearchContract):
     takes_conditions: ClassVar[bool] = False
@@ -55,18 +79,16 @@ class TestAx(SearchContract):
 
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
         """A question takes seconds, and 9 are too few for 7 parameters: here is but one."""
-        search = opened(self.made(), {"x": tune.uniform(-5, 5)})
-        found = ran(search, 8, lambda one: (one["x"] - 1) ** 2)
-        assert min(abs(one["x"] - 1) for one in found) < 0.15  # by chance in 1 of 5 searches
+        assert nearest(opened(self.made(), LINE), 8) < 0.15  # by chance in 1 of 5 searches
 
 
 @pytest.mark.parametrize("kind", ["ei", "poi"])
 def test_bayesopt_takes_the_utility_that_it_is_given(kind: str) -> None:
-    plain = opened(BayesOptSearch(random_search_steps=4), FLAT)
-    other = opened(BayesOptSearch(random_search_steps=4, utility_kwargs={"kind": kind}), FLAT)
-    first, second = ran(plain, 5), ran(other, 5)
+    plain = opened(BayesOptSearch(random_search_steps=4), LINE)
+    other = opened(BayesOptSearch(random_search_steps=4, utility_kwargs={"kind": kind}), LINE)
+    first, second = ran(plain, 8, off_target), ran(other, 8, off_target)
     assert first[:4] == second[:4]
-    assert first[4] != second[4]
+    assert first[4:] != second[4:]
 
 
 @pytest.mark.parametrize(

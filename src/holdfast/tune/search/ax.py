@@ -131,7 +131,7 @@ def _points(parameter: Parameter) -> float:
         return math.inf
     if isinstance(domain, Integer):
         low, high = bounds(domain)
-        return high - low + 1
+        return int(high - low + 1)
     return parameter.count
 
 
