@@ -1,7 +1,8 @@
 """Each scheduler beside Ray's on the same reports: how far does either let each trial come?
 
 For population based training: with which config, too. What is drawn there is left out: the best
-quarter of four is one, and a function scales what was taken over.
+quarter of four is one, and a function scales what was taken over. The bandit of PB2 has a
+parameter for itself that nothing depends on.
 
 Ray's is called as its controller calls it, in the same virtual time (benchmarks/peers), with the
 configurations, curves and order of events of ours. HOLDFAST_RAY_PYTHON names a Python with Ray.
@@ -23,11 +24,11 @@ from benchmarks.rows import Goal, Row
 from benchmarks.tasks.catalogue import task as task_of
 from benchmarks.tasks.domains import domains
 from holdfast import tune
+from holdfast.scheduler.policies.asha import drawn_bracket
 from holdfast.simulate import simulate
 
 _SCRIPT = Path(__file__).resolve().parent / "peers" / "ray_decisions.py"
 _TASK = "uneven"
-_SEEDS = 30
 _ALIKE = Goal(of="ours", bound=0.0)
 
 
@@ -35,7 +36,9 @@ _ALIKE = Goal(of="ours", bound=0.0)
 class Matter:
     """One scheduler with its settings, on so many trials. `order`: as Ray is given them.
 
-    `known`: why there are differences, where there are.
+    `known`: why there are differences, where there are. `mended`: what Ray's is made to do as the
+    papers say (benchmarks/peers/ray_decisions.py), to show that nothing else differs. `rungs`: of
+    several brackets of ASHA, how many each has; Ray's is told which one we have drawn.
     """
 
     title: str
@@ -45,7 +48,10 @@ class Matter:
     workers: int
     order: Sequence[int] = ()
     known: str = ""
+    mended: str = ""
+    rungs: Sequence[int] = ()
     task: str = _TASK
+    seeds: int = 30
 
 
 def _reversed_brackets(*places: int) -> list[int]:
@@ -61,6 +67,7 @@ def _reversed_brackets(*places: int) -> list[int]:
 _HALVING = {"max_t": 27, "grace_period": 1, "reduction_factor": 3}
 _MEDIAN = {"time_attr": "training_iteration", "grace_period": 2, "min_samples_required": 3}
 _EVOLVING = {"time_attr": "training_iteration", "perturbation_interval": 4, "factor": 0.8}
+_BANDIT = {**_EVOLVING, "hyperparam_bounds": {"unused": [0.0, 1.0]}}
 
 MATTERS: Sequence[Matter] = [
     Matter(title="ASHA, rungs at 1, 3, 9, 27", scheduler="ASHAScheduler",
@@ -73,8 +80,13 @@ MATTERS: Sequence[Matter] = [
            trials=64, workers=3),
     Matter(title="ASHA, last trials not stopped", scheduler="ASHAScheduler",
            settings={**_HALVING, "max_t": 9, "stop_last_trials": False}, trials=64, workers=5),
+    Matter(title="ASHA, 3 brackets", scheduler="ASHAScheduler",
+           settings={**_HALVING, "brackets": 3}, trials=81, workers=5, rungs=(4, 3, 2)),
     Matter(title="median stopping", scheduler="MedianStoppingRule",
-           settings=_MEDIAN, trials=30, workers=30),
+           settings=_MEDIAN, trials=30, workers=30,
+           known="Ray counts the last report of a trial that has ended twice in its average"),
+    Matter(title="median stopping, each report counted once", scheduler="MedianStoppingRule",
+           settings=_MEDIAN, trials=30, workers=30, mended="counts once"),
     Matter(title="median stopping, 10 samples", scheduler="MedianStoppingRule",
            settings={**_MEDIAN, "grace_period": 5, "min_samples_required": 10},
            trials=30, workers=30),
@@ -82,19 +94,27 @@ MATTERS: Sequence[Matter] = [
            settings={"max_t": 27, "reduction_factor": 3}, trials=49, workers=49,
            order=_reversed_brackets(27, 12, 6, 4),
            known="Ray rounds survivors up: of 4 that are left of 12 it keeps 2, the paper 1"),
+    Matter(title="HyperBand, survivors rounded down", scheduler="HyperBandScheduler",
+           settings={"max_t": 27, "reduction_factor": 3}, trials=49, workers=49,
+           order=_reversed_brackets(27, 12, 6, 4), mended="rounds down"),
     Matter(title="population based training", scheduler="PopulationBasedTraining",
            settings=_EVOLVING, trials=4, workers=4, task="uneven_quadratic"),
     Matter(title="population based training, in step", scheduler="PopulationBasedTraining",
            settings={**_EVOLVING, "synch": True}, trials=4, workers=4, task="uneven_quadratic"),
+    Matter(title="PB2", scheduler="PB2",
+           settings=_BANDIT, trials=4, workers=4, task="uneven_quadratic", seeds=10),
+    Matter(title="PB2, in step", scheduler="PB2",
+           settings={**_BANDIT, "synch": True}, trials=4, workers=4, task="uneven_quadratic",
+           seeds=10),
 ]  # fmt: skip
 
 
 def measure(bench: Bench) -> list[Row]:
-    """For each matter the share of trials that came to another epoch than with Ray, by seed."""
+    """For each matter the share of all trials that came to another epoch than with Ray."""
     if bench.ray_python is None:
         note = "no Ray: set HOLDFAST_RAY_PYTHON"
         return [Row(work="decisions beside Ray's", unit="", note=note)]
-    return [_row(matter, bench.ray_python, bench.size(_SEEDS, 2)) for matter in MATTERS]
+    return [_row(matter, bench.ray_python, bench.size(matter.seeds, 2)) for matter in MATTERS]
 
 
 def _row(matter: Matter, python: str, seeds: int) -> Row:
@@ -103,17 +123,24 @@ def _row(matter: Matter, python: str, seeds: int) -> Row:
         ours = [_ours(matter, seed) for seed in range(seeds)]
     except AttributeError as error:
         return Row(work=work, unit="", note=f"not there: {error}")
-    rays = _rays(matter, python, seeds)
-    shares = [
-        sum(one != other for one, other in zip(mine, theirs, strict=True)) / matter.trials
-        for mine, theirs in zip(ours, rays, strict=True)
-    ]
+    rays = _rays(matter, python, [made.trial_ids for made in ours])
+    pairs = [pair for made, ends in zip(ours, rays, strict=True)
+             for pair in zip(made.ends, ends, strict=True)]  # fmt: skip
+    # Of all seeds together: a difference in one of thirty would not show in a median.
+    share = sum(one != other for one, other in pairs) / len(pairs)
     goal = None if matter.known else _ALIKE
-    return Row(work=work, unit="", ours=shares, goal=goal, note=matter.known)
+    return Row(work=work, unit="", ours=[share], goal=goal, note=matter.known)
 
 
-def _ours(matter: Matter, seed: int) -> list[Any]:
-    """The epochs to which each trial came, and its config in the end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """`ends`: the epochs to which each trial came, and its config in the end."""
+
+    ends: Sequence[Any]
+    trial_ids: Sequence[str]
+
+
+def _ours(matter: Matter, seed: int) -> Played:
     from holdfast.tune import schedulers
 
     task = task_of(matter.task)
@@ -133,7 +160,10 @@ def _ours(matter: Matter, seed: int) -> list[Any]:
         iterations=task.epochs,
         seed=seed,
     )
-    return [[trial.iteration, dict(trial.config)] for trial in found.trials]
+    return Played(
+        ends=[[trial.iteration, task.given(trial.config)] for trial in found.trials],
+        trial_ids=[trial.trial_id for trial in found.trials],
+    )
 
 
 def _with_function(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +173,8 @@ def _with_function(settings: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _rays(matter: Matter, python: str, seeds: int) -> list[list[Any]]:
+def _rays(matter: Matter, python: str, trial_ids: Sequence[Sequence[str]]) -> list[list[Any]]:
+    """`trial_ids`: of ours, by seed."""
     cases = [
         {
             "scheduler": matter.scheduler,
@@ -152,8 +183,12 @@ def _rays(matter: Matter, python: str, seeds: int) -> list[list[Any]]:
             "seed": seed,
             "workers": matter.workers,
             "order": list(matter.order or range(matter.trials)),
+            "mended": matter.mended,
+            "brackets": [drawn_bracket(one, matter.rungs, seed=seed) for one in known]
+            if matter.rungs
+            else [],
         }
-        for seed in range(seeds)
+        for seed, known in enumerate(trial_ids)
     ]
     done = subprocess.run(
         [python, "-W", "ignore", str(_SCRIPT)],

@@ -2,8 +2,10 @@
 
 A case: {"scheduler", "settings", "task", "seed", "workers", "order"}: as many trials as `order`
 is long, of which the one that is added at place i has the config of number order[i]. A setting
-"factor" stands for a custom_explore_fn that multiplies all of a config by it. Prints for each case
-a JSON list: for number 0, 1, ... the epochs, and the config in the end.
+"factor" stands for a custom_explore_fn that multiplies all of a config by it. "mended" names what
+Ray's is made to do as the papers say; of several brackets the trial at place i has that of number
+brackets[i]. Prints for each case a JSON list: for number 0, 1, ... the epochs, and the config in
+the end.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ def main() -> None:
 
 
 def ends(case: Any) -> list[Any]:
-    from ray.tune import schedulers
-
     from benchmarks.peers.clock import play, scaled_by
     from benchmarks.peers.ray_schedulers import RayPlayer
     from benchmarks.tasks.catalogue import task as task_of
@@ -35,10 +35,58 @@ def ends(case: Any) -> list[Any]:
     if (factor := settings.pop("factor", None)) is not None:
         settings |= {"custom_explore_fn": scaled_by(factor), "log_config": False}
         population = len(case["order"])
-    scheduler = getattr(schedulers, case["scheduler"])(**settings)
+    scheduler = _kind(case)(**settings)
     player = RayPlayer(task, case["seed"], scheduler, population=population, order=case["order"])
     play(player, task, case["seed"], Field(workers=case["workers"], trainings=1e6))
     return player.ends()
+
+
+def _kind(case: Any) -> Any:
+    from ray.tune import schedulers
+    from ray.tune.schedulers.pb2 import PB2
+
+    kind = PB2 if case["scheduler"] == "PB2" else getattr(schedulers, case["scheduler"])
+    if case["mended"] == "counts once":
+        return _counting_once(kind)
+    if case["mended"] == "rounds down":
+        _round_survivors_down()
+    return _dealing(kind, case["brackets"]) if case["brackets"] else kind
+
+
+def _counting_once(kind: Any) -> Any:
+    """Ray's controller tells of the last report again when a trial ends, also where the scheduler
+    has been shown it, and MedianStoppingRule adds it to the trial's reports."""
+
+    class CountingOnce(kind):  # type: ignore[misc]
+        def on_trial_complete(self, controller: Any, trial: Any, result: Any) -> None:
+            pass
+
+    return CountingOnce
+
+
+def _round_survivors_down() -> None:
+    """Of n survive ceil(n / eta): make n what gives the paper's floor(n / eta), 1 at least."""
+    from ray.tune.schedulers import hyperband
+
+    class RoundingDown(hyperband._Bracket):  # type: ignore[misc]
+        _n: float
+
+        def successive_halving(self, metric: str, sign: float) -> Any:
+            self._n = max(1, int(self._n // self._eta)) * self._eta
+            return super().successive_halving(metric, sign)
+
+    hyperband._Bracket = RoundingDown
+
+
+def _dealing(kind: Any, brackets: list[int]) -> Any:
+    """ASHA that draws nothing: it is told to which bracket each trial belongs."""
+
+    class Dealing(kind):  # type: ignore[misc]
+        def on_trial_add(self, controller: Any, trial: Any) -> None:
+            super().on_trial_add(controller, trial)
+            self._trial_info[trial.trial_id] = self._brackets[brackets[trial.run.number]]
+
+    return Dealing
 
 
 if __name__ == "__main__":

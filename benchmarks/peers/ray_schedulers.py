@@ -167,7 +167,8 @@ class RayPlayer:
         """How far each has come, with what config, by the number of the config it began with."""
         assert self._order is not None
         runs = {at: trial.run for at, trial in zip(self._order, self._trials, strict=True)}
-        return [[runs[number].epoch, runs[number].config] for number in range(len(runs))]
+        each = [runs[number] for number in range(len(runs))]
+        return [[run.epoch, self._task.given(run.config)] for run in each]
 
     def report(self, run: Run, seen: float) -> str:
         trial = self._trials[run.number]

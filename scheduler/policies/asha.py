@@ -133,13 +133,17 @@ class ASHAScheduler(Judging):
         return ()
 
     def _bracket(self, trial_id: str) -> Bracket:
-        """By chance, one with more rungs more often: in proportion to e to their number."""
         if len(self._brackets) == 1:
             return self._brackets[0]
-        most = len(self._brackets[0].rungs)
-        shares = list(accumulate(math.exp(len(b.rungs) - most) for b in self._brackets))
-        drawn = Chance(f"{self._seed}/bracket/{trial_id}").random() * shares[-1]
-        return self._brackets[bisect(shares, drawn)]
+        rungs = [len(bracket.rungs) for bracket in self._brackets]
+        return self._brackets[drawn_bracket(trial_id, rungs, seed=self._seed)]
+
+
+def drawn_bracket(trial_id: str, rungs: Sequence[int], *, seed: int) -> int:
+    """To which of the brackets, that have so many rungs, a trial belongs: by chance, one with more
+    rungs more often, in proportion to e to their number."""
+    shares = list(accumulate(math.exp(count - rungs[0]) for count in rungs))
+    return bisect(shares, Chance(f"{seed}/bracket/{trial_id}").random() * shares[-1])
 
 
 AsyncHyperBandScheduler = ASHAScheduler

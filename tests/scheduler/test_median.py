@@ -110,6 +110,17 @@ def test_a_trial_that_diverges_is_as_good_as_its_best_and_its_average_the_worst(
     assert verdict(run, "t2", 9.0) is Verdict.CONTINUE
 
 
+@pytest.mark.parametrize(("loss", "told"), [(2.9, Verdict.CONTINUE), (3.1, Verdict.STOP)])
+def test_the_last_report_of_a_trial_that_has_ended_counts_once(loss: float, told: Verdict) -> None:
+    """The average of 4 and 2 is 3. Ray counts the 2 twice, and stops at 2.67."""
+    run = running(2, rule(min_samples_required=1))
+    for earlier in (4.0, 2.0):
+        assert verdict(run, "t1", earlier) is Verdict.CONTINUE
+    run.ends("t1")
+    assert verdict(run, "t0", 4.0) is Verdict.CONTINUE
+    assert verdict(run, "t0", loss) is told
+
+
 def test_a_trial_that_waits_for_others_to_be_judged_by_gives_way_and_returns() -> None:
     run = running(3, rule(min_time_slice=2, min_samples_required=2), cpus=1)
     assert verdict(run, "t0", 1.0, checkpoint=True) is Verdict.CONTINUE
