@@ -32,10 +32,13 @@ class TestHEBO(SearchContract):
         return HEBOSearch(rand_sample=cls.begun, **given)
 
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
-        """A question takes seconds, and 9 are too few for 7 parameters: here is but one."""
+        """A question takes seconds, and 9 are too few for 7 parameters: here is but one. By chance
+        1 of 5 configs is near the best, and at least 4 of 5 are in 1 of 150 searches; of those
+        that HEBO's model chose there were 5 with each of four seeds."""
         search = opened(self.made(), {"x": tune.uniform(-5, 5)})
-        found = ran(search, 14, lambda one: (one["x"] - 1) ** 2)
-        assert min(abs(one["x"] - 1) for one in found) < 0.15  # by chance in 1 of 3 searches
+        found = ran(search, self.begun + 5, lambda one: (one["x"] - 1) ** 2)
+        near = [one for one in found[self.begun :] if abs(one["x"] - 1) < 1]
+        assert len(near) >= 4
 
 
 class TestNevergrad(SearchContract):
