@@ -22,6 +22,7 @@ _NEVERGRAD = Framework(
     distributions=("nevergrad",),
 )
 _NUMBER = "number"
+_BUDGET = 100
 Conditions = tuple[tuple[str, int], ...]
 
 
@@ -30,8 +31,8 @@ class NevergradSearch(LibrarySearch):
 
     `optimizer`: one of `nevergrad.optimizers`, or its name; without it NGOpt, which chooses by
     the space and the budget. `optimizer_kwargs` are those it is made with; give it
-    `{"budget": ...}`, the number of trials, since many of them go by it, and `num_workers` where
-    several trials run at once. For the rest see `LibrarySearch`. Every kind of domain can be
+    `{"budget": ...}`, the number of trials, since many of them go by it (NGOpt is told 100
+    otherwise), and `num_workers` where several trials run at once. For the rest see `LibrarySearch`. Every kind of domain can be
     searched, also in a choice.
 
     J. Rapin, O. Teytaud, "Nevergrad, a gradient-free optimization platform" (2018).
@@ -59,7 +60,9 @@ class NevergradSearch(LibrarySearch):
                 f"has been made: {optimizer!r:.100}"
             )
         self._optimizer = optimizer or "NGOpt"
-        self._kwargs = dict(optimizer_kwargs or {})
+        # Without a budget NGOpt fails in a space of numbers.
+        known = {} if optimizer else {"budget": _BUDGET}
+        self._kwargs = {**known, **(optimizer_kwargs or {})}
 
     def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
         from nevergrad import optimizers
