@@ -62,7 +62,7 @@ def _beside(
                 if found.key == (side, algorithm, task, workers):
                     label = RANDOM if algorithm == RANDOM else NAMES[side]
                     _line(panel, found, label, number)
-                    drawn += side == OURS and algorithm == name
+                    drawn += side != OURS
         _dress(panel, task)
     if drawn:
         panels[0].legend(fontsize="x-small")
