@@ -25,7 +25,8 @@ def draw_all(results: Sequence[Result], folder: Path) -> None:
     for task, workers in fields:
         ours = [r for r in results if (r.side, r.task, r.workers) == (OURS, task, workers)]
         if ours:
-            draw(ours, f"{task}, {workers} workers", folder / f"regret-{task}-{workers}.png")
+            many = "1 worker" if workers == 1 else f"{workers} workers"
+            draw(ours, f"{task}, {many}", folder / f"regret-{_slug(task)}-{workers}.png")
     for contest in CONTESTS:
         names = {OURS: contest.name, **contest.peers, **contest.kin}
         if len(names) > 1:
@@ -34,12 +35,12 @@ def draw_all(results: Sequence[Result], folder: Path) -> None:
 
 def draw(results: Sequence[Result], title: str, file: Path) -> None:
     """One picture of medians, and bands from quartile to quartile."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(8, 4), layout="constrained")
     panel = figure.subplots()
     for number, found in enumerate(sorted(results, key=_place)):
         _line(panel, found, found.algorithm, number)
     _dress(panel, title)
-    panel.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")
     _save(figure, file)
 
 
@@ -61,13 +62,16 @@ def _beside(
                 if found.key == (side, algorithm, task, workers):
                     label = RANDOM if algorithm == RANDOM else NAMES[side]
                     _line(panel, found, label, number)
-                    drawn += side == OURS and algorithm == name
+                    drawn += side != OURS
         _dress(panel, task)
     if drawn:
         panels[0].legend(fontsize="x-small")
         figure.suptitle(name)
-        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")
-        _save(figure, folder / f"beside-{slug}.png")
+        _save(figure, folder / f"beside-{_slug(name)}.png")
+
+
+def _slug(name: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def _place(found: Result) -> tuple[bool, str]:
@@ -81,9 +85,9 @@ def _line(panel: Axes, found: Result, label: str, number: int) -> None:
         if parts is not None
     ]
     moments, low, middle, high = zip(*known, strict=True)
-    color = "gray" if found.algorithm == RANDOM else f"C{number}"
+    color = "black" if found.algorithm == RANDOM else f"C{number - 1}"
     panel.step(moments, middle, where="post", label=label, color=color, linewidth=1.4)
-    panel.fill_between(moments, low, high, step="post", alpha=0.15, color=color, linewidth=0)
+    panel.fill_between(moments, low, high, step="post", alpha=0.1, color=color, linewidth=0)
 
 
 def _dress(panel: Axes, title: str) -> None:

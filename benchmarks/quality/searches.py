@@ -141,7 +141,6 @@ SEARCHES: Sequence[Contest] = [
         seeds=15,
         peers={"ray": "HEBOSearch"},
         paper="Cowen-Rivers et al., 2022",
-        shown_at=("hebo.HEBOSearch",),
     ),
     Contest(
         name="ZOOptSearch",

@@ -84,8 +84,8 @@ def _peer_row(one: Beside) -> Sequence[str]:
 
 
 def random_table(found: Sequence[AgainstRandom]) -> str:
-    head = ("algorithm", "paper", "task", "seeds", "score", "regret at the end", "p (better)",
-            "than random search")  # fmt: skip
+    head = ("algorithm", "paper", "task", "seeds", "score", "regret at the end", "random search's",
+            "p (better score)", "than random search")  # fmt: skip
     return _markdown(head, [_random_row(one) for one in found])
 
 
@@ -97,6 +97,7 @@ def _random_row(one: AgainstRandom) -> Sequence[str]:
         f"{one.seeds}",
         f"{one.score:.2f}",
         f"{one.final:.3f}",
+        f"{one.final_at_random:.3f}",
         _p(one.p),
         one.verdict,
     )

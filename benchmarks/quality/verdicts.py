@@ -46,14 +46,15 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstRandom:
-    """Ours against random search on one task: medians of the scores, and the adjusted p of "ours
-    are better"."""
+    """Ours against random search on one task: medians of the scores and of the regrets in the
+    end, and the adjusted p of "ours are better"."""
 
     contest: str
     task: str
     seeds: int
     score: float
     final: float
+    final_at_random: float
     p: float
     is_claimed: bool
 
@@ -157,7 +158,8 @@ def _against_random(runs: Runs, contest: Contest, task: str) -> AgainstRandom | 
     ours = runs.scores(OURS, contest.name, task, workers)
     others = runs.scores(OURS, RANDOM, task, workers)
     found = runs.result(OURS, contest.name, task, workers)
-    if ours is None or others is None or found is None:
+    reference = runs.result(OURS, RANDOM, task, workers)
+    if ours is None or others is None or found is None or reference is None:
         return None
     return AgainstRandom(
         contest=contest.name,
@@ -165,6 +167,7 @@ def _against_random(runs: Runs, contest: Contest, task: str) -> AgainstRandom | 
         seeds=len(ours),
         score=median(ours),
         final=median(found.finals),
+        final_at_random=median(reference.finals[: len(ours)]),
         p=better(ours, others[: len(ours)]),
         is_claimed=contest.beats_random,
     )

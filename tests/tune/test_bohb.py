@@ -31,6 +31,12 @@ def shown(search: LibrarySearch, trial: object, config: Any, losses: list[float]
         search.on_trial_result(f"t{trial}", row)
 
 
+def ended(search: LibrarySearch, trial: object, config: Any, losses: list[float]) -> None:
+    shown(search, trial, config, losses)
+    row = {"loss": losses[-1], "training_iteration": len(losses)}
+    search.on_trial_complete(f"t{trial}", row)
+
+
 def model(search: LibrarySearch) -> list[float]:
     return [suggested(search, f"new{i}")["x"] for i in range(20)]
 
@@ -40,7 +46,7 @@ def test_the_largest_budget_with_enough_trials_says_what_is_good() -> None:
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20
-        shown(search, trial, {"x": x}, [x, x, 1 - x] if trial % 4 == 0 else [x])
+        ended(search, trial, {"x": x}, [x, x, 1 - x] if trial % 4 == 0 else [x])
     assert min(model(search)) > 0.4
 
 
@@ -48,7 +54,17 @@ def test_a_budget_with_too_few_trials_is_passed_over() -> None:
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20
-        shown(search, trial, {"x": x}, [x, x, 1 - x] if trial > 16 else [x])
+        ended(search, trial, {"x": x}, [x, x, 1 - x] if trial > 16 else [x])
+    assert max(model(search)) < 0.6
+
+
+def test_an_iteration_at_which_no_trial_has_ended_is_no_budget() -> None:
+    """Those that went on say nothing of those that were left behind."""
+    search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
+    for trial in range(20):
+        x = trial / 20
+        tell, losses = (shown, [x, 1 - x]) if trial % 4 == 0 else (ended, [x])
+        tell(search, trial, {"x": x}, losses)
     assert max(model(search)) < 0.6
 
 
@@ -56,9 +72,11 @@ def test_failures_are_bad_at_every_budget() -> None:
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20
-        shown(search, trial, {"x": x}, [x])
         if x < 0.5:
+            shown(search, trial, {"x": x}, [x])
             search.on_trial_complete(f"t{trial}", {"loss": math.nan, "training_iteration": 2})
+        else:
+            ended(search, trial, {"x": x}, [x])
     assert min(model(search)) > 0.4
 
 

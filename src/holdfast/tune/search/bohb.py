@@ -44,8 +44,9 @@ class TuneBOHB(LibrarySearch):
     A share of the configs is drawn at random. The others are drawn from a kernel density of the
     good trials, and of `num_samples` such draws it is the one that is the likeliest among the good
     ones and the least among the bad. What is good is seen at the largest budget, which is a
-    `training_iteration`, that enough trials have reported. A trial that failed is a bad one at
-    every budget, and a point that was tried elsewhere counts at every budget.
+    `training_iteration` at which a trial has ended, that enough trials have reported. A trial that
+    failed is a bad one at every budget, and a point that was tried elsewhere counts at every
+    budget.
 
     `bohb_config` may have `min_points_in_model` (the number of parameters and 1), `top_n_percent`
     (15), `num_samples` (64), `random_fraction` (1/3), `bandwidth_factor` (3) and `min_bandwidth`
@@ -94,6 +95,9 @@ class _Study:
         self._vectors: dict[int, Vector] = {}
         self._seen: dict[int, dict[int, float]] = {}
         self._everywhere: dict[int, float] = {}
+        # Where trials have ended. On the way to there only those few report that went on.
+        self._budgets: set[int] = set()
+        self._newest: dict[int, int] = {}
         self._running: set[int] = set()
 
     def ask(self, query: Query) -> Assignment | None:
@@ -113,6 +117,7 @@ class _Study:
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
         self._seen.setdefault(step, {})[query.number] = losses[0]
+        self._newest[query.number] = step
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         self._running.discard(query.number)
@@ -120,6 +125,8 @@ class _Study:
             self._everywhere[query.number] = math.inf
         elif not query.trial_id:
             self._everywhere[query.number] = losses[0]
+        elif query.number in self._newest:
+            self._budgets.add(self._newest[query.number])
 
     def _vector(self, query: Query, assignment: Assignment) -> Vector:
         """What does not exist is anywhere: it says nothing of good or bad."""
@@ -131,7 +138,7 @@ class _Study:
 
     def _ranked(self) -> list[Vector]:
         """From good to bad at the largest budget with enough of them, else empty."""
-        for step in sorted(self._seen or {0: {}}, reverse=True):
+        for step in sorted(self._budgets or {0}, reverse=True):
             losses = self._seen.get(step, {}) | self._everywhere
             if len(losses) >= self._least + 2:
                 numbers = sorted(losses, key=lambda number: (losses[number], number))
