@@ -11,7 +11,13 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+from holdfast.tune.search.retold import (
+    RetoldStudy,
+    check_flat,
+    one_thread,
+    one_torch_thread,
+    seeded_globals,
+)
 from holdfast.tune.search.study import Goal, Query
 
 _HEBO = Framework(
@@ -77,7 +83,12 @@ class _Study(RetoldStudy):
         if len(self.running) >= self._most:
             return None
         # It draws from NumPy's global numbers, and from those of torch.
-        with seeded_globals(query.seed), torch.random.fork_rng(devices=[]):
+        with (
+            seeded_globals(query.seed),
+            torch.random.fork_rng(devices=[]),
+            one_thread(),
+            one_torch_thread(),
+        ):
             torch.manual_seed(query.seed)
             [row] = self._told(query).suggest(n_suggestions=1).to_dict("records")
         return dict(row)
