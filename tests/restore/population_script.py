@@ -14,6 +14,7 @@ from typing import Any
 from holdfast import tune
 from holdfast.testing.script import mark, wait_at
 from holdfast.tune.schedulers import PopulationBasedTraining
+from holdfast.tune.search import BasicVariantGenerator
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
 
@@ -26,7 +27,7 @@ def train(config: dict[str, Any]) -> None:
             saved = json.loads(Path(folder, "state.json").read_text())
             far, first = saved["far"], saved["epoch"] + 1
     index = int(tune.get_context().get_trial_id()[-5:])
-    for epoch in range(first, 7):
+    for epoch in range(first, 6):
         mark("at", index, epoch)
         wait_at(f"at-{index}-{epoch}")
         far *= config["rate"]
@@ -49,13 +50,18 @@ def main() -> None:
     else:
         tuner = tune.Tuner(
             train,
-            param_space={"rate": tune.grid_search([0.9, 0.5])},
+            param_space={"rate": tune.uniform(0.1, 0.95)},
             tune_config=tune.TuneConfig(
                 metric="loss",
                 mode="min",
+                num_samples=2,
+                # A grid would not say that there are but two: the first would make room for more.
+                search_alg=BasicVariantGenerator(
+                    points_to_evaluate=[{"rate": 0.9}, {"rate": 0.5}]
+                ),
                 scheduler=PopulationBasedTraining(
                     time_attr="training_iteration",
-                    perturbation_interval=2,
+                    perturbation_interval=3,
                     hyperparam_mutations={"rate": tune.uniform(0.1, 0.95)},
                     quantile_fraction=0.5,
                 ),

@@ -34,17 +34,18 @@ def test_a_takeover_that_was_cut_off_is_finished_on_another_machine(
 ) -> None:
     bucket = Bucket(moto, bench.folder.name, proxy)
     bench.use(bucket, machine="first")
-    late, further, end = bench.gate("at-0-2"), bench.gate("at-1-4"), bench.gate("end")
+    late, further, end = bench.gate("at-0-3"), bench.gate("at-1-5"), bench.gate("end")
     script = bench.start()
     # The source has superseded what it had when the other one takes over, and goes on.
-    script.wait_for("at 1 4")
+    script.wait_for("at 1 5")
     late.open()
-    script.wait_for("told to end 0 2")
-    bucket.wait_for_committed(5)
+    script.wait_for("told to end 0 3")
+    bucket.wait_for_committed(7)
     script.kill()
-    assert script.left() == []
+    # The workers are not kept waiting until their grace ends.
     further.open()
     end.open()
+    assert script.left() == []
     second = bench.use(bucket, machine="second")
     restored = bench.restore().succeeds()
     clone, source = results(restored)
@@ -53,10 +54,10 @@ def test_a_takeover_that_was_cut_off_is_finished_on_another_machine(
     for root in (second, copy):
         assert checker.check(root, tensorboard=True) == []
         first, *_ = takeovers(root)
-        assert first[2:5] == [2, 3, {"rate": 0.5}]
+        assert first[2:5] == [3, 4, {"rate": 0.5}]
         assert (root / f"pbt_policy_{clone['metrics']['trial_id']}.txt").exists()
     lines = next(second.glob("*00000*/result.json")).read_text().splitlines()
     shown = [json.loads(line) for line in lines]
-    assert [row["training_iteration"] for row in shown] == [1, 2, 4, 5, 6]
-    assert shown[2]["loss"] == pytest.approx(0.5**3 * first[5]["rate"])
+    assert [row["training_iteration"] for row in shown] == [1, 2, 3, 5]
+    assert shown[3]["loss"] == pytest.approx(0.5**4 * first[5]["rate"])
     assert clone["metrics"]["rate"] == clone["config"]["rate"] == shown[-1]["config"]["rate"]
