@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.trial.absent import near_text
-from holdfast.trial.errors import InvalidConfig
+from holdfast.tune.short_names import home_of
 
 # Names in holdfast.tune.schedulers.
 _CLASSES = {
@@ -33,12 +32,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
 
     Raises InvalidConfig for a name that there is not, and what the class raises for `kwargs`.
     """
-    name = _CLASSES.get(scheduler.lower()) if isinstance(scheduler, str) else None
-    if name is None:
-        near = near_text([scheduler], _CLASSES) if isinstance(scheduler, str) else ""
-        raise InvalidConfig(
-            f"there is no scheduler {scheduler!r}, only {', '.join(_CLASSES)}.{near}"
-        )
+    name = home_of(scheduler, _CLASSES, "scheduler")
     from holdfast.tune import schedulers
 
     made: TrialScheduler = getattr(schedulers, name)(**kwargs)

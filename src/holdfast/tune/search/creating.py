@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
-from holdfast.trial.absent import near_text
-from holdfast.trial.errors import InvalidConfig
+from holdfast.tune.short_names import home_of
 
 _HOMES = {
     "ax": "holdfast.tune.search.ax:AxSearch",
@@ -29,12 +28,6 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGe
 
     Raises InvalidConfig for a name that there is not, ImportError where its library is missing.
     """
-    home = _HOMES.get(search_alg.lower()) if isinstance(search_alg, str) else None
-    if home is None:
-        near = near_text([search_alg], _HOMES) if isinstance(search_alg, str) else ""
-        raise InvalidConfig(
-            f"there is no search algorithm {search_alg!r}, only {', '.join(_HOMES)}.{near}"
-        )
-    module, _, name = home.partition(":")
+    module, _, name = home_of(search_alg, _HOMES, "search algorithm").partition(":")
     found: Searcher | BasicVariantGenerator = getattr(import_module(module), name)(**kwargs)
     return found
