@@ -172,8 +172,9 @@ class Proposer:
         if self._total is not None and index >= self._total:
             return SearchEnded()
         trial_id = f"{self._spec.run}_{index:05d}"
+        is_last = index + 1 == self._total
         if self._space is not None:
-            return Suggested(spec=self._make(trial_id, self._draw(index)))
+            return Suggested(spec=self._make(trial_id, self._draw(index)), is_last=is_last)
         assert isinstance(self._search, Searcher)
         answer = self._search.suggest(trial_id)
         if answer == Searcher.FINISHED:
@@ -185,7 +186,8 @@ class Proposer:
             return SearchEnded()
         assert isinstance(answer, Mapping)  # so `_merged` has seen to it
         sealed = self._kept(dict(answer))
-        return Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
+        kept = None if sealed == spec.config else sealed
+        return Suggested(spec=spec, answer=kept, is_last=is_last)
 
     def recall(self, suggested: Suggested) -> None:
         """Remind the searcher of what it has suggested before a restore."""

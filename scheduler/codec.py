@@ -253,6 +253,7 @@ def _rarities(machine: Machine) -> dict[str, Any]:
         "delayed": sorted(machine.allotment.delayed),
         "errored_before": machine.errored_before,
         "search_waits": machine.search_waits,
+        "is_complete": machine.is_complete,
         "returning": sorted(machine.returning),
         "withheld": machine.withheld,
         "questions": {key: to_plain(asked) for key, asked in machine.questions.items()},
@@ -290,6 +291,7 @@ def from_snapshot(plain: Mapping[str, Any]) -> Machine:
         machine.paused = set(plain["paused"])
         machine.errored_before = plain.get("errored_before", 0)
         machine.search_waits = plain.get("search_waits", False)
+        machine.is_complete = plain.get("is_complete", machine.search_ended)
         machine.returning = set(plain.get("returning", ()))
         machine.withheld = dict(plain.get("withheld", {}))
         machine.questions = {

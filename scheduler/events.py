@@ -111,11 +111,13 @@ class Suggested:
     `answer` is what a search algorithm has answered, where that is not the whole of the trial's
     config: the fixed values of the search space stand in the config too. When it was asked, it
     had not been told the last `unheard` of the reports and ends that stand before this record.
+    `is_last`: it is known already that the search has no further one.
     """
 
     spec: TrialSpec
     answer: Mapping[str, Any] | None = None
     unheard: int = 0
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,8 @@ class Machine(State):
             case SchedulerAnswered():
                 return on_scheduler(self, event)
             case SearchEnded():
-                self.asking, self.search_waits, self.search_ended = False, False, True
+                self.asking = self.search_waits = False
+                self.search_ended = self.is_complete = True
                 return [*observe(self, NoMoreTrials()), *go_on(self)]
             case SearchWaits():
                 self.search_waits = True
@@ -130,6 +131,7 @@ class Machine(State):
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
         self.asking = self.search_waits = False
+        self.is_complete = event.is_last
         spec = event.spec
         trial = self.trials[spec.trial_id] = Trial(spec=spec)
         self.allotment.wait(spec.trial_id)

@@ -186,8 +186,8 @@ class View(Protocol):
         """Whether the search is thinking of another trial, for which there is room."""
 
     @property
-    def search_ended(self) -> bool:
-        """Whether the search has no further trial."""
+    def is_complete(self) -> bool:
+        """Whether it is known that the search has no further trial."""
 
 
 class TrialScheduler:

@@ -66,7 +66,7 @@ def _change(state: State, spec: ExperimentSpec) -> None:
     has_rows = any(trial.row is not None for trial in state.trials.values())
     state.expected = state.expected.changed(old, spec, has_rows=has_rows)
     if _is_wider(old, spec):
-        state.search_ended = False
+        state.search_ended = state.is_complete = False
 
 
 def _stopped(state: State, event: Resumed) -> EndOrdered | None:

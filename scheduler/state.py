@@ -30,6 +30,8 @@ class State:
         self.ending: EndOrdered | None = None
         self.finished = False
         self.search_ended = False
+        # No trial will be added: sometimes the search says so with its last one.
+        self.is_complete = False
         self.active_s = 0.0
         self.paused: set[str] = set()
         # Paused for as long as their workers need to end.

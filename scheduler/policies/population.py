@@ -176,7 +176,7 @@ class Population(Judging):
         match event:
             case TrialAdded():
                 # Those that gave way to trials that were still to come wait for no other.
-                unpaused = self._unpaused(view) if _is_whole(view) and not self._synch else []
+                unpaused = self._unpaused(view) if view.is_complete and not self._synch else []
                 return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
                 return self._answered(view, event)
@@ -295,10 +295,10 @@ class Population(Judging):
             return ()
         pause, unpause = PauseTrial(trial_id=trial.trial_id), UnpauseTrial(trial_id=trial.trial_id)
         # In the queue it would come before those that the search is to be asked for.
-        return [pause, unpause] if _is_whole(view) else [pause]
+        return [pause, unpause] if view.is_complete else [pause]
 
     def _is_crowded(self, view: View) -> bool:
-        return view.has_queue or not (view.asking or _is_whole(view))
+        return view.has_queue or not (view.asking or view.is_complete)
 
     def _unpaused(self, view: View) -> list[Decision]:
         """Those that have come least far first."""
@@ -338,10 +338,3 @@ class Population(Judging):
 def _question(trial_id: str, proposal: Proposal, source: str) -> Decision:
     question = {"config": proposal.config, "asked": proposal.asked, "source": source}
     return AskUser(trial_id=trial_id, question=question)
-
-
-def _is_whole(view: View) -> bool:
-    """Whether no other trials will come, as far as that is known before the search says so."""
-    spec = view.spec
-    has_grid = any("grid_search(" in part["text"] for part in spec.space)
-    return view.search_ended or (not has_grid and 0 < spec.num_samples <= len(view.trials))

@@ -232,8 +232,9 @@ from holdfast import tune
 from holdfast.testing.script import mark, wait_at
 
 def train(config):
-    code = "import signal; signal.pause()"
-    subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
+    command = [sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()"]
+    child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+    child.stdout.readline()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:

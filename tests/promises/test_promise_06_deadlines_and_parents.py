@@ -21,8 +21,10 @@ def train(config):
     for signum in (signal.SIGTERM, guard.STOP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child = "import signal; signal.signal(15, 1); signal.signal(1, 1)\\nwhile 1: signal.pause()"
-    subprocess.Popen([sys.executable, "-c", child])
+    child = "import signal; signal.signal(15, 1); signal.signal(1, 1); print(flush=True)"
+    child += "\\nwhile 1: signal.pause()"
+    child = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+    child.stdout.readline()
     if os.fork() == 0:
         while True:
             signal.pause()

@@ -174,9 +174,11 @@ from holdfast import tune
 from holdfast.testing.script import mark, wait_at
 
 def train(config):
-    subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    mark("started")
-    wait_at("never")
+    program = "import signal; print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as started:
+        started.stdout.readline()  # right after its start its environment cannot be read yet
+        mark("started")
+        wait_at("never")
 
 if __name__ == "__main__":
     tune.Tuner(train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="run")).fit()

@@ -157,6 +157,18 @@ def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
     assert found.stdout.strip() == study(SCHEDULERS["asha"](), faults=BAD_DAYS).digest
 
 
+def test_nobody_makes_room_for_others_once_the_whole_grid_is_there() -> None:
+    decided: list[Decision] = []
+
+    def look(record: bytes) -> None:
+        decided.extend(one for answer in unpack(record)[2] for one in answer)
+
+    grid = {"lr": tune.grid_search([0.1, 0.2, 0.3, 0.4])}
+    study(SCHEDULERS["pbt"](), param_space=grid, tuning={"num_samples": 1}, trace=look)
+    assert any(isinstance(one, CloneTrial) for one in decided)
+    assert not any(isinstance(one, PauseTrial) for one in decided)
+
+
 @given(
     scheduler=st.sampled_from(sorted(SCHEDULERS)),
     seed=st.integers(0, 10**6),

@@ -151,7 +151,8 @@ class _Recorded:
     def propose(self, index: int) -> Suggested | SearchEnded:
         if index >= len(self._trials):
             return SearchEnded()
-        return Suggested(spec=self._trials[index].spec)
+        is_last = index + 1 == len(self._trials)
+        return Suggested(spec=self._trials[index].spec, is_last=is_last)
 
     def with_users_config(
         self,

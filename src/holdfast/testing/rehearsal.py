@@ -79,7 +79,9 @@ class Rehearsal:
         """The search answers with the next trial."""
         if not isinstance(resources, PlacementGroupFactory):
             resources = PlacementGroupFactory([resources])
-        return self.handle(Suggested(spec=trial_spec(len(self.machine.trials), resources)))
+        index = len(self.machine.trials)
+        is_last = index + 1 == self.machine.spec.num_samples
+        return self.handle(Suggested(spec=trial_spec(index, resources), is_last=is_last))
 
     # -- a worker -------------------------------------------------------------------------------
 
