@@ -218,9 +218,20 @@ def _pbt(task: Task, seed: int) -> Player:
     return RayPlayer(task, seed, scheduler, population=POPULATION)
 
 
+def _pb2(task: Task, seed: int) -> Player:
+    from ray.tune.schedulers.pb2 import PB2  # only where GPy is installed
+
+    bounds = {axis.name: [axis.low, axis.high] for axis in task.space}
+    scheduler = PB2(
+        time_attr=EPOCH, perturbation_interval=4, log_config=False, hyperparam_bounds=bounds
+    )
+    return RayPlayer(task, seed, scheduler, population=POPULATION)
+
+
 SCHEDULERS: Mapping[str, Callable[[Task, int], Player]] = {
     "ASHA": _asha,
     "HyperBand": _hyperband,
     "median": _median,
     "PBT": _pbt,
+    "PB2": _pb2,
 }

@@ -67,7 +67,10 @@ SEARCHES: Mapping[str, Callable[[Task, int], Player]] = {
     ),
     "AxSearch": _search("ax", "AxSearch", lambda seed: {"random_seed": seed}),
     "NevergradSearch": _search("nevergrad", "NevergradSearch", _nevergrad),
-    "HEBOSearch": _search("hebo", "HEBOSearch", lambda seed: {"random_state_seed": seed}),
+    # By itself Ray's asks HEBO for eight configs at a time, none of which knows of the others.
+    "HEBOSearch": _search(
+        "hebo", "HEBOSearch", lambda seed: {"random_state_seed": seed, "max_concurrent": 1}
+    ),
     "ZOOptSearch": _search(
         "zoopt", "ZOOptSearch", lambda seed: {"budget": _TRIALS, "parallel_num": _AT_ONCE}
     ),

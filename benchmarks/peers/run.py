@@ -21,8 +21,10 @@ def main() -> None:
     from benchmarks.tasks.catalogue import task as task_of
     from benchmarks.tasks.task import Field
 
+    # What a library prints is none of our lines.
+    answers, sys.stdout = sys.stdout, sys.stderr
     peer: Any = import_module(f"benchmarks.peers.{sys.argv[1]}_players")
-    print(json.dumps({"version": peer.VERSION}), flush=True)
+    print(json.dumps({"version": peer.VERSION}), file=answers, flush=True)
     for asked in json.load(sys.stdin)["runs"]:
         task = task_of(asked["task"])
         field = Field(workers=asked["workers"], trainings=asked["trainings"])
@@ -32,7 +34,8 @@ def main() -> None:
             for seed in asked["seeds"]
         ]
         took_s = time.monotonic() - began_s
-        print(json.dumps({**asked, "courses": courses, "took_s": took_s}), flush=True)
+        found = {**asked, "courses": courses, "took_s": took_s}
+        print(json.dumps(found), file=answers, flush=True)
 
 
 if __name__ == "__main__":

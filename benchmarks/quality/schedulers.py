@@ -179,6 +179,7 @@ SCHEDULERS: Sequence[Contest] = [
         ours=_population("PB2", _bandits),
         tasks=EVOLVING,
         field=POPULATION,
+        peers={"ray": "PB2"},
         paper="Parker-Holder, Nguyen and Roberts, 2020",
         shown_at=("PB2",),
     ),

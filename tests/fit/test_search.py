@@ -42,7 +42,7 @@ def test_a_search_that_often_says_not_now_is_asked_again_without_end(fit: Any) -
             self.alive = False
 
     def many(config: dict[str, Any]) -> None:
-        for step in range(3000):
+        for step in range(1200):
             tune.report({"step": step})
 
     tuning = tune.TuneConfig(search_alg=OneAtATime(), num_samples=4, max_concurrent_trials=2)
