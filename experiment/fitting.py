@@ -104,6 +104,7 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
         path=plan.location.public,
         local_path=str(plan.layout.root),
         total=plan.proposer.total,
+        resumes=request.resumes,
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:

@@ -37,7 +37,7 @@ class Request:
     """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
 
     `resources` are what unfinished trials of a resumed one ask for from now on. `spaces` are those
-    of before `param_space`, by their numbers.
+    of before `param_space`, by their numbers. `resumes`: made again, the call goes on with it.
     """
 
     trainable: Any
@@ -49,6 +49,7 @@ class Request:
     notices: tuple[str, ...] = ()
     spaces: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     extension: Extension | None = None
+    resumes: bool = False
 
     @property
     def search(self) -> Any:

@@ -160,10 +160,12 @@ class RunFacts:
     """What is shown of a run and stands in no event: its name, and where its results lie.
 
     `path` is the experiment's folder in storage, `local_path` the one on this machine. `total` is
-    the number of trials that the search will give, None where it is not known.
+    the number of trials that the search will give, None where it is not known. `resumes`: the
+    script goes on with the run when it is started again.
     """
 
     name: str
     path: str
     local_path: str
     total: int | None = None
+    resumes: bool = False

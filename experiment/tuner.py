@@ -101,6 +101,7 @@ class Tuner:
 
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._take_up(resume, extend, resume_config or ResumeConfig())
+            self._request = replace(self._request, resumes=True)
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
 

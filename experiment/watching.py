@@ -65,8 +65,10 @@ def watch(
         if run.unsaved:
             view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "warning")
         call = call_that_goes_on(facts.path, run.plan.machine.spec)
-        text = "To go on" if _is_unfinished(run, facts) else "The run had finished. Its results"
-        view.message(f"{text}: {call}", "info")
+        again = "start this script again, or " if facts.resumes else ""
+        is_unfinished = _is_unfinished(run, facts)
+        text = f"To go on: {again}" if is_unfinished else "The run had finished. Its results: "
+        view.message(f"{text}{call}", "info")
         deliver(signals.last or signal.SIGINT)
 
 

@@ -67,13 +67,13 @@ class Ending:
         return Summary(name="exp", path=facts.path, counts={}, total=1)
 
 
-def ended(status: Status, **found: Any) -> str:
+def ended(status: Status, *, facts: RunFacts = FACTS, **found: Any) -> str:
     run: Any = Ending(status)
     for name, value in found.items():
         setattr(run, name, value)
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        watch(run, PlainView(stream), FACTS)
+        watch(run, PlainView(stream), facts)
     return stream.getvalue()
 
 
@@ -81,6 +81,11 @@ def test_after_a_ctrl_c_it_is_told_how_to_go_on() -> None:
     shown = ended(Status.PENDING)
     assert "Interrupted: trials have 10 s to end" in shown
     assert "To go on: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
+
+
+def test_a_script_that_goes_on_by_itself_is_only_to_be_started_again() -> None:
+    shown = ended(Status.PENDING, facts=replace(FACTS, resumes=True))
+    assert "To go on: start this script again, or tune.Tuner.restore('/results/exp'" in shown
 
 
 def test_a_run_that_finished_in_time_has_nothing_to_go_on_with() -> None:
