@@ -178,7 +178,10 @@ def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
     ("words", "told"),
     [
         (["--stop", "a=1", "--stop", "b=1", "--stop", "a=2"], "--stop is given twice for a"),
-        (["--extend"], "say by how much, with --num-samples N or --stop KEY=VALUE"),
+        (
+            ["--extend"],
+            "say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget S",
+        ),
     ],
 )
 def test_what_resume_cannot_be_asked_for_is_told(

@@ -137,12 +137,15 @@ def test_the_command_extends_and_tells_what_changes_and_what_becomes_of_finished
     refused = capfd.readouterr().err
     assert "num_samples: was 1, now 2" in refused
     assert "or --extend to holdfast resume" in refused
-    assert main([*more, "--extend"]) == 0
+    limits = ["--time-budget", "600", "--max-concurrent-trials", "1"]
+    assert main([*more, *limits, "--extend"]) == 0
     told = capfd.readouterr().err
     assert (
         "the experiment is extended:\n"
         "  num_samples: was 1, now 2\n"
         "  stop: was {'training_iteration': 2}, now {'training_iteration': 3}\n"
+        "  time_budget_s: was none, now 600.0\n"
+        "  max_concurrent_trials: was none, now 1\n"
         "  finished trials that stay so: 2; to have them go on: ResumeConfig(finished='resume')"
         ", or holdfast resume --resume-finished\n"
         "  trials still to begin: 2\n"
@@ -151,6 +154,8 @@ def test_the_command_extends_and_tells_what_changes_and_what_becomes_of_finished
     assert [trial.trial_id[-2:] for trial in trials] == ["00", "01", "02", "03"]
     assert [trial.config["x"] for trial in trials] == [1, 2, 1, 2]
     assert [trial.iteration for trial in trials] == [2, 2, 3, 3]
+    spec = load_experiment(path).machine.spec
+    assert (spec.time_budget_s, spec.max_concurrent) == (600, 1)
 
 
 def test_without_extend_a_change_is_refused_with_all_that_differs(path: Path) -> None:

@@ -175,7 +175,8 @@ def _add_resume(rooms: Any) -> None:
     command.add_argument(
         "--extend",
         action="store_true",
-        help="go on with another --num-samples or --stop than it has; all that there is is kept",
+        help="go on with another --num-samples, --stop or --time-budget than it has; all that "
+        "there is is kept",
     )
     command.add_argument("--num-samples", type=int, metavar="N", help="in all; -1: without end")
     command.add_argument(
@@ -185,6 +186,15 @@ def _add_resume(rooms: Any) -> None:
         metavar="KEY=VALUE",
         help="end a trial that reports KEY as high as VALUE, instead of the stop condition that "
         "it has; again for more",
+    )
+    command.add_argument(
+        "--time-budget",
+        type=float,
+        metavar="S",
+        help="seconds that it may take from its beginning on, in all its runs; inf: no limit",
+    )
+    command.add_argument(
+        "--max-concurrent-trials", type=int, metavar="N", help="at once, from now on; 0: no limit"
     )
 
 

@@ -27,6 +27,8 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         resume_config=wishes(given),
         num_samples=given.num_samples,
         stop=stop_of(given),
+        time_budget_s=given.time_budget,
+        max_concurrent_trials=given.max_concurrent_trials,
         extend=given.extend,
     )
     results = tuner.fit()
@@ -57,8 +59,11 @@ def stop_of(given: argparse.Namespace) -> dict[str, float] | None:
     names = [name for name, _ in bounds]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidConfig(f"--stop is given twice for {', '.join(twice)}: one bound each")
-    if given.extend and not bounds and given.num_samples is None:
-        raise InvalidConfig("--extend: say by how much, with --num-samples N or --stop KEY=VALUE")
+    says_more = bounds or given.num_samples is not None or given.time_budget is not None
+    if given.extend and not says_more:
+        raise InvalidConfig(
+            "--extend: say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget S"
+        )
     return dict(bounds) or None
 
 
