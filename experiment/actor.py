@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.job import Assignment
 from holdfast.experiment.silence import Silence
 from holdfast.runtime import guard

@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.publishing import Publishing

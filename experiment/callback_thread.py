@@ -11,11 +11,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any, NamedTuple
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import callback_states
 from holdfast.experiment.callbacks import Callback, hooks_for
 from holdfast.experiment.rows import result_row

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.advisors import Advisor
 from holdfast.experiment.archive import Archive
 from holdfast.experiment.callback_thread import CallbackThread

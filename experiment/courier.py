@@ -11,11 +11,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.delivery import (
     Account,
     Books,

@@ -11,11 +11,11 @@ import time
 import traceback
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.catching_up import fold_for
 from holdfast.experiment.courier import Courier, Route, routed
 from holdfast.experiment.delivery import Patience

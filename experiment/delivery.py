@@ -8,9 +8,10 @@ the journal; that is how a courier knows after any death where it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import hooks_for
 from holdfast.scheduler.events import Event
 from holdfast.trial.trial import Trial

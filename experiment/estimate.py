@@ -13,9 +13,9 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Trial
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.pickling import dumps
 from holdfast.experiment.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
 from holdfast.experiment.job import Assignment, GangTerms, parts_of
 from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of

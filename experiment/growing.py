@@ -13,10 +13,10 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
 from holdfast.experiment.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.rows import flatten_row

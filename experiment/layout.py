@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.reading import JOURNAL as JOURNAL
 from holdfast.syncer.reading import LOCK as LOCK
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number

@@ -12,10 +12,11 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, field, fields
 from importlib import import_module
 from typing import Any, overload
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.pickling import NotPicklable, culprit_of
 from holdfast.runtime import guard, mapped, shelf
 from holdfast.trial.domains import Categorical

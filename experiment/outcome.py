@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code
 from holdfast.experiment.ranking import (

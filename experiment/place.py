@@ -6,10 +6,10 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.published import (
     fetch_state,

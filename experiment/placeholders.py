@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.pickling import NotPicklable, dumps
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.values import Opaque, Path, Ref, fold_values, key_name, replace_leaves

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.courier_process import Briefing
 from holdfast.experiment.job import Job

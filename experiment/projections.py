@@ -13,9 +13,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
 from holdfast.experiment.growing import Changed, Curves, Growing, Row, Table, replace_file, unlink
 from holdfast.experiment.layout import (

@@ -10,10 +10,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.objects import ObjectRef, standing_in
 from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested

@@ -6,10 +6,10 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.published import read_head
 from holdfast.experiment.recovery import NothingToRestore, recover

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import read_events
 from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from holdfast.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

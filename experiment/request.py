@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.cluster import Machinery
 from holdfast.experiment.data_config import check_datasets
 from holdfast.experiment.extending import Extension, stop_options

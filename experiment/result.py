@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.error_file import DIRNAME, read_error
 from holdfast.experiment.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code

@@ -4,8 +4,8 @@ enough and is only counted.   PURE"""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.causes import cause, log_of, user_frame
 from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered

@@ -12,8 +12,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
 from holdfast.experiment.fold import Fold, failure_of, subject_of
 from holdfast.experiment.layout import Layout

@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable

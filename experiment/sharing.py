@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.trial.resources import Allocation
 

@@ -12,11 +12,11 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.growing import replace_file
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.records import unpack

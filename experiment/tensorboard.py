@@ -15,13 +15,13 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.values import flatten, unwrap_scalar
 
 PREFIX = "ray/tune/"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import LoggerCallback
 from holdfast.experiment.delivery import Patience
 from holdfast.experiment.trial_view import Surroundings, TrialView

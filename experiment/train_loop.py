@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import import_module
 from typing import Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import session as sessions
 from holdfast.experiment.data_config import DataConfig
 from holdfast.experiment.job import GangTerms

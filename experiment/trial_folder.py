@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout, is_checkpoint
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import ERROR
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord

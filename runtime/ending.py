@@ -6,9 +6,9 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.runtime import guard
 
 # What a shell, and what wraps a program in one, makes of a death by signal.

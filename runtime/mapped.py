@@ -17,8 +17,9 @@ import os
 import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from holdfast.dataclass import dataclass
 
 _MAGIC = b"HOLDFAST"
 _FORMAT = 1

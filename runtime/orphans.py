@@ -13,7 +13,9 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from holdfast.dataclass import dataclass
 
 # From SIGTERM to SIGKILL.
 GRACE_S = 1.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.trial.resources import Allocation
 

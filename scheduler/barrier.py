@@ -8,9 +8,10 @@ soon as it is certain, and told with the rank that it is about.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from holdfast.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

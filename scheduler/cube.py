@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Float, Normal, Random
 from holdfast.trial.parameters import Assignment, Parameter
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.cube import assignment_at, vector_of
 from holdfast.scheduler.evolution import Evolution, Individual, Job
 from holdfast.scheduler.policies.dehb import KEY

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, fmean, pstdev
 from typing import Final
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Random, below
 
 _STANDARD: Final = NormalDist()

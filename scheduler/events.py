@@ -8,9 +8,10 @@ user's code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.cube import Vector
 from holdfast.scheduler.policies.hyperband import Shape

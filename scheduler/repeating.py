@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.limiting import Wrapper
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.errors import InvalidConfig

@@ -10,8 +10,9 @@ another machine or with a disk that is not mounted, nothing is known and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from holdfast.dataclass import dataclass
 
 # In a trial's folder here: what storage has of it. Never uploaded.
 INDEX_NAME = ".stored.json"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import InvalidLocation, StorageError, redact
 
 Kind = Literal["local", "s3", "uri", "given"]

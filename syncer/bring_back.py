@@ -6,10 +6,10 @@ import asyncio
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import LISTING_NAME, Known, folders_above
 from holdfast.syncer.durable import TEMPORARY, unique
 from holdfast.syncer.errors import NotStored

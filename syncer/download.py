@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer import manifest as manifests
 from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import (

@@ -9,9 +9,10 @@ from __future__ import annotations
 import filecmp
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import remove_tree
 from holdfast.syncer.errors import AlreadyStored, UnusableFile, from_os_error
 from holdfast.syncer.staging import Staged

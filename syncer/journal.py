@@ -14,10 +14,10 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import fsync_dir, fsync_file, fsync_path
 from holdfast.syncer.errors import StorageError
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.base import Base, Kind, joined
 from holdfast.syncer.filesystems import (
     is_this_machines,

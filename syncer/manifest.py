@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import fsync_dir, fsync_file, write_atomic
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME, Found, walk

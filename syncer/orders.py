@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.location import Location

@@ -13,10 +13,10 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import AlreadyStored, StorageError
 from holdfast.syncer.store import Store, allowance_s

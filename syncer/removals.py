@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import delete_tree, is_leftover
 from holdfast.syncer.errors import StorageError, innermost
 from holdfast.syncer.owned_store import OwnedStore, Usurped

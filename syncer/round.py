@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import Changes, Found
 from holdfast.syncer.scan import Scope
 from holdfast.syncer.stored_index import FolderIndex

@@ -8,12 +8,12 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.s3_direct import DirectS3
 from holdfast.syncer.s3_errors import code_and_status
 from holdfast.syncer.s3_options import endpoint_url, is_set, seconds

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
 from holdfast.syncer.s3_client import CONNECTIONS
 from holdfast.syncer.s3_errors import cause_of, code_and_status, refused_object

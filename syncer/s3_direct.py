@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.http_line import Answer, Lines
 from holdfast.syncer.s3_signature import Credentials, Request, signed
 

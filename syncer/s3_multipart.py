@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.s3_client import Budget

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.s3_client import Body
 from holdfast.syncer.s3_errors import code_and_status

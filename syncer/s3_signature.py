@@ -11,10 +11,11 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import quote
+
+from holdfast.dataclass import dataclass
 
 # Bodies are bound to the signature by their Content-MD5, which is among the signed headers.
 UNSIGNED = "UNSIGNED-PAYLOAD"

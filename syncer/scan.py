@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import INDEX_NAME, Facts, Found
 from holdfast.syncer.orders import Orders
 

@@ -13,9 +13,10 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import remove_tree, unique, write_all
 from holdfast.syncer.errors import (
     AlreadyStored,

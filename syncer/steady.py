@@ -14,9 +14,9 @@ import shutil
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import Facts
 from holdfast.syncer.durable import TEMPORARY, unique
 from holdfast.syncer.scan import facts_of

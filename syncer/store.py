@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import (
     TEMPORARY,
     fsync_dir,

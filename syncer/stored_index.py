@@ -12,10 +12,11 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import INDEX_NAME, Facts, Known, missing_there, uncertain
 from holdfast.syncer.durable import TEMPORARY, unique
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import (
     AlreadyStored,
     ManifestMismatch,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.evolving import evolver
 
 

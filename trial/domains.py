@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidSearchSpace
 
 _INT64: Final = 1 << 63

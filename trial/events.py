@@ -6,9 +6,9 @@ Those with `attempt` come from a worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.compiler import compile_space
 from holdfast.trial.domains import Categorical, Float, Integer, Normal, Random, same
 from holdfast.trial.errors import InvalidSearchSpace

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.values import unwrap_scalar
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
 

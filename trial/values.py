@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Categorical, Domain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import grid_values

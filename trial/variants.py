@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.compiler import compile_space
 from holdfast.trial.domains import Random
 from holdfast.trial.errors import InvalidSearchSpace

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import Found, find
 from holdfast.experiment.ended import value_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.ended import rank, value_of
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE

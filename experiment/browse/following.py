@@ -7,9 +7,9 @@ that tell of it: when they say that the trial has ended, nothing of its output i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import Found, published_as
 from holdfast.experiment.browse.logs import piece_from

@@ -6,9 +6,9 @@ Nothing is locked, nothing written and nothing unpickled: it may be running, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
 from holdfast.experiment.doctor.case import Case, find_case, user_of

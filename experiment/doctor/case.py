@@ -7,9 +7,9 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.place import find_place
 from holdfast.experiment.published import is_mirror_of, read_head

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.story import Story
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.recovery import broken, changed_checkpoint

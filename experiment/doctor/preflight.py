@@ -7,10 +7,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.wording import size
 from holdfast.syncer.download import with_store

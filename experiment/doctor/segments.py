@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.layout import JOURNAL
 from holdfast.experiment.records import unpack

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment import callback_states
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.story import Story

@@ -8,10 +8,11 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree

@@ -7,10 +7,11 @@ import io
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.segments import Chapter
 from holdfast.experiment.records import unpack
 from holdfast.experiment.rows import CONFIG, encode, flatten_row, result_row

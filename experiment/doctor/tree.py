@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import garbage, kept, projected, segments, state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
 from holdfast.experiment.doctor.case import Case, user_of
 from holdfast.experiment.doctor.findings import Finding, Report, Severity, ordered

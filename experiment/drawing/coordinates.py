@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.drawing.canvas import QUIET, TEXT, axes, say_instead, told
 from holdfast.experiment.headers import short_headers
 

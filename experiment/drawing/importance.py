@@ -20,9 +20,10 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.drawing.canvas import COLOURS, QUIET, axes, quiet_frame, say_instead
 from holdfast.trial.errors import InvalidConfig, TuneError
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
 
 # What Optuna keeps as a category as it is; other values are told by their text.

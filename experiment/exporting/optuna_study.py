@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.drawing.importance import ImportanceMissing
 from holdfast.experiment.ended import value_of
 from holdfast.experiment.exporting.distributions import (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.policies.goal import MODES, Goal
 from holdfast.trial.errors import require
 from holdfast.trial.resources import PlacementGroupFactory, validated

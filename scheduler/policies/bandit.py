@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple, Protocol
+
+from holdfast.dataclass import dataclass
 
 Vector = Sequence[float]
 

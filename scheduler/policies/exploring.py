@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.trial.domains import Categorical, Domain, Float, Function, Integer, Normal, below
 from holdfast.trial.errors import InvalidConfig

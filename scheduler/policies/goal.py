@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policy import (
     Abort,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.policies.asha import check_halving
 from holdfast.scheduler.policies.goal import Judging
 from holdfast.scheduler.policy import (

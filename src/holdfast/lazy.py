@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
+
+from holdfast.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

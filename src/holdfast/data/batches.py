@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from holdfast.data.columns import array_of, view_of
 from holdfast.data.dealing import Ranges
 from holdfast.data.order import Order
 from holdfast.data.sources import Source
+from holdfast.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from holdfast.data.batches import pieces
@@ -13,6 +13,7 @@ from holdfast.data.iterating import Iterating, Plan, mapped
 from holdfast.data.iterator import DataIterator
 from holdfast.data.order import Order, Shuffle, permutation
 from holdfast.data.sources import Source, TableSource
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 _ROWS_AT_ONCE = 4096

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from holdfast.data.batches import arrays, as_table, count_of
 from holdfast.data.columns import array_of, table_of
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 NUMPY, PANDAS, PYARROW = "numpy", "pandas", "pyarrow"

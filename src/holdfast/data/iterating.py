@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from holdfast.data.batches import Rows
 from holdfast.data.errors import check_batch_size
 from holdfast.data.formats import NUMPY, Mapped, format_of, formatted
 from holdfast.data.order import Shuffle
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 _ROWS_AT_ONCE = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from holdfast.data.dealing import left_of, share
 from holdfast.data.formats import Mapped
 from holdfast.data.iterating import Iterating, Passes, Plan
 from holdfast.data.order import Order, Shuffle
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:

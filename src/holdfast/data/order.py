@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
+
+from holdfast.dataclass import dataclass
 
 _BLOCKS, _WINDOWS = 0, 1
 

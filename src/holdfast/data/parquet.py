@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from holdfast.data.errors import DatasetGone, unknown_column
 from holdfast.data.sources import window_of_files
+from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 from holdfast.trial.errors import InvalidConfig

@@ -7,9 +7,9 @@ same stragglers and lost nodes, and a trial fails in the same iterations under b
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.reading import records_of
 from holdfast.experiment.records import read_events
 from holdfast.experiment.snapshots import find_beginning

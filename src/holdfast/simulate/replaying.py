@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.placeholders import config_without_code
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested

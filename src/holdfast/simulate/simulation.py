@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.simulate.tally import Incumbent
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status

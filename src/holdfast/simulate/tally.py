@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.state import row_of
 from holdfast.trial.events import Reported, Returned

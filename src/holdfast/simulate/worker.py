@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.effects import Launch
 from holdfast.simulate.curves import Curve
 from holdfast.trial.trial import Trial

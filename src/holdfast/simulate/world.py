@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, assert_never
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.retelling import others_moved
 from holdfast.experiment.stop_thread import StopFunction
 from holdfast.scheduler.effects import (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.testing import checker
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.script import Gate, UserScript, read_notes

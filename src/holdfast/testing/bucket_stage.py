@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
 
+from holdfast.dataclass import dataclass
 from holdfast.testing.aftermath import Aftermath, Story
 from holdfast.testing.bench import Bench
 from holdfast.testing.bucket import Bucket

@@ -14,11 +14,13 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import msgpack
+
+from holdfast.dataclass import dataclass
 
 _MAGIC = b"HFJRNL\x00\x01"
 _FRAME = struct.Struct("<II")

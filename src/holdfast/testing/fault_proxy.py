@@ -12,9 +12,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.dataclass import dataclass
 from holdfast.testing.ills import Aim, Ill, Plan, Request, Some, Well
 
 __all__ = ["FaultProxy", "Ill", "Moment"]

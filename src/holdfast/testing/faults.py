@@ -22,9 +22,11 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+from holdfast.dataclass import dataclass
 
 VARIABLE: Final = "HOLDFAST_TEST_FAULT"
 ROLES: Final = ("script", "warm", "worker", "scribe", "keeper")

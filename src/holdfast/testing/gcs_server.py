@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from http.server import HTTPServer
 from urllib.parse import quote
 
+from holdfast.dataclass import dataclass
 from holdfast.testing.s3_server import served
 
 BUCKET = "bucket"

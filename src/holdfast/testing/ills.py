@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, Protocol
+
+from holdfast.dataclass import dataclass
 
 
 class Ill(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.dataclass import dataclass
 from holdfast.testing.faults import ROLES
 from holdfast.testing.ills import Aim, Ill
 

@@ -17,10 +17,11 @@ import os
 import random
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.testing.faults import HOOK
 
 VARIABLE: Final = "HOLDFAST_TEST_POWER"

@@ -14,9 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from holdfast.dataclass import dataclass
 
 READY_S = 60.0
 _STOP_S = 5.0

@@ -18,9 +18,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+from holdfast.dataclass import dataclass
 
 FOLDER = "HOLDFAST_TEST_FOLDER"
 MARKS = "HOLDFAST_TEST_MARKS"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from struct import unpack_from
 from typing import Any
 from zipfile import ZipFile
+
+from holdfast.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.context import report
 from holdfast.train.reporting import Metrics, Save, check_metrics, chosen, report_saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.context import get_checkpoint, get_context
 from holdfast.experiment.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
 from holdfast.experiment.trainer import DataParallelTrainer

@@ -6,9 +6,9 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.context import get_context
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework

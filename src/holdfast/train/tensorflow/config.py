@@ -7,9 +7,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.lazy import TENSORFLOW
 from holdfast.train.ports import set_aside

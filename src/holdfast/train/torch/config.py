@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig

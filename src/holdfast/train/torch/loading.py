@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.context import get_context
 from holdfast.experiment.devices import get_device
 from holdfast.train.torch.preparing import on_tensors

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.axes import place, value_at, varied
 from holdfast.scheduler.density import Density, Vector
 from holdfast.trial.domains import Categorical

@@ -10,9 +10,10 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from holdfast.dataclass import dataclass
 from holdfast.lazy import Framework
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.absent import has_metric, near_text

@@ -11,12 +11,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean
 from typing import Any, Final
 
 from threadpoolctl import threadpool_limits
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.axes import varied
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.trial.parameters import Assignment, Same
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar

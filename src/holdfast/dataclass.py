@@ -1,0 +1,136 @@
+"""`dataclass` of the standard library; here the frozen ones with slots are made much quicker.
+
+A script that calls `fit()` has some 200 of them, and Python 3.11 compiles six methods for each:
+that was more than half of what it took to import holdfast. Here only `__init__` is compiled, and
+the other methods are shared by all. To who uses them they are what they were: fields, defaults,
+`replace()`, equality, hashes, texts, pickles, errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from functools import partial
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+_KNOWN = frozenset({"frozen", "slots", "kw_only", "eq", "repr"})
+
+
+def _dataclass(given: type[Any] | None = None, /, **options: bool) -> Any:
+    if given is None:
+        return partial(_dataclass, **options)
+    if not (options.get("frozen") and options.get("slots") and options.keys() <= _KNOWN):
+        return dataclasses.dataclass(given, **options)
+    own = {name for name, value in vars(given).items() if value is not None}
+    given.__doc__ = given.__doc__ or given.__name__  # else a signature is made for it
+    kw_only = options.get("kw_only", False)
+    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(
+        given
+    )
+    methods = {"__init__": _init(made), **_OF_ALL}
+    if options.get("repr", True):
+        methods["__repr__"] = _repr
+    if options.get("eq", True):
+        methods |= _comparing(made)
+    for name in methods.keys() - own:
+        setattr(made, name, methods[name])
+    return made
+
+
+def _init(made: type[Any]) -> Any:
+    """Fills each slot by its descriptor: attributes cannot be assigned."""
+    names: dict[str, Any] = {"MISSING": MISSING}
+    positional: list[str] = []
+    by_name: list[str] = []
+    body: list[str] = []
+    for field in fields(made):
+        names[f"set_{field.name}"] = getattr(made, field.name).__set__
+        parameter, value = _given(field, names)
+        if field.init:
+            (by_name if field.kw_only else positional).append(parameter)
+        body.append(f"set_{field.name}(self, {value})")
+    if hasattr(made, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *by_name] if by_name else [])])
+    lines = [
+        f"def make({', '.join(names)}):",
+        f" def __init__({parameters}):",
+        *(f"  {line}" for line in body or ["pass"]),
+        " return __init__",
+    ]
+    found: dict[str, Any] = {}
+    exec("\n".join(lines), vars(sys.modules[made.__module__]), found)
+    init = found["make"](**names)
+    init.__qualname__ = f"{made.__qualname__}.__init__"
+    types = {field.name: field.type for field in fields(made) if field.init}
+    init.__annotations__ = {**types, "return": None}
+    return init
+
+
+def _given(field: Field[Any], names: dict[str, Any]) -> tuple[str, str]:
+    """A field as a parameter, and its value; `names` gets the default that these speak of."""
+    name, default = field.name, f"default_{field.name}"
+    if field.default_factory is not MISSING:
+        names[default] = field.default_factory
+        made = f"{default}() if {name} is MISSING else {name}"
+        return f"{name}=MISSING", made if field.init else f"{default}()"
+    if field.default is not MISSING:
+        names[default] = field.default
+        return f"{name}={default}", name if field.init else default
+    return name, name
+
+
+def _comparing(made: type[Any]) -> dict[str, Any]:
+    names = [field.name for field in fields(made) if field.compare]
+    key = attrgetter(*names) if len(names) > 1 else partial(_few, names)
+
+    def __eq__(self: Any, other: object) -> Any:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash(key(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__}
+
+
+def _few(names: list[str], one: Any) -> tuple[Any, ...]:
+    return tuple(getattr(one, name) for name in names)
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _setattr(self: Any, name: str, value: Any) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delattr(self: Any, name: str) -> None:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _getstate(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in fields(self)]
+
+
+def _setstate(self: Any, state: list[Any]) -> None:
+    for field, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+_OF_ALL = {
+    "__setattr__": _setattr,
+    "__delattr__": _delattr,
+    "__getstate__": _getstate,
+    "__setstate__": _setstate,
+}
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+    dataclass = _dataclass
