@@ -7,7 +7,7 @@ A `TrialView` has the attribute names of Ray's Trial and stays the same object w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Opaque, Ref, flatten, format_tag
+from holdfast.trial.values import Opaque, Ref, flatten, named_in_tag
 
 # Users compare with the five states of Ray: ours that lie between two of them are shown as the
 # one whose end they wait for.
@@ -27,26 +27,11 @@ _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNIN
 
 def varied(trial: Trial) -> dict[str, Any]:
     """The parameters named in the trial's tag, by names as `net/width`, with the values that they
-    have now.
-
-    A tag is cut at 100 characters: parameters behind the cut are not found.
-    """
+    have now."""
     spec = trial.spec
-    pairs = frozenset(spec.tag.partition("_")[2].split(","))
-    found = dict(_named_in(pairs, spec.index, spec.config, ""))
+    found = named_in_tag(spec.tag, spec.index, spec.config)
     now = flatten(trial.config) if trial.changed_config else {}
     return {name: now.get(name, value) for name, value in found.items()}
-
-
-def _named_in(
-    pairs: frozenset[str], index: int, config: Mapping[str, Any], prefix: str
-) -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if format_tag(index, {name: value}).partition("_")[2] in pairs:
-            yield name, value
-        elif isinstance(value, Mapping):
-            yield from _named_in(pairs, index, value, f"{name}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

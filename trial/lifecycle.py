@@ -35,6 +35,7 @@ from holdfast.trial.events import (
 )
 from holdfast.trial.evolving import evolver
 from holdfast.trial.trial import Budget, Place, Status, Trial, evolve
+from holdfast.trial.values import changed_tag
 
 
 def _launched(trial: Trial, event: Launched) -> Trial:
@@ -118,7 +119,9 @@ def _cloned(trial: Trial, event: Cloned) -> Trial:
 def _changed(trial: Trial, event: Changed) -> Trial:
     spec, config = trial.spec, trial.changed_config
     if event.config is not None and trial.attempt == 0:
-        spec = replace(spec, config=event.config)  # it begins with it, also where it begins anew
+        # It begins with it, also where it begins anew.
+        tag = changed_tag(spec.tag, spec.index, spec.config, event.config)
+        spec = replace(spec, config=event.config, tag=tag)
     elif event.config is not None:
         config = event.config
     if event.resources is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -187,6 +187,34 @@ def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
             break
         tag = joined
     return tag
+
+
+def named_in_tag(tag: str, index: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of `config` that its tag names, by names as `net/width`.
+
+    A tag is cut at 100 characters: parameters behind the cut are not found.
+    """
+    pairs = frozenset(tag.partition("_")[2].split(","))
+    return dict(_named_in(pairs, index, config, ""))
+
+
+def _named_in(
+    pairs: frozenset[str], index: int, config: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if format_tag(index, {name: value}).partition("_")[2] in pairs:
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _named_in(pairs, index, value, f"{name}/")
+
+
+def changed_tag(tag: str, index: int, before: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The tag of a trial whose config was `before` and is `config` now: it names the same
+    parameters, and those that are new."""
+    named, known = named_in_tag(tag, index, before), spread(before)
+    now = spread(config)
+    return format_tag(index, {n: now[n] for n in now if n in named or n not in known})
 
 
 def _is_plain(value: Any) -> bool:

@@ -137,6 +137,7 @@ def test_parameters_that_the_space_does_not_have_are_drawn_before_a_trial_starts
 def test_one_that_is_begun_from_scratch_has_the_parameters_that_were_drawn_for_it() -> None:
     play = Play(pbt(hyperparam_mutations={"momentum": uniform(0, 1)}), 1)
     before = play.config("t0")
+    assert play.run.trial("t0").spec.tag == f"0_lr=1,momentum={before['momentum']:.4g}"
     play.run.ends("t0")
     play.run.resume(finished="restart")
     assert play.config("t0") == before

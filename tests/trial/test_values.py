@@ -24,6 +24,7 @@ from holdfast.trial.spec import Settings, Spec, Unresolved, Waiting, detach
 from holdfast.trial.values import (
     Opaque,
     Ref,
+    changed_tag,
     flatten,
     fold_values,
     format_tag,
@@ -412,6 +413,16 @@ def test_a_tag_names_the_varied_parameters() -> None:
     assert (
         format_tag(5, {"m": Opaque(pickled=b"", summary="Net"), "n": Model()}) == "5_m=Net,n=Model"
     )
+
+
+def test_a_changed_tag_names_what_it_named_and_what_is_new_with_the_values_of_now() -> None:
+    before = {"lr": 0.1, "batch": 32, "net": {"width": 8, "depth": 2}}
+    now = {"lr": 0.25, "batch": 64, "net": {"width": 16, "depth": 2, "act": "relu"}}
+    assert changed_tag("3_lr=0.1,net_width=8", 3, before, now) == (
+        "3_lr=0.25,net_act=relu,net_width=16"
+    )
+    assert changed_tag("3", 3, {}, {"lr": 0.5}) == "3_lr=0.5"
+    assert changed_tag("3", 3, before, before) == "3"
 
 
 @given(st.integers(0, 10**9), st.dictionaries(st.text(max_size=50), VALUES, max_size=12))
