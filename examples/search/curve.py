@@ -54,20 +54,17 @@ def main(
     parser.add_argument("--samples", type=int, default=20)
     given = parser.parse_args(arguments)
 
-    path = os.path.join(given.storage, given.name)
-    if tune.Tuner.can_restore(path):
+    if tune.Tuner.can_restore(os.path.join(given.storage, given.name)):
         print(f"Going on with {given.name} ...")
-        tuner = tune.Tuner.restore(path, train)
-    else:
-        goal = {"metric": "loss", "mode": "min", "num_samples": given.samples}
-        tuner = tune.Tuner(
-            train,
-            param_space=SPACE if space is None else space,
-            tune_config=tune.TuneConfig(search_alg=make_search(), **{**goal, **more}),
-            run_config=tune.RunConfig(storage_path=given.storage, name=given.name),
-        )
-    results = tuner.fit()
+    goal = {"metric": "loss", "mode": "min", "num_samples": given.samples}
+    tuner = tune.Tuner(
+        train,
+        param_space=SPACE if space is None else space,
+        tune_config=tune.TuneConfig(search_alg=make_search(), **{**goal, **more}),
+        run_config=tune.RunConfig(storage_path=given.storage, name=given.name),
+    )
+    results = tuner.fit(resume="auto", extend=True)
     best = results.get_best_result("loss", "min")
-    print(f"{len(results)} trials, the best loss is {(best.metrics or {})['loss']:.6f}")
+    print(f"{len(results)} trials, the best loss is {(best.metrics or {})['loss']:.4g}")
     print(f"with {best.config}")
     return results

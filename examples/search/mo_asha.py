@@ -56,4 +56,4 @@ if __name__ == "__main__":
     )
     found = curve.main(__doc__, make_search, SPACE, train=train_fn, scheduler=scheduler)
     for row in pareto_front(found):
-        print(f"{row['size']} waves: loss {row['loss']:.6f}")
+        print(f"{row['size']} waves: loss {row['loss']:.4g}")

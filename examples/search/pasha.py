@@ -30,11 +30,14 @@ class Line(tune.Trainable):
         self.line, self.speed = np.zeros(2), np.zeros(2)
 
     def step(self) -> dict[str, Any]:
-        error = self.line[0] * INPUTS + self.line[1] - (2 * INPUTS - 1)
+        error = self.error()
         slope = np.array([np.mean(error * INPUTS), np.mean(error)])
         self.speed = self.config["momentum"] * self.speed - self.config["lr"] * slope
         self.line = self.line + self.speed
-        return {"loss": float(np.mean(error**2))}
+        return {"loss": float(np.mean(self.error() ** 2))}
+
+    def error(self) -> Any:
+        return self.line[0] * INPUTS + self.line[1] - (2 * INPUTS - 1)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         np.savez(Path(checkpoint_dir, "state.npz"), line=self.line, speed=self.speed)

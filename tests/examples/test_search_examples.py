@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.bench import Bench
-from tests.examples.killing import drawn, example_bench, killed_and_gone_on
+from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
 
 pytestmark = pytest.mark.process
 
@@ -33,3 +33,5 @@ def test_a_searcher_of_ones_own_goes_on_after_a_kill(bench: Bench) -> None:
     # Two at a time: the first has ended, and the others were chosen for it.
     output = killed_and_gone_on(bench, "own_searcher", "--samples", "5", at="2 3").stdout
     assert "5 trials, the best loss is" in output
+    more = started(bench, "own_searcher", "--samples", "6").succeeds()
+    assert "6 trials, the best loss is" in more.stdout

@@ -25,8 +25,10 @@ def test_schedulers_are_compared_in_virtual_time() -> None:
 
 
 def test_a_run_is_replayed_under_asha(tmp_path: Path) -> None:
-    told = run("replay.py", "--storage", str(tmp_path), "--name", "run", "--samples", "4")
+    started = "replay.py", "--storage", str(tmp_path), "--name", "run", "--samples", "4"
+    told = run(*started)
     table = [line for line in told.splitlines() if line]
     assert table[0].split() == ["as", "it", "was", "under", "ASHAScheduler"]
     assert table[1].split() == ["workers", "2", "4"]
     assert table[5].startswith("best loss")
+    assert run(*started) == told  # the run that there is
