@@ -19,6 +19,20 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.values import unwrap_scalar
+
+_SEED_BITS = 63
+
+
+def seed_of(search: object) -> int:
+    """The number that the search is seeded with, as the journal can hold it, or a random one.
+
+    A search of the user's may call something else its `seed`, a generator for instance.
+    """
+    seed = unwrap_scalar(getattr(search, "seed", None))
+    if not isinstance(seed, int):
+        return secrets.randbits(_SEED_BITS)
+    return seed if seed.bit_length() <= _SEED_BITS else seed % 2**_SEED_BITS
 
 
 def spec_of(
@@ -29,12 +43,11 @@ def spec_of(
 ) -> ExperimentSpec:
     """A new experiment as its journal begins with it."""
     tune, search = request.tune, request.search
-    seed = getattr(search, "seed", None)
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
         run=secrets.token_hex(3)[:5],
         trainable=wrap.name_of(request.trainable),
-        seed=secrets.randbits(63) if seed is None else seed,
+        seed=seed_of(search),
         metric=request.metric,
         mode=request.mode,
         strict_metric=settings.strict_metric,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
+from holdfast.trial.values import unwrap_scalar
 
 FINISHED: Final = "FINISHED"
 
@@ -142,6 +143,7 @@ class BasicVariantGenerator:
 
 def _seed_from(state: Any) -> int | None:
     """A NumPy generator gives one draw; a number is itself."""
+    state = unwrap_scalar(state)
     if state is None or isinstance(state, int):
         return state
     for draw in ("integers", "randint"):
