@@ -146,7 +146,7 @@ def _advice(names: Sequence[str]) -> str:
         )
     call = "Tuner.restore(path, trainable, param_space=...)"
     if given == ["trainable"]:
-        call = "Tuner.restore(path, trainable)"
+        call = "Tuner.restore(path, trainable), or holdfast resume --trainable MODULE:NAME"
     told = " and ".join(_GIVEN[name] for name in given)
     return f"give {told} to restore(), as the experiment began with: {call}"
 

@@ -198,3 +198,13 @@ def test_a_library_that_is_missing_is_told_with_its_extra() -> None:
         ImportError, match=r"Nowhere is not installed: pip install 'holdfast\[nowh"
     ):
         Absent()
+
+
+def test_a_restore_where_the_library_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = pickle.loads(pickle.dumps(CountingSearch()))
+    lacking = Framework(title="Counting", module="holdfast_has_no_such", extra="counting")
+    monkeypatch.setattr(CountingSearch, "library", lacking)
+    with pytest.raises(ImportError, match=r"pip install 'holdfast\[counting\]'"):
+        opened(search)

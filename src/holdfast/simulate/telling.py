@@ -128,9 +128,10 @@ def _found(incumbents: Sequence[Incumbent]) -> str:
 def _reservations(both: Replay) -> Iterator[str]:
     """What the figures cannot know."""
     if both.cut_short:
+        trials = "1 trial" if both.cut_short == 1 else f"{both.cut_short:,} trials"
         yield (
-            f"{both.cut_short:,} trials came to the end of what was recorded of them, where they "
-            f"had been stopped or had failed: they end there"
+            f"{trials} came to the end of what was recorded, where the training had been stopped "
+            f"or had failed: nothing is known beyond"
         )
     if both.approximated:
         yield (

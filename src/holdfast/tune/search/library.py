@@ -104,8 +104,7 @@ class LibrarySearch(Searcher, ABC):
         evaluated_rewards: Sequence[Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        if self.library is not None:
-            self.library.check()
+        self._check_library()
         super().__init__(metric=metric, mode=mode)
         seed = unwrap_scalar(seed)
         if seed is not None and not isinstance(seed, int):
@@ -117,6 +116,10 @@ class LibrarySearch(Searcher, ABC):
         self._run: _Run | None = None
         if evaluated_rewards is not None:
             self._take_rewards(evaluated_rewards)
+
+    def _check_library(self) -> None:
+        if self.library is not None:
+            self.library.check()
 
     @abstractmethod
     def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
@@ -134,6 +137,7 @@ class LibrarySearch(Searcher, ABC):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
+        self._check_library()  # a restore may be where it is not
         goal = self._goal(self.metric or metric, self.mode or mode)
         is_own = self._space is not None
         terms = self.read_space(self._space if is_own else config, is_own=is_own)
