@@ -219,7 +219,7 @@ def _pbt(task: Task, seed: int) -> Player:
 
 
 def _pb2(task: Task, seed: int) -> Player:
-    from ray.tune.schedulers.pb2 import PB2  # only where GPy is installed
+    from ray.tune.schedulers.pb2 import PB2  # only where scikit-learn is installed
 
     bounds = {axis.name: [axis.low, axis.high] for axis in task.space}
     scheduler = PB2(

@@ -141,6 +141,7 @@ SEARCHES: Sequence[Contest] = [
         seeds=15,
         peers={"ray": "HEBOSearch"},
         paper="Cowen-Rivers et al., 2022",
+        shown_at=("hebo.HEBOSearch",),
     ),
     Contest(
         name="ZOOptSearch",
