@@ -102,10 +102,10 @@ def mutations_of(given: Mapping[str, Any]) -> tuple[Mutation, ...]:
 
 
 def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chance) -> Explored:
-    """Give values to the parameters that `config` does not have."""
+    """Give values to the parameters that `config` does not have, and could have."""
     filled, asked = dict(config), list[Path]()
     for mutation in mutations:
-        if get(config, mutation.path) is not ABSENT:
+        if get(config, mutation.path) is not ABSENT or not has_room(config, mutation.path):
             continue
         if mutation.function is not None:
             asked.append(mutation.path)
@@ -124,10 +124,13 @@ def explore(
 ) -> Explored:
     """A config near `config`: each parameter is drawn anew with that probability, else moved.
 
-    One that the config does not have, or that has no neighbours, is drawn anew.
+    One that the config does not have, or that has no neighbours, is drawn anew; one that it could
+    not have stays out of it.
     """
     explored, asked = dict(config), list[Path]()
     for mutation in mutations:
+        if not has_room(config, mutation.path):
+            continue
         value = unwrap_scalar(get(config, mutation.path))
         is_anew = chance.random() < resample_probability
         if mutation.knows(value) and not is_anew:
@@ -148,16 +151,25 @@ def get(config: Any, path: Path) -> Any:
     return config
 
 
+def has_room(config: Mapping[str, Any], path: Path) -> bool:
+    """Whether the parameter could be there: not within what is no dict in this config, as where a
+    choice is made between `{"width": 64}` and "none"."""
+    inner: Any = config
+    for key in path[:-1]:
+        if key not in inner:
+            return True
+        inner = inner[key]
+        if not isinstance(inner, Mapping):
+            return False
+    return True
+
+
 def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy of nested dicts with another value in one place."""
+    """A copy of nested dicts with another value in one place, for which there is room."""
     key, *rest = path
     if not rest:
         return {**config, key: value}
-    inner = config.get(key)
-    return {
-        **config,
-        key: put(inner if isinstance(inner, Mapping) else {}, tuple(rest), value),
-    }
+    return {**config, key: put(config.get(key, {}), tuple(rest), value)}
 
 
 def _mutations(given: Mapping[str, Any], above: Path) -> Iterator[Mutation]:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import Point, most_promising
-from holdfast.scheduler.policies.exploring import ABSENT, Path, get, put
+from holdfast.scheduler.policies.exploring import ABSENT, Path, get, has_room, put
 from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
@@ -105,7 +105,8 @@ class PB2(Population):
         self._known: dict[str, tuple[float, float]] = {}
 
     def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
-        lacking = [bound for bound in self._bounds if get(config, bound.path) is ABSENT]
+        absent = [bound for bound in self._bounds if get(config, bound.path) is ABSENT]
+        lacking = [bound for bound in absent if has_room(config, bound.path)]
         for bound in lacking:
             config = bound.put(config, chance.random())
         return Proposal(config=config, asked={}) if lacking else None
@@ -160,7 +161,8 @@ class PB2(Population):
             chance=Chance(asked["chance"]),
         )
         for bound, share in zip(self._bounds, chosen, strict=True):
-            config = bound.put(config, share)
+            if has_room(config, bound.path):
+                config = bound.put(config, share)
         return config
 
     def _shares(self, config: Mapping[str, Any]) -> tuple[float, ...] | None:

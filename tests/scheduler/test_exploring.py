@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.policies.exploring import explore, fill, mutations_of
+from holdfast.scheduler.policies.exploring import Explored, explore, fill, mutations_of
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import (
@@ -95,6 +95,16 @@ def test_what_a_config_lacks_is_filled_and_the_users_functions_are_left_to_be_as
     filled = fill({"lr": 5.0}, mutations, Chance("0"))
     assert filled.config == {"lr": 5.0, "net": {"act": "a"}}
     assert filled.asked == (("net", "width"),)
+
+
+@pytest.mark.parametrize("config", [{"net": "none"}, {"net": None}, {"net": {"cell": 3}}])
+def test_what_stands_inside_of_a_choice_is_given_only_to_a_config_that_has_chosen_it(
+    config: dict[str, Any],
+) -> None:
+    mutations = mutations_of({"net": {"cell": {"width": [4, 8], "act": lambda: "relu"}}})
+    assert fill(config, mutations, Chance("0")) == Explored(config=config)
+    moved = explore(config, mutations, Chance("0"), resample_probability=0.5, factors=(1.2,))
+    assert moved == Explored(config=config)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def test_a_whole_number_stays_one_and_what_is_lacking_is_drawn_between_the_bound
     assert type(config["net"]["width"]) is int
     assert 4 <= config["net"]["width"] <= 64
     assert 0.1 <= config["net"]["rate"] <= 0.2
+    assert policy.completed({"lr": 0.5, "net": "none"}, asked)["net"] == "none"
+    assert policy.first({"lr": 0.5, "net": "none"}, Chance("0")) is None
     play = Play(pb2(hyperparam_bounds=bounds), 2)
     assert play.config("t0")["lr"] == 1.0
     assert 4 <= play.config("t0")["net"]["width"] <= 64
