@@ -167,7 +167,7 @@ class Population(Judging):
         worst, best = self._extremes(view)
         member.good_from = 0 if trial.trial_id in best else trial.iteration
         if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
-            return [change]
+            return change
         member.is_to_yield = self._is_crowded(view)
         saved = [SaveTrial(trial_id=trial.trial_id)] if trial.trial_id in best else []
         return [*saved, *self._turn(view, trial, member)]
@@ -213,11 +213,11 @@ class Population(Judging):
             return [_question(trial_id, proposal, "")]
         return [ChangeTrial(trial_id=trial_id, config=proposal.config)]
 
-    def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> Decision | None:
-        """The trial goes on from one of the best; None where none of them has a checkpoint."""
+    def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> list[Decision]:
+        """The trial goes on from one of the best; nothing where none of them has a checkpoint."""
         sources = [one for one in best if self._is_source(view.trials[one])]
         if not sources:
-            return None
+            return []
         member = self._members[trial_id]
         member.changes += 1
         chance = Chance(f"{self._seed}/population/{trial_id}/{member.changes}")
@@ -228,8 +228,8 @@ class Population(Judging):
         member.is_to_yield = False
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
-            return _question(trial_id, proposal, source)
-        return self._clone(trial_id, source, proposal.config)
+            return [_question(trial_id, proposal, source)]
+        return self._clone(view, trial_id, source, proposal.config)
 
     def _is_source(self, trial: Trial) -> bool:
         """Whether it has saved what its score tells of: one that was not among the best when it
@@ -248,10 +248,19 @@ class Population(Judging):
             return min(source.time, checkpoint.time_total_s)
         return source.time
 
-    def _clone(self, trial_id: str, source: str, config: Mapping[str, Any]) -> Decision:
-        return CloneTrial(
+    def _clone(
+        self, view: View, trial_id: str, source: str, config: Mapping[str, Any]
+    ) -> list[Decision]:
+        """Others have the room before it, too: else one that is poor again at each look would
+        keep from it those that could change that."""
+        clone = CloneTrial(
             trial_id=trial_id, source=source, config=config, is_logged=self._log_config
         )
+        if self._synch or view.is_complete:
+            return [clone]
+        if self._is_crowded(view):
+            return [PauseTrial(trial_id=trial_id), clone]
+        return [clone, *self._unpaused(view)[:1]]
 
     def _answered(self, view: View, event: UserAnswered) -> Sequence[Decision]:
         config, source = event.answer["config"], event.answer["source"]
@@ -259,7 +268,7 @@ class Population(Judging):
             return [ChangeTrial(trial_id=event.trial_id, config=config)]
         decisions: list[Decision] = []
         if view.trials[source].checkpoints:  # else they were found lost meanwhile
-            decisions.append(self._clone(event.trial_id, source, config))
+            decisions += self._clone(view, event.trial_id, source, config)
         self._asked.discard(event.trial_id)
         if self._synch and not self._asked:
             decisions += self._unpaused(view)
@@ -268,8 +277,7 @@ class Population(Judging):
     def _change_together(self, view: View) -> Sequence[Decision]:
         """All have come to the interval, and are paused."""
         worst, best = self._extremes(view)
-        changes = [self._take_over(view, trial_id, best) for trial_id in worst]
-        decisions = [change for change in changes if change is not None]
+        decisions = [one for trial_id in worst for one in self._take_over(view, trial_id, best)]
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
         return decisions if self._asked else [*decisions, *self._unpaused(view)]
 

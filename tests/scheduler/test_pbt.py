@@ -8,11 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.effects import Warn
+from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
+from holdfast.simulate import simulate
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import choice, loguniform, uniform
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import TuneConfig
+from holdfast.tune.search.bohb import TuneBOHB
 from tests.scheduler.population import Play
 
 LR = {"lr": uniform(0.001, 2.0)}
@@ -245,6 +249,31 @@ def test_where_there_is_less_room_than_trials_they_take_turns() -> None:
     iterations = [trial.iteration for trial in play.run.machine.trials.values()]
     assert sum(iterations) == 60
     assert max(iterations) - min(iterations) <= 2 * 2
+
+
+@pytest.mark.parametrize("explore", [None, lambda config: config])
+@pytest.mark.parametrize("most", [None, 2])
+def test_one_that_takes_over_again_and_again_keeps_nobody_from_the_room(
+    most: int | None, explore: Any
+) -> None:
+    """On one worker, where the best are those that were trained least."""
+    search = TuneBOHB(seed=1)
+    found = simulate(
+        lambda config, iteration: config["lr"] + iteration,
+        param_space=LR,
+        tune_config=TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=4,
+            scheduler=pbt(custom_explore_fn=explore),
+            search_alg=search if most is None else ConcurrencyLimiter(search, most),
+            time_budget_s=500,
+        ),
+        workers=1,
+        iterations=6,
+    )
+    assert found.reason == "done"
+    assert [trial.iteration for trial in found.trials] == [6, 6, 6, 6]
 
 
 def test_nobody_is_paused_where_there_is_room_for_all() -> None:
