@@ -132,9 +132,12 @@ def most_promising(
 
 def standardized(values: Vector) -> list[float]:
     """With mean 0 and deviation 1, or all 0 where they are the same."""
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return [(value - mean) / spread if spread > 1e-12 * abs(mean) else 0.0 for value in values]
+    # Squares of what has nearly diverged would overflow.
+    largest = max(map(abs, values)) or 1.0
+    parts = [value / largest for value in values]
+    mean = math.fsum(parts) / len(parts)
+    spread = math.sqrt(math.fsum((part - mean) ** 2 for part in parts) / len(parts))
+    return [(part - mean) / spread if spread > 1e-12 * abs(mean) else 0.0 for part in parts]
 
 
 def cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:

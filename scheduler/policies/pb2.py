@@ -119,7 +119,8 @@ class PB2(Population):
         shares = self._shares(trial.config)
         if time > then and shares is not None:
             rate = (score - before) / (time - then)
-            self._gains.append(Gain(time=time, before=before, shares=shares, rate=rate))
+            if math.isfinite(rate):
+                self._gains.append(Gain(time=time, before=before, shares=shares, rate=rate))
             del self._gains[:-_MOST_POINTS]
 
     def note_takeover(self, trial_id: str, source: str) -> None:

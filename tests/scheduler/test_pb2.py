@@ -116,6 +116,16 @@ def test_values_that_are_all_the_same_and_none_at_all_are_no_trouble() -> None:
     assert 0 <= chosen([], [], []) <= 1
 
 
+def test_values_that_have_nearly_diverged_are_no_trouble() -> None:
+    points, values = measured(8)
+    assert chosen(points, [1e307 * value for value in values], []) == chosen(points, values, [])
+    play = Play(pb2(perturbation_interval=1), 2)
+    for loss in (1.7e308, -1.7e308, 1.7e308, -1.7e308):
+        play.step("t0", loss)
+        play.step("t1", 1.0)
+    assert play.clones()
+
+
 def trained(policy: PB2, rounds: int, **spec: Any) -> Play:
     """Four trials, of which the loss falls the faster the nearer `lr` is to 0.7."""
     play = Play(policy, 4, **spec)
