@@ -79,9 +79,11 @@ def overruled(row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
 
 
 def near_text(wanted: Iterable[str], row: Mapping[str, Any]) -> str:
-    """` Did you mean 'accuracy'?`, empty where nothing is near."""
+    """` Did you mean 'accuracy'?`, empty where nothing is near, and for a name that is there and
+    holds no number."""
     names = list(_names(row, ""))
-    near = dict.fromkeys(found for name in wanted for found in _near(name, names))
+    absent = [name for name in wanted if name not in names]
+    near = dict.fromkeys(found for name in absent for found in _near(name, names))
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

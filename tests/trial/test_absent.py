@@ -45,6 +45,8 @@ def test_a_name_with_a_slash_of_its_own_is_there() -> None:
         ("eval/F1", " Did you mean 'eval/f1'?"),
         ("training_iterations", " Did you mean 'training_iteration'?"),
         ("perplexity", ""),
+        ("accuracy", ""),  # it is there, and is no number, say
+        ("eval/f1", ""),
     ],
 )
 def test_names_that_are_near_are_asked_about(wanted: str, text: str) -> None:
