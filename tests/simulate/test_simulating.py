@@ -410,6 +410,38 @@ def test_a_search_algorithm_is_told_and_asked_as_in_a_real_run() -> None:
     assert search.told == ["0 1", "0 2", "0 end", "1 1", "1 2", "1 end"]
 
 
+class AsManyAsLive(Searcher):
+    """Three at a time, and how many it knew of when it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: set[str] = set()
+        self.knew: list[int] = []
+
+    def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        if len(self.alive) >= 3:
+            return None
+        self.knew.append(len(self.alive))
+        self.alive.add(trial_id)
+        return {"lr": 0.5 ** len(self.knew), "depth": 1}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.alive.remove(trial_id)
+
+
+def test_a_search_has_heard_of_all_that_an_event_ends_before_it_is_asked_again() -> None:
+    """The last of three at the milestone of HyperBand goes on, and the two others are stopped."""
+    search = AsManyAsLive()
+    scheduler = HyperBandScheduler(max_t=3, reduction_factor=3)
+    study(scheduler, tuning={"num_samples": 5, "search_alg": search})
+    assert search.knew[:4] == [0, 1, 2, 1]
+
+
 class Refusing(Telling):
     def suggest(self, trial_id: str) -> None:
         return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from holdfast.experiment.advisors import failure_of
+from holdfast.experiment.retelling import Change
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.searching import pausing_of
 from holdfast.experiment.stop_thread import StopFunction
@@ -89,10 +90,17 @@ class Search:
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
 
-    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
-        """Tell what has happened to a trial: its report, its end."""
+    def saw(self, changes: Iterable[Change]) -> None:
+        """Tell all that an event has done to trials, then ask again."""
+        news = [change for change in changes if self._heard(*change)]
+        if news and self._postponed is not None:
+            index, self._postponed = self._postponed, None
+            self.ask(index)
+
+    def _heard(self, event: Event | None, before: Trial | None, after: Trial | None) -> bool:
+        """Tell what has happened to a trial: its report, its end. Returns whether it is news."""
         if self._searcher is None or before is None or after is None or before is after:
-            return
+            return False
         if isinstance(event, Reported):
             self._searcher.on_trial_result(after.trial_id, newest_row(after))
         if pausing := pausing_of(before, after):
@@ -100,9 +108,7 @@ class Search:
         if after.status.is_final and not before.status.is_final:
             row = None if after.row is None else newest_row(after)
             self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)
-        if self._postponed is not None:
-            index, self._postponed = self._postponed, None
-            self.ask(index)
+        return True
 
 
 def ask_stopper(stopper: StopFunction, effect: AskStopper, trial: Trial) -> StopperAnswered:

@@ -120,11 +120,9 @@ class World:
 
     def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
         """The search hears of the event, and of other trials that it has moved."""
-        if not self._search.learns:
-            return
-        self._search.saw(event, before, after)
-        for change in others_moved(self.machine, after.trial_id if after else ""):
-            self._search.saw(*change)
+        if self._search.learns:
+            others = others_moved(self.machine, after.trial_id if after else "")
+            self._search.saw([(event, before, after), *others])
 
     def _perform(self, effect: Effect) -> None:
         match effect:
