@@ -18,7 +18,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Opaque, Ref, flatten, named_in_tag
+from holdfast.trial.values import Opaque, Ref, named_in_tag, spread
 
 # Users compare with the five states of Ray: ours that lie between two of them are shown as the
 # one whose end they wait for.
@@ -27,11 +27,19 @@ _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNIN
 
 def varied(trial: Trial) -> dict[str, Any]:
     """The parameters named in the trial's tag, by names as `net/width`, with the values that they
-    have now."""
+    have now; where a scheduler has put a dict in place of one, or something else in place of a
+    dict, what stands there now."""
     spec = trial.spec
     found = named_in_tag(spec.tag, spec.index, spec.config)
-    now = flatten(trial.config) if trial.changed_config else {}
-    return {name: now.get(name, value) for name, value in found.items()}
+    if not trial.changed_config:
+        return found
+    now = spread(trial.config)
+    return {known: now[known] for name in found for known in now if _is_same_place(known, name)}
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Whether they are one parameter, or one stands within the other."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

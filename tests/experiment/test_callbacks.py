@@ -32,7 +32,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure, TuneError
 from holdfast.trial.events import Committed, Reported, Returned, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Opaque
+from holdfast.trial.values import Opaque, format_tag
 
 DEADLINE_S = 20.0
 BROKEN = Failure(kind="user", type_name="ValueError", message="bad")
@@ -745,3 +745,13 @@ def test_varied_parameters_are_found_whatever_their_type() -> None:
         "kind": "a b",
         "lr": 1e-05,
     }
+
+
+def test_varied_parameters_are_those_of_a_config_that_was_taken_over() -> None:
+    config = {"layers": [1, 2], "net": "none", "cell": {"width": 3, "depth": 1}, "fixed": 7}
+    begun = {"layers": [1, 2], "net": "none", "cell/width": 3}
+    spec = replace(suggestion(3, **config).spec, tag=format_tag(3, begun))
+    assert varied(Trial(spec=spec)) == begun
+    other = {"layers": [4], "net": {"kind": "mlp", "width": 5}, "cell": "off", "fixed": 7}
+    now = {"layers": [4], "net/kind": "mlp", "net/width": 5, "cell": "off"}
+    assert varied(Trial(spec=spec, changed_config=other)) == now
