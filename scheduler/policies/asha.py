@@ -12,7 +12,15 @@ from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import Judging, is_number
 from holdfast.scheduler.policies.quantile import RunningQuantile
-from holdfast.scheduler.policy import Decision, StopTrial, TrialReported, TrialScheduler, View
+from holdfast.scheduler.policy import (
+    Decision,
+    Observation,
+    StopTrial,
+    TrialEnded,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
 from holdfast.trial.errors import require
 
 
@@ -130,6 +138,11 @@ class ASHAScheduler(Judging):
         goes_on = bracket.goes_on(event.trial_id, time, value)
         if not goes_on or (self._stops_last and time >= self._max_t):
             return [StopTrial(trial_id=event.trial_id)]
+        return ()
+
+    def look(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, TrialEnded) and (last := self.final(view, event)):
+            self._bracket(event.trial_id).goes_on(event.trial_id, *last)
         return ()
 
     def _bracket(self, trial_id: str) -> Bracket:

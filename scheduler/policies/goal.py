@@ -12,10 +12,12 @@ from holdfast.scheduler.policy import (
     Abort,
     Decision,
     Observation,
+    TrialEnded,
     TrialReported,
     TrialScheduler,
     View,
 )
+from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.stopper import lookup
@@ -97,6 +99,19 @@ class Judging(TrialScheduler):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         """What follows from anything else."""
         return ()
+
+    def final(self, view: View, event: TrialEnded) -> tuple[float, float] | None:
+        """After how much training a trial has ended, and what it was worth; None where its last
+        report does not say.
+
+        One that reached a bound of the user's ended the trial without a word of the scheduler's.
+        """
+        trial = view.trials[event.trial_id]
+        if trial.row is None:
+            return None
+        row = row_of(trial)
+        time, value = self.goal.time(row), self.goal.value(row)
+        return None if time is None or value is None else (time, value)
 
     def _agreed(self, what: str, own: str | None, tuners: str | None) -> str:
         name = type(self).__name__

@@ -150,14 +150,14 @@ class MedianStoppingRule(Judging):
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
         trial_id = event.trial_id
-        known = self._field.curves.get(trial_id)
-        if known is not None and time <= known.newest:  # trained again after a failure
+        if not self._note(trial_id, time, value):
             return ()
-        self._field.extend(trial_id, time, value)
         decided = [] if trial_id in self._set_aside else self._rule(view, trial_id, time)
         return [*decided, *self._return()]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, TrialEnded) and (last := self.final(view, event)):
+            self._note(event.trial_id, *last)
         match event:
             case NoMoreTrials() | TrialAdded():  # an extension may add more
                 self._search_ended = isinstance(event, NoMoreTrials)
@@ -168,6 +168,14 @@ class MedianStoppingRule(Judging):
             case _:
                 pass
         return () if self._is_somebody_waiting(view) else self._recall(self._giving_way)
+
+    def _note(self, trial_id: str, time: float, value: float) -> bool:
+        """Whether it is new, and not trained again after a failure."""
+        known = self._field.curves.get(trial_id)
+        if known is not None and time <= known.newest:
+            return False
+        self._field.extend(trial_id, time, value)
+        return True
 
     def _rule(self, view: View, trial_id: str, time: float) -> list[Decision]:
         if time < self._grace:

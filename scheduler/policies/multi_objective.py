@@ -15,12 +15,15 @@ from holdfast.scheduler.policy import (
     Decision,
     Observation,
     StopTrial,
+    TrialEnded,
     TrialReported,
     TrialScheduler,
     View,
 )
+from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import require
+from holdfast.trial.trial import Trial
 
 
 class FrontRung:
@@ -100,6 +103,8 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         return fresh
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        if isinstance(event, TrialEnded):
+            self._note_last(view.trials[event.trial_id])
         if not isinstance(event, TrialReported):
             return ()
         is_first, self._is_first = self._is_first, False
@@ -111,6 +116,15 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         if point is None or self._goes_on(event.trial_id, time, point):
             return ()
         return [StopTrial(trial_id=event.trial_id)]
+
+    def _note_last(self, trial: Trial) -> None:
+        """A report that reached a bound of the user's counts, too."""
+        if trial.row is None:
+            return
+        row = row_of(trial)
+        time, point = self._goals[0].time(row), self._point(row)
+        if time is not None and point is not None:
+            self._goes_on(trial.trial_id, time, point)
 
     def _goes_on(self, trial_id: str, time: float, point: Point) -> bool:
         rung = next((rung for rung in self._rungs if rung.milestone <= time), None)

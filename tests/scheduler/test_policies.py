@@ -7,6 +7,9 @@ import pytest
 
 from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.policies.median import MedianStoppingRule
+from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
@@ -271,3 +274,27 @@ def test_fifo_decides_nothing() -> None:
 def test_a_scheduler_must_define_decide() -> None:
     with pytest.raises(NotImplementedError, match=r"TrialScheduler must define decide\(\)"):
         TrialScheduler().decide(Rehearsal().machine, TrialEnded(trial_id="t0"))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ASHAScheduler(reduction_factor=2),
+        MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1),
+        MultiObjectiveASHAScheduler(["loss", "speed"], ["min", "max"], reduction_factor=2),
+    ],
+    ids=lambda policy: type(policy).__name__,
+)
+def test_what_a_trial_reports_when_it_reaches_a_bound_counts_for_the_others(
+    policy: TrialScheduler,
+) -> None:
+    run = Rehearsal(policy=policy, metric="loss", mode="min", scheduler="x", stop={"speed": 9})
+    for trial_id in ("t0", "t1"):
+        run.suggest()
+        run.start(trial_id)
+    (reply,) = run.report("t0", {"loss": 1.0, "speed": 9})
+    assert isinstance(reply, Reply)
+    assert reply.verdict is Verdict.STOP
+    run.ends("t0")
+    replies = [one for one in run.report("t1", {"loss": 2.0, "speed": 1}) if type(one) is Reply]
+    assert [one.verdict for one in replies] == [Verdict.STOP]
