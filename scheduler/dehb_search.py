@@ -13,7 +13,7 @@ from holdfast.scheduler.evolution import Evolution, Individual, Job
 from holdfast.scheduler.policies.dehb import KEY
 from holdfast.scheduler.policies.goal import Goal, is_number
 from holdfast.scheduler.policies.hyperband import shapes
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.search import Searcher, points_of
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.parameters import Assignment, Parameters
@@ -99,7 +99,7 @@ class DEHBSearch(Searcher):
         self.seed: int | None = seed
         self._factors = (mutation_factor, crossover_prob)
         self._max_t, self._shapes = max_t, shapes(max_t, reduction_factor)
-        self._points = [dict(point) for point in points_to_evaluate or ()]
+        self._points = points_of(points_to_evaluate)
         count, room = len(self._points), self._shapes[0].places
         _require("points_to_evaluate", f"{count} configs", count <= room, f"{room} at most")
         self._run: _Run | None = None

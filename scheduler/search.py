@@ -135,10 +135,20 @@ class BasicVariantGenerator:
     ) -> None:
         if not isinstance(max_concurrent, int) or max_concurrent < 0:
             raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
-        self.points_to_evaluate = list(points_to_evaluate or ())
+        self.points_to_evaluate = points_of(points_to_evaluate)
         self.max_concurrent = max_concurrent
         self.constant_grid_search = constant_grid_search
         self.seed = _seed_from(random_state)
+
+
+def points_of(given: Any) -> list[dict[str, Any]]:
+    """`points_to_evaluate` as a list. Raises InvalidConfig for what is none, of configs."""
+    points = () if given is None else given
+    if isinstance(points, (list, tuple)) and all(isinstance(one, Mapping) for one in points):
+        return [dict(point) for point in points]
+    raise InvalidConfig(
+        f"points_to_evaluate must be a list of configs (dicts), not {given!r:.100}"
+    )
 
 
 def _seed_from(state: Any) -> int | None:

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.trial.domains import Categorical, Domain, Float, Function, Integer, Normal, below
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.space import has_user_code
+from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.spec import Spec
 from holdfast.trial.values import is_plain, key_name, unwrap_scalar
 
@@ -96,8 +96,10 @@ class Explored:
     asked: tuple[Path, ...] = ()
 
 
-def mutations_of(given: Mapping[str, Any]) -> tuple[Mutation, ...]:
+def mutations_of(given: Any) -> tuple[Mutation, ...]:
     """What `hyperparam_mutations` says, a parameter each. Raises InvalidConfig."""
+    if not isinstance(given, Mapping):
+        raise InvalidConfig(f"hyperparam_mutations={given!r:.80}: give a dict, {{'lr': [...]}}")
     return tuple(_mutations(given, ()))
 
 
@@ -175,7 +177,7 @@ def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
 def _mutations(given: Mapping[str, Any], above: Path) -> Iterator[Mutation]:
     for key, value in given.items():
         path = (*above, key)
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not is_grid(value):
             yield from _mutations(value, path)
         else:
             yield _mutation(path, value)

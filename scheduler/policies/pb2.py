@@ -174,6 +174,10 @@ class PB2(Population):
 
 def _bounds(given: Mapping[str, Any], above: Path) -> Iterator[Bound]:
     """Raises InvalidConfig."""
+    require(
+        isinstance(given, Mapping),
+        f"PB2(hyperparam_bounds={given!r:.80}): give a dict, {{'lr': [1e-4, 1e-1]}}",
+    )
     for key, value in given.items():
         path = (*above, key)
         if isinstance(value, Mapping) and value:

@@ -91,11 +91,11 @@ class PopulationBasedTraining(Population):
             f"{name}(hyperparam_mutations={hyperparam_mutations!r}): nothing would ever change; "
             f"give {{'lr': [...]}}, or a custom_explore_fn",
         )
+        mutations_of(hyperparam_mutations or {})  # which refuses what is none
         self._given = dict(hyperparam_mutations or {})
         self._mutations: tuple[Mutation, ...] = ()
         self._resample_probability = resample_probability
         self._factors = tuple(perturbation_factors)
-        mutations_of(self._given)  # which refuses what is none
 
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)

@@ -13,7 +13,7 @@ from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
 from holdfast.simulate import simulate
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.space import choice, loguniform, uniform
+from holdfast.trial.space import choice, grid_search, loguniform, uniform
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import TuneConfig
 from holdfast.tune.search.bohb import TuneBOHB
@@ -356,6 +356,8 @@ def test_a_report_without_the_metric_ends_the_run_unless_they_may_lack_it(synch:
         ({"hyperparam_mutations": {}}, "nothing would ever change"),
         ({"hyperparam_mutations": {"lr": 3}}, "lr is 3"),
         ({"hyperparam_mutations": {"lr": []}}, "lr is []"),
+        ({"hyperparam_mutations": {"lr": grid_search([1, 2])}}, "lr is {'grid_search'"),
+        ({"hyperparam_mutations": ["lr"]}, "give a dict"),
         ({"hyperparam_mutations": {"net": {"act": [math.sin]}}}, "net/act became"),
         ({"hyperparam_mutations": {"act": choice([math.sin])}}, "act became"),
         ({"perturbation_interval": 0}, "give a number above 0"),

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.scheduler.dehb_search import DEHBSearch
 from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.repeating import TRIAL_INDEX, Repeater
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.errors import InvalidConfig
+from holdfast.tune.search.bohb import TuneBOHB
 
 
 class Counter(Searcher):
@@ -316,3 +318,10 @@ def test_results_that_were_had_elsewhere_are_told_with_their_failures() -> None:
     assert takes.heard == [({"x": 1}, 5, False), ({"x": 3}, None, True)]
     with pytest.raises(InvalidConfig, match="Counter takes in no points"):
         Counter().add_evaluated_trials(Found({"x": 1}, loss(5)), "loss")
+
+
+@pytest.mark.parametrize("search", [BasicVariantGenerator, DEHBSearch, TuneBOHB])
+@pytest.mark.parametrize("points", [{"lr": 0.1}, [0.1], "lr"])
+def test_points_that_are_no_list_of_configs_are_refused(search: Any, points: Any) -> None:
+    with pytest.raises(InvalidConfig, match="points_to_evaluate must be a list of configs"):
+        search(points_to_evaluate=points)

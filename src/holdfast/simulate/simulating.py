@@ -14,6 +14,7 @@ from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.request import Request
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
@@ -24,7 +25,7 @@ from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene, World
 from holdfast.trial.config import CheckpointConfig, RunConfig
 from holdfast.trial.description import describe
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
 from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import TuneConfig
@@ -89,6 +90,8 @@ def simulate(
     asked = Request(trainable=curve, param_space=space, tune=tune, run=run)
     asked.check()
     _check(workers, every, iterations)
+    for name, seconds in (("start_s", start_s), ("stop_s", stop_s), ("commit_s", commit_s)):
+        require(is_number(seconds, least=0), f"{name} must be a number from 0 on, not {seconds!r}")
     for_each = resources if callable(resources) else request(resources)
     spec = _spec(asked, for_each, seed, saves_when_told=saves_when_told)
     training = Training(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.lazy import Framework
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.search import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
@@ -111,7 +111,7 @@ class LibrarySearch(Searcher, ABC):
             raise InvalidConfig(f"seed must be a whole number, not {seed!r}")
         self.seed: int | None = seed
         self._space = space
-        self._points = [dict(point) for point in points_to_evaluate or ()]
+        self._points = points_of(points_to_evaluate)
         self._evaluated: list[_Evaluated] = []
         self._run: _Run | None = None
         if evaluated_rewards is not None:
