@@ -179,6 +179,11 @@ class View(Protocol):
         ...
 
     @property
+    def epoch(self) -> int:
+        """1, and one more with each restore, which may take up trials that had ended."""
+        ...
+
+    @property
     def has_queue(self) -> bool:
         """Whether trials wait for room."""
 

@@ -83,6 +83,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._bases: dict[str, PlacementGroupFactory] = {}
         self._values: dict[str, Any] = {}
         self._alive: dict[str, None] = {}
+        self._epoch = 1
         self._moving: set[str] = set()
         self._asked: set[str] = set()
         self._search_ended = False
@@ -103,6 +104,9 @@ class ResourceChangingScheduler(TrialScheduler):
         return fresh
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        if view.epoch != self._epoch:
+            self._epoch = view.epoch
+            self._alive = {key: None for key, one in view.trials.items() if _is_alive(one)}
         if isinstance(event, UserAnswered) and event.trial_id in self._asked:
             self._asked.discard(event.trial_id)
             return self._change(view, event.trial_id, _read(event.answer))
@@ -137,7 +141,6 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def _note(self, view: View, event: TrialReported) -> None:
         trial_id = event.trial_id
-        self._alive[trial_id] = None
         self._moving.discard(trial_id)
         if self._goal[0] is not None and (value := lookup(event.row, self._goal[0])) is not None:
             self._values[trial_id] = value
@@ -179,7 +182,7 @@ class ResourceChangingScheduler(TrialScheduler):
         """A trial that is paused has none, unless for being given another one."""
         if trial.status is Status.PAUSED:
             return trial.trial_id in self._moving
-        return not trial.status.is_final
+        return _is_alive(trial)
 
     def _shown(self, trial: Trial) -> SharingTrial:
         trial_id, resources = trial.trial_id, trial.spec.resources
@@ -203,6 +206,10 @@ class ResourceChangingScheduler(TrialScheduler):
             f"give it no other resources: it would have begun again from scratch"
         )
         return [Tell(text=text)]
+
+
+def _is_alive(trial: Trial) -> bool:
+    return not trial.status.is_final
 
 
 def _has_saved(view: View, trial_id: str) -> bool:

@@ -147,6 +147,29 @@ def running(scheduler: ResourceChangingScheduler, **spec: Any) -> Rehearsal:
     return run
 
 
+def test_trials_that_a_restore_takes_up_again_keep_their_share() -> None:
+    run = Rehearsal(
+        capacity={"CPU": 4.0},
+        policy=ResourceChangingScheduler(),
+        scheduler="ResourceChangingScheduler",
+        saves_when_told=True,
+        max_concurrent=2,
+    )
+    for trial_id in ("t0", "t1"):
+        run.suggest()
+        run.start(trial_id)
+    run.handle(SearchEnded())
+    for trial_id in ("t0", "t1"):
+        run.fails(trial_id)
+        run.exits(trial_id)
+    run.resume(errored="resume")
+    run.start("t0", "t1")
+    run.report("t0")
+    assert run.trial("t0").spec.resources == cpus(2.0)
+    run.report("t1")
+    assert run.trial("t1").spec.resources == cpus(2.0)
+
+
 def test_a_function_is_changed_only_at_a_report_with_a_checkpoint() -> None:
     run = running(ResourceChangingScheduler())
     run.report("t0")
