@@ -16,6 +16,7 @@ from holdfast.scheduler.policy import (
     Stalled,
     StopTrial,
     TrialAdded,
+    TrialEnded,
     TrialReported,
     UnpauseTrial,
     View,
@@ -237,6 +238,8 @@ class PASHAScheduler(Judging):
             case NoMoreTrials() | TrialAdded():  # an extension may add more
                 self._search_ended = isinstance(event, NoMoreTrials)
                 return ()
+            case TrialEnded() if last := self.final(view, event):
+                return self._note_last(event.trial_id, *last)
             case Stalled():
                 return self._end(view) if self._search_ended else self._go_on_with_best()
             case _:
@@ -244,18 +247,28 @@ class PASHAScheduler(Judging):
 
     def _arrive(self, trial_id: str, reached: int, value: float) -> list[Decision]:
         last = len(self._rungs) - 1
-        for index in range(self._at.get(trial_id, -1) + 1, reached + 1):
-            waits = index == reached < last
-            self._rungs[index].enter(trial_id, value, waits=waits)
-        self._at[trial_id] = reached
-        if reached >= self._top:
-            self._open()
+        self._enter(trial_id, reached, value, waits=reached < last)
         promoted = self._promote()
         if reached == last:
             own: list[Decision] = [StopTrial(trial_id=trial_id)]
         else:
             own = [] if trial_id in promoted else [PauseTrial(trial_id=trial_id)]
         return [*own, *(UnpauseTrial(trial_id=one) for one in promoted if one != trial_id)]
+
+    def _note_last(self, trial_id: str, time: float, value: float) -> list[Decision]:
+        """A report that reached a bound of the user's counts, too."""
+        reached = bisect_right(self._milestones, time) - 1
+        if reached <= self._at.get(trial_id, -1):
+            return []
+        self._enter(trial_id, reached, value, waits=False)
+        return [UnpauseTrial(trial_id=one) for one in self._promote()]
+
+    def _enter(self, trial_id: str, reached: int, value: float, *, waits: bool) -> None:
+        for index in range(self._at.get(trial_id, -1) + 1, reached + 1):
+            self._rungs[index].enter(trial_id, value, waits=waits and index == reached)
+        self._at[trial_id] = reached
+        if reached >= self._top:
+            self._open()
 
     def _open(self) -> None:
         """Open the next rung unless the two highest agree."""

@@ -10,6 +10,7 @@ from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.median import MedianStoppingRule
 from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
+from holdfast.scheduler.policies.pasha import PASHAScheduler
 from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
@@ -298,3 +299,22 @@ def test_what_a_trial_reports_when_it_reaches_a_bound_counts_for_the_others(
     run.ends("t0")
     replies = [one for one in run.report("t1", {"loss": 2.0, "speed": 1}) if type(one) is Reply]
     assert [one.verdict for one in replies] == [Verdict.STOP]
+
+
+def test_under_pasha_too_what_reaches_a_bound_counts_for_the_others() -> None:
+    """The best 1 of 2 goes on, and that is the one that has reached the bound."""
+    policy = PASHAScheduler(max_t=8, reduction_factor=2)
+    run = Rehearsal(policy=policy, metric="loss", mode="min", scheduler="x", stop={"speed": 9})
+    for trial_id in ("t0", "t1"):
+        run.suggest()
+        run.start(trial_id)
+    run.report("t0", {"loss": 1.0, "speed": 9}, checkpoint=True)
+    run.ends("t0")
+    run.report("t1", {"loss": 2.0, "speed": 1}, checkpoint=True)
+    assert run.trial("t1").status is Status.PAUSED
+    run.ends("t1")
+    run.suggest()
+    run.start("t2")
+    run.report("t2", {"loss": 3.0, "speed": 1}, checkpoint=True)
+    run.ends("t2")
+    assert run.trial("t1").status is Status.PAUSED
