@@ -15,8 +15,11 @@ _ALIASES = {"cpu": "CPU", "gpu": "GPU"}
 def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]:
     """`resources` with `cpu`/`gpu` spelled as Ray users may spell them.
 
-    Raises InvalidConfig, naming `where` and the key, for a negative, NaN or non-number amount.
+    Raises InvalidConfig, naming `where` and the key, for a negative, NaN or non-number amount, and
+    for what is no mapping.
     """
+    if not isinstance(resources, Mapping):
+        raise InvalidConfig(f"{where}: must be a dict as {{'CPU': 1}}, not {resources!r}")
     amounts: dict[str, float] = {}
     for key, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)):

@@ -12,6 +12,7 @@ from holdfast.scheduler.policy import (
     Abort,
     Decision,
     Observation,
+    Tell,
     TrialEnded,
     TrialReported,
     TrialScheduler,
@@ -56,11 +57,12 @@ class Judging(TrialScheduler):
     """Base of schedulers that judge trials by their reports, each worth `goal.value` at
     `goal.time`.
 
-    A report without the metric is passed over. One without `time_attr` ends the run: nothing
-    could ever be judged.
+    A report without the metric is passed over, and one in which that is no number, which is told
+    once. One without `time_attr` ends the run: nothing could ever be judged.
     """
 
     goal: Goal
+    _has_told_oddity = False
 
     def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
         """Raises InvalidConfig."""
@@ -88,7 +90,7 @@ class Judging(TrialScheduler):
         time, value = self.goal.time(event.row), self.goal.value(event.row)
         if time is None:
             return [Abort(message=timeless(self, self._time_attr, event.row))]
-        return () if value is None else self.judge(view, event, time, value)
+        return self._odd(event) if value is None else self.judge(view, event, time, value)
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
@@ -112,6 +114,18 @@ class Judging(TrialScheduler):
         row = row_of(trial)
         time, value = self.goal.time(row), self.goal.value(row)
         return None if time is None or value is None else (time, value)
+
+    def _odd(self, event: TrialReported) -> Sequence[Decision]:
+        found = lookup(event.row, self.goal.metric)
+        if found is None or self._has_told_oddity:
+            return ()
+        self._has_told_oddity = True
+        return [
+            Tell(
+                text=f"{type(self).__name__}: {self.goal.metric!r} is {found!r:.100} in a report "
+                f"of trial {event.trial_id}. It compares numbers, and passes over such reports"
+            )
+        ]
 
     def _agreed(self, what: str, own: str | None, tuners: str | None) -> str:
         name = type(self).__name__

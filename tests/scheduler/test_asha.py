@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Reply
+from holdfast.scheduler.effects import Reply, Warn
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal, experiment_spec
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status
 
 Report = tuple[int, int, float]
 
@@ -134,6 +135,21 @@ def test_a_report_without_the_metric_is_passed_over() -> None:
     assert not stops(run, "t0", loss=1.0)
     assert not stops(run, "t1", other=3.0)
     assert not stops(run, "t0", other=3.0)
+
+
+def test_that_the_metric_is_no_number_is_told_once() -> None:
+    run = running(2, ASHAScheduler(reduction_factor=2))
+    told = [
+        effect.text
+        for trial_id in ("t0", "t1")
+        for effect in run.report(trial_id, {"loss": "0.5"})
+        if isinstance(effect, Warn)
+    ]
+    assert told == [
+        "ASHAScheduler: 'loss' is '0.5' in a report of trial t0. It compares numbers, and passes "
+        "over such reports"
+    ]
+    assert run.trial("t0").status is Status.RUNNING
 
 
 def test_a_time_that_no_report_has_ends_the_run_and_names_what_is_near() -> None:

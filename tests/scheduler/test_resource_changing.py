@@ -258,6 +258,7 @@ def test_an_answer_that_is_no_resources_is_refused() -> None:
         (lambda: ResourceChangingScheduler(None, None), "use the base scheduler itself"),
         (lambda: DistributeResources(increase_by={"CPU": 0}), "give an amount above 0"),
         (lambda: DistributeResources(increase_by={"CPU": -1}), "zero or more"),
+        (lambda: DistributeResources(reserve_resources=3), "must be a dict"),  # type: ignore[arg-type]
         (lambda: DistributeResources(increase_by_times=1.5), "whole number"),  # type: ignore[arg-type]
         (lambda: DistributeResourcesToTopJob(mode="best"), "give 'min' or 'max'"),
         (

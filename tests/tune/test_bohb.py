@@ -93,6 +93,7 @@ def test_no_more_trials_run_at_once_than_it_is_told() -> None:
         ({"bohb_config": {"top": 3}}, "bohb_config has 'top'; known are min_points"),
         ({"bohb_config": {"random_fraction": 2}}, r"bohb_config\['random_fraction'\]"),
         ({"max_concurrent": -1}, "max_concurrent"),
+        ({"max_concurrent": None}, "max_concurrent"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_at_once(given: Any, told: str) -> None:

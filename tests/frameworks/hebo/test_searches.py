@@ -70,6 +70,7 @@ def test_nevergrad_searches_numbers_without_being_told_how_long() -> None:
         (lambda: NevergradSearch(optimizer=3), "optimizer must be"),
         (lambda: opened(NevergradSearch("Nothing"), FLAT), "has no 'Nothing'"),
         (lambda: HEBOSearch(max_concurrent=0), "max_concurrent"),
+        (lambda: HEBOSearch(max_concurrent="2"), "max_concurrent"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make: Any, told: str) -> None:

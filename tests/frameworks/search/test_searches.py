@@ -101,6 +101,7 @@ def test_bayesopt_takes_the_utility_that_it_is_given(kind: str) -> None:
         (lambda: ZOOptSearch(), "budget"),
         (lambda: ZOOptSearch(budget=3, algo="racos"), "algo"),
         (lambda: ZOOptSearch(budget=3, parallel_num=0), "parallel_num"),
+        (lambda: ZOOptSearch(budget=3, parallel_num="2"), "parallel_num"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_that_mean_nothing_are_refused_at_once(make: Any, told: str) -> None:

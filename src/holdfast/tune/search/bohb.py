@@ -74,7 +74,7 @@ class TuneBOHB(LibrarySearch):
         given, known = dict(bohb_config or {}), [field.name for field in fields(Terms)]
         if strange := [name for name in given if name not in known]:
             raise InvalidConfig(f"bohb_config has {strange[0]!r}; known are {', '.join(known)}")
-        if max_concurrent < 0:
+        if type(max_concurrent) is not int or max_concurrent < 0:
             raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
         self._terms = Terms(**given)
         self._most = max_concurrent or math.inf

@@ -52,7 +52,7 @@ class HEBOSearch(LibrarySearch):
     ) -> None:
         seed = random_state_seed
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
-        if max_concurrent <= 0:
+        if type(max_concurrent) is not int or max_concurrent <= 0:
             raise InvalidConfig(f"max_concurrent must be above 0, not {max_concurrent!r}")
         self._most = max_concurrent
         self._more = more

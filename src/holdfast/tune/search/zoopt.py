@@ -58,7 +58,7 @@ class ZOOptSearch(LibrarySearch):
             raise InvalidConfig(
                 f"ZOOptSearch(budget=...) must say how many trials there will be, not {budget!r}"
             )
-        if parallel_num <= 0:
+        if type(parallel_num) is not int or parallel_num <= 0:
             raise InvalidConfig(f"parallel_num must be above 0, not {parallel_num!r}")
         self._parallel = parallel_num
         self._more = {"budget": budget, **more}
