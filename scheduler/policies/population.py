@@ -114,6 +114,11 @@ class Population(Judging):
         self._asked: set[str] = set()
 
     def begun(self, spec: ExperimentSpec) -> Self:
+        require(
+            not self._synch or spec.num_samples > 0,
+            f"{type(self).__name__}(synch=True) compares all trials when each has come to the "
+            f"interval, and with num_samples=-1 there is always another: give their number",
+        )
         fresh = super().begun(spec)
         fresh._seed = spec.seed
         return fresh

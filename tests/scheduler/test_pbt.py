@@ -306,6 +306,11 @@ def test_in_step_all_wait_for_each_other_and_change_together() -> None:
     assert all(trial.iteration == 2 for trial in play.run.machine.trials.values())
 
 
+def test_in_step_there_must_be_an_end_of_the_trials() -> None:
+    with pytest.raises(InvalidConfig, match="with num_samples=-1 there is always another"):
+        Play(pbt(synch=True), 2, num_samples=-1)
+
+
 def test_that_trials_end_before_anybody_is_compared_is_told_once() -> None:
     play = Play(pbt(perturbation_interval=4), 3)
     for trial_id in ("t0", "t1"):
