@@ -158,7 +158,16 @@ def test_a_subclass_has_the_fields_of_both_and_is_checked_as_its_base() -> None:
         replace(Named(1), first=-1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    path: str
+    options: dict[str, str] = field(default_factory=dict, hash=False)
+
+
 def test_hashes_follow_equality() -> None:
+    here, there = Place(path="a"), Place(path="a", options={"region": "r"})
+    assert here != there
+    assert hash(here) == hash(there)
     assert len({Pair(1, 2), Pair(1, 2), Pair(2, 1), Nothing(), Nothing()}) == 3
     assert {Caseless("A"): 1}[Caseless("a")] == 1
     assert str(Caseless("A")) == "A"

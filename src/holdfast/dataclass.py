@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from functools import partial
 from operator import attrgetter
@@ -84,16 +85,25 @@ def _given(field: Field[Any], names: dict[str, Any]) -> tuple[str, str]:
 
 
 def _comparing(made: type[Any]) -> dict[str, Any]:
-    names = [field.name for field in fields(made) if field.compare]
-    key = attrgetter(*names) if len(names) > 1 else partial(_few, names)
+    key = _values(field.name for field in fields(made) if field.compare)
+    digested = _values(
+        field.name
+        for field in fields(made)
+        if (field.compare if field.hash is None else field.hash)
+    )
 
     def __eq__(self: Any, other: object) -> Any:
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self: Any) -> int:
-        return hash(key(self))
+        return hash(digested(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__}
+
+
+def _values(found: Iterable[str]) -> Callable[[Any], Any]:
+    names = list(found)
+    return attrgetter(*names) if len(names) > 1 else partial(_few, names)
 
 
 def _few(names: list[str], one: Any) -> tuple[Any, ...]:
