@@ -107,7 +107,7 @@ def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chanc
     """Give values to the parameters that `config` does not have, and could have."""
     filled, asked = dict(config), list[Path]()
     for mutation in mutations:
-        if get(config, mutation.path) is not ABSENT or not has_room(config, mutation.path):
+        if not is_lacking(config, mutation.path):
             continue
         if mutation.function is not None:
             asked.append(mutation.path)
@@ -164,6 +164,11 @@ def has_room(config: Mapping[str, Any], path: Path) -> bool:
         if not isinstance(inner, Mapping):
             return False
     return True
+
+
+def is_lacking(config: Mapping[str, Any], path: Path) -> bool:
+    """Whether the parameter is not there, and could be."""
+    return get(config, path) is ABSENT and has_room(config, path)
 
 
 def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:

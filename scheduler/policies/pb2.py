@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import Point, most_promising
-from holdfast.scheduler.policies.exploring import ABSENT, Path, get, has_room, put
+from holdfast.scheduler.policies.exploring import Path, get, has_room, is_lacking, put
 from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
@@ -105,8 +105,7 @@ class PB2(Population):
         self._known: dict[str, tuple[float, float]] = {}
 
     def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
-        absent = [bound for bound in self._bounds if get(config, bound.path) is ABSENT]
-        lacking = [bound for bound in absent if has_room(config, bound.path)]
+        lacking = [bound for bound in self._bounds if is_lacking(config, bound.path)]
         for bound in lacking:
             config = bound.put(config, chance.random())
         return Proposal(config=config, asked={}) if lacking else None
