@@ -225,7 +225,8 @@ class TrialActor:
                     )
                 )
             case ["log", str(stream), str(text)]:
-                self._desk.show_line(self.assignment.trial_name, self.pid, stream, text)
+                for line in text.split("\n"):
+                    self._desk.show_line(self.assignment.trial_name, self.pid, stream, line)
             case ["saved", int(attempt), dict(record)]:
                 self._require_start()
                 self._desk.post(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, TextIO
+from contextlib import suppress
+from functools import cache, partial
 
-from holdfast.experiment.session import LONGEST_LINE, Session
-from holdfast.runtime import guard
+from holdfast.experiment.echo import LineEcho
+from holdfast.experiment.session import Session
+from holdfast.experiment.trial_stream import TrialStream
+from holdfast.runtime import c_stdio, guard
 
 
 class Outlet:
@@ -17,9 +20,10 @@ class Outlet:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._streams: list[TrialStream] = []
 
     def open(self) -> None:
-        job, directory = self._session.job, self._session.folder
+        directory = self._session.folder
         for fd, name in enumerate(self._session.log_names, start=1):
             file = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(file, fd)
@@ -28,53 +32,59 @@ class Outlet:
         # the default action of the signal then ends.
         faulthandler.enable(2)
         faulthandler.register(guard.DUMP, 2, all_threads=True, chain=True)
-        if job.echo:
-            for name in ("stdout", "stderr"):
-                stream = getattr(sys, f"__{name}__")
-                setattr(sys, name, Echo(stream, name, self._session.send_log))
+        c_stdio.write_each_line()
+        self._streams = [self._open_stream(fd, name) for fd, name in _STREAMS.items()]
+        _live[:] = self._streams
+        _follow_forks()
 
     def flush(self) -> None:
-        """At the end of the attempt: nothing that was printed stays behind."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, Echo):
-                stream.end_line()
-            stream.flush()
+        """At the end of the attempt: nothing that was printed stays behind.
+
+        User code may have closed `sys.stdout`, or put something else in its place.
+        """
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            with suppress(Exception):
+                stream.flush()  # type: ignore[union-attr]
+        c_stdio.flush()
+        for printed in self._streams:
+            printed.finish()
+
+    def _open_stream(self, fd: int, name: str) -> TrialStream:
+        """Put a stream of ours into the place of `sys.stdout` or `sys.stderr`.
+
+        What a module took from there when it was imported, such as a logging handler, writes each
+        line too.
+        """
+        first = getattr(sys, f"__{name}__")
+        if isinstance(first, io.TextIOWrapper):
+            first.reconfigure(line_buffering=True)
+        echo = None
+        if self._session.job.echo:
+            session = self._session
+            send = partial(session.send_log, name)
+            echo = LineEcho(send, lambda: session.is_sending, session.log_names[fd - 1])
+        stream = TrialStream(fd, f"<{name}>", echo)
+        encoding = getattr(first, "encoding", None) or "utf-8"
+        errors = getattr(first, "errors", None) or "backslashreplace"
+        setattr(sys, name, stream.open_text(encoding, errors))
+        return stream
 
 
-class Echo:
-    """A text stream that writes to a file and hands each whole line on.
-
-    What a carriage return takes back is not handed on: progress bars rewrite one line for hours.
-    """
-
-    def __init__(self, file: TextIO, name: str, hand_on: Callable[[str, str], None]) -> None:
-        self._file = file
-        self._name = name
-        self._hand_on = hand_on
-        self._line = ""
-
-    def write(self, text: str) -> int:
-        self._file.write(text)
-        if "\n" in text:
-            self._file.flush()
-        *lines, rest = (self._line + text).split("\n")
-        for line in lines:
-            self._hand_on(self._name, _last_version(line))
-        self._line = _last_version(rest)[:LONGEST_LINE] + "\r" * rest.endswith("\r")
-        return len(text)
-
-    def end_line(self) -> None:
-        """Hand on a line that was begun and will not be ended."""
-        if self._line:
-            line, self._line = self._line, ""
-            self._hand_on(self._name, _last_version(line))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+_STREAMS = {1: "stdout", 2: "stderr"}
+# Those of the attempt that this process hosts.
+_live: list[TrialStream] = []
 
 
-def _last_version(line: str) -> str:
-    return line.rstrip("\r").rpartition("\r")[2]
+@cache
+def _follow_forks() -> None:
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+
+
+def _before_fork() -> None:
+    for stream in _live:
+        stream.before_fork()
+
+
+def _in_child() -> None:
+    for stream in _live:
+        stream.in_child()

@@ -235,11 +235,16 @@ class Session:
             upload=upload.value,
         )
 
-    def send_log(self, stream: str, line: str) -> None:
-        """Show the controller a line that user code printed."""
+    @property
+    def is_sending(self) -> bool:
+        """Whether this thread is in the middle of a message, and was interrupted by a signal."""
+        return self._sending and threading.get_ident() == self._thread
+
+    def send_log(self, stream: str, lines: str) -> None:
+        """Show the controller what user code printed."""
         if self.is_here:
-            message = ["log", stream, sendable(line[:LONGEST_LINE])]
-            self._send(message)
+            with suppress(OSError):  # the controller is gone, and ends us; the file has the lines
+                self._send(["log", stream, sendable(lines)])
 
     def staging_directory(self) -> Path:
         """A new empty directory on the trial's disk, which `report` renames instead of copying."""

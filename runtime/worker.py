@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
+from holdfast.runtime import c_stdio
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
@@ -55,6 +56,7 @@ def bequeath() -> Inheritance:
     """
     files = _open_files()
     _flush(files)
+    c_stdio.flush()
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     # With their buffers; a worker flushes them in any case, and twice would take it 0.1 ms.
     standard = [*streams, *gc.get_referents(*streams)]
@@ -107,6 +109,7 @@ def _leave(status: int, inheritance: Inheritance) -> NoReturn:
         files = _open_files()
         files += [file for ref in inheritance if (file := ref())]
         _flush(files)
+        c_stdio.flush()
     finally:
         os._exit(status)
 

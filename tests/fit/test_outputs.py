@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +96,75 @@ def test_stdout_holds_what_python_c_and_children_print_in_their_order(
 
 def test_nothing_of_the_staging_is_left(left: tune.ResultGrid) -> None:
     assert list(Path(left.experiment_path).rglob(".staging/*")) == []
+
+
+# -- what is left of a trial that died ------------------------------------------------------------
+
+
+def speak_in_all_ways() -> None:
+    libc = ctypes.CDLL(None)
+    print("from python")
+    libc.puts(b"from C")
+    print("unfinished", end=" ")
+    subprocess.run(["sh", "-c", "echo from a child"], check=True)
+    if os.fork() == 0:
+        print("from a fork")
+        os._exit(0)
+    os.wait()
+    print("to stderr", file=sys.stderr)
+
+
+def die(how: str) -> None:
+    match how:
+        case "SIGKILL":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case _:
+            os._exit(3)
+
+
+def speak_and_die(config: dict[str, Any]) -> None:
+    speak_in_all_ways()
+    die(config["how"])
+
+
+class SpeaksAndDies(tune.Trainable):
+    """The second of its trials is in the process that the first has left."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.how = config["how"]
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.how = new_config["how"]
+        return True
+
+    def step(self) -> dict[str, Any]:
+        speak_in_all_ways()
+        if self.how:
+            die(self.how)
+        return {"done": True}
+
+
+SPOKEN = ["from python", "from C", "unfinished from a child", "from a fork"]
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_what_a_trial_printed_before_it_died_is_in_its_files(fit: Any, verbose: int) -> None:
+    space = {"how": tune.grid_search(["SIGKILL", "segfault", "os._exit"])}
+    results = fit(speak_and_die, space, verbose=verbose)
+    assert results.num_errors == 3
+    for result in results:
+        assert Path(result.path, "stdout").read_text().splitlines() == SPOKEN
+        assert Path(result.path, "stderr").read_text().startswith("to stderr\n")
+
+
+def test_nor_is_it_lost_where_one_process_hosts_several_trials(fit: Any) -> None:
+    config = tune.TuneConfig(reuse_actors=True, max_concurrent_trials=1)
+    results = fit(SpeaksAndDies, {"how": tune.grid_search([None, "SIGKILL"])}, config, verbose=1)
+    assert [result.error is None for result in results] == [True, False]
+    for result in results:
+        assert Path(result.path, "stdout").read_text().splitlines() == SPOKEN
 
 
 # -- names --------------------------------------------------------------------------------------

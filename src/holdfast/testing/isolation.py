@@ -17,7 +17,8 @@ import pytest
 import holdfast
 
 _MARK = "HOLDFAST_TEST_MARK"
-_OURS = ("RAY_", "HOLDFAST_", "TUNE_", "OMP_", "CUDA_")
+# What Python does without it is what most users see.
+_OURS = ("RAY_", "HOLDFAST_", "TUNE_", "OMP_", "CUDA_", "PYTHONUNBUFFERED")
 
 
 @contextmanager
