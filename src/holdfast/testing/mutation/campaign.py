@@ -1,0 +1,218 @@
+"""A campaign of damaged and forged files: `python -m holdfast.testing.mutation.campaign --help`.
+
+Each mutation changes one file of an experiment; then every command reads it, and one of the ways
+to continue or repair it is tried. `judge` says what none of them may do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.testing.mutation import judge, specimens
+from holdfast.testing.mutation.damage import Damage, damage_one
+from holdfast.testing.mutation.readings import Reader, Reading
+
+_LOOKS: Sequence[tuple[str, ...]] = (
+    ("ls", "STORAGE"),
+    ("ls", "STORAGE", "--json"),
+    ("show", "RUN"),
+    ("show", "RUN", "--json"),
+    ("best", "RUN", "--json"),
+    ("best", "RUN", "--scope", "all"),
+    ("logs", "RUN", "0"),
+    ("logs", "RUN", "1", "--error"),
+    ("export", "RUN", "--rows", "--format", "json"),
+    ("export", "RUN", "--format", "csv"),
+    ("replay", "RUN", "--scheduler", "asha"),
+    ("doctor", "verify", "RUN"),
+    ("doctor", "verify", "RUN", "--json"),
+    ("doctor", "gc", "RUN"),
+    ("python", "analysis", "RUN"),
+    ("python", "can_restore", "RUN"),
+)
+# Afterwards one of these series: each may change the experiment, and nothing else.
+_CHANGES: Sequence[Sequence[tuple[str, ...]]] = (
+    (("python", "results", "RUN"), ("python", "fit", "RUN")),
+    (("python", "auto", "RUN"),),
+    (("doctor", "repair", "RUN"), ("doctor", "gc", "--yes", "RUN"), ("python", "fit", "RUN")),
+    (("doctor", "sync", "RUN"), ("doctor", "repair", "RUN"), ("show", "RUN", "--json")),
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was tried by now."""
+
+    mutations: int = 0
+    by_damage: Counter[str] = field(default_factory=Counter)
+    readings: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+
+    def figures(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "mutations": self.mutations,
+            "damages": dict(self.by_damage),
+            "readings": dict(self.readings),
+            "rules": list(judge.RULES),
+            "broken": dict(self.broken),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The figures, as they are printed at the end."""
+        for name, counter in (("damage", self.by_damage), ("reading", self.readings)):
+            yield from (f"{n:7} {name}: {what}" for what, n in sorted(counter.items()))
+        yield f"{self.mutations:7} mutations, {self.readings.total()} readings"
+        yield from (f"{n:7} broken: {what}" for what, n in sorted(self.broken.items()))
+        yield f"{self.broken.total():7} rules broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that a reading broke."""
+
+    kind: str
+    seed: int
+    damage: Damage
+    argv: tuple[str, ...]
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.problem}\n  {' '.join(self.argv)}\n  after {self.damage.path}: "
+            f"{self.damage.what}\n  (kind {self.kind!r}, seed {self.seed})"
+        )
+
+
+class Place:
+    """One specimen with its reader: mutations of it are played one after the other."""
+
+    def __init__(self, kind: str, script: Path, folder: Path, *, deadline_s: float) -> None:
+        self._specimen = specimens.make(kind, script, folder)
+        self._folder = folder
+        self._deadline_s = deadline_s
+        self._reader = Reader(script, self._specimen.environ(folder / "home"))
+        self._expected: dict[tuple[str, ...], Reading] = {}
+        self._repeated: dict[tuple[str, ...], int] = {}
+        for series in (_LOOKS, *_CHANGES):
+            self._specimen.reset()
+            for argv in series:
+                self._expected[argv] = self._perform(argv)
+                self._repeated[argv] = self._specimen.epochs_repeated
+
+    def close(self) -> None:
+        self._reader.__exit__(None, None, None)
+
+    def play(self, seed: int, tally: Tally) -> Iterator[Finding]:
+        """Damage the specimen as `seed` says, read it in every way, and change it in one."""
+        specimen, chance = self._specimen, random.Random(seed)
+        specimen.reset()
+        damage = damage_one(specimen.world, chance)
+        tally.mutations += 1
+        tally.by_damage["raw: " + damage.what if damage.is_raw else "forged values"] += 1
+        for may_write, argv in self._series(chance):
+            tally.readings[" ".join(argv)] += 1
+            for problem in self._problems(damage, argv, may_write=may_write):
+                tally.broken[problem.partition(":")[0]] += 1
+                yield Finding(
+                    kind=specimen.kind, seed=seed, damage=damage, argv=argv, problem=problem
+                )
+
+    def _series(self, chance: random.Random) -> Iterator[tuple[bool, tuple[str, ...]]]:
+        for argv in _LOOKS:
+            yield False, argv
+        for argv in chance.choice(_CHANGES):
+            yield True, argv
+
+    def _problems(self, damage: Damage, argv: tuple[str, ...], *, may_write: bool) -> list[str]:
+        specimen = self._specimen
+        canary, experiment = judge.digest(specimen.canary), judge.digest(specimen.world)
+        reading = self._perform(argv)
+        return list(
+            judge.problems(
+                judge.Case(
+                    damage=damage,
+                    reading=reading,
+                    expected=self._expected[argv],
+                    canary=(canary, judge.digest(specimen.canary)),
+                    experiment=(experiment, judge.digest(specimen.world)),
+                    may_write=may_write,
+                    redone=specimen.epochs_repeated - self._repeated[argv],
+                )
+            )
+        )
+
+    def _perform(self, argv: tuple[str, ...]) -> Reading:
+        specimen = self._specimen
+        places = {"STORAGE": str(specimen.experiment.parent), "RUN": str(specimen.experiment)}
+        given = [places.get(word, word) for word in argv]
+        return self._reader.perform(*given, folder=self._folder, deadline_s=self._deadline_s)
+
+
+def played(
+    script: Path, folder: Path, seeds: Mapping[str, Sequence[int]], *, jobs: int, deadline_s: float
+) -> tuple[Tally, list[Finding]]:
+    """Mutations of each kind with these seeds, `jobs` kinds at once."""
+    tally, findings = Tally(), list[Finding]()
+
+    def play(kind: str) -> None:
+        place = Place(kind, script, folder / kind.replace(" ", "-"), deadline_s=deadline_s)
+        try:
+            for seed in seeds[kind]:
+                for finding in place.play(seed, tally):
+                    print(finding, flush=True)
+                    findings.append(finding)
+        finally:
+            place.close()
+
+    with ThreadPoolExecutor(jobs) as threads:
+        for done in [threads.submit(play, kind) for kind in seeds]:
+            done.result()
+    return tally, findings
+
+
+def main() -> None:
+    """Run a campaign, print its figures, and exit with 1 if a rule was broken."""
+    given = _arguments()
+    kinds = given.kind or list(specimens.KINDS)
+    seeds = {
+        kind: range(given.seed + at, given.seed + given.mutations, len(kinds))
+        for at, kind in enumerate(kinds)
+    }
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-mutations-"))
+    try:
+        tally, _ = played(
+            given.script.resolve(), folder, seeds, jobs=given.jobs, deadline_s=given.deadline_s
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(*tally.lines(), sep="\n")
+    if given.json:
+        given.json.write_text(json.dumps(tally.figures(), indent=1))
+    sys.exit(1 if tally.broken else 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--mutations", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first one")
+    parser.add_argument("--kind", action="append", choices=sorted(specimens.KINDS))
+    parser.add_argument("--jobs", type=int, default=1, help="kinds of experiments at once")
+    parser.add_argument("--deadline-s", type=float, default=60, help="of each reading")
+    parser.add_argument("--script", type=Path, required=True, help="makes the experiments")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The formats of an experiment's files: as a tree of plain values, and back with valid checksums.
+
+This shares no code with holdfast: it follows docs/layout.md.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+JOURNAL_MAGIC = b"HFJRNL\x00\x01"
+_FRAME = struct.Struct("<II")
+_PICKLE_PROTOCOL = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """`decode` gives a tree of dicts, lists and plain values; `encode` makes the file of it."""
+
+    name: str
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+
+
+def form_of(path: str) -> Form | None:
+    """The form of the file with this path inside an experiment; None for one without a tree."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".log") and "/journal/" in f"/{path}":
+        return JOURNAL
+    if name.startswith("experiment_state-"):
+        return SNAPSHOT
+    if name in ("tuner.pkl", "trainer.pkl"):
+        return TUNER
+    if name.endswith(".msgpack"):
+        return MSGPACK
+    if name == "result.json":
+        return LINES
+    return JSON if name.endswith(".json") or "/.epochs/" in f"/{path}" else None
+
+
+def journal_records(data: bytes) -> tuple[list[bytes], bool]:
+    """The payloads of a segment, and whether they are all that is in it."""
+    payloads: list[bytes] = []
+    if not data.startswith(JOURNAL_MAGIC):
+        return payloads, False
+    offset = len(JOURNAL_MAGIC)
+    while offset + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, offset)
+        payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
+        if len(payload) < length or zlib.crc32(payload) != crc or not length:
+            break
+        payloads.append(payload)
+        offset += _FRAME.size + length
+    return payloads, offset == len(data)
+
+
+def _decode_journal(data: bytes) -> Any:
+    payloads, _ = journal_records(data)
+    return [msgpack.unpackb(payload, strict_map_key=False) for payload in payloads]
+
+
+def _encode_journal(tree: Any) -> bytes:
+    data = JOURNAL_MAGIC
+    for record in tree:
+        payload: bytes = msgpack.packb(record)
+        data += _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+    return data
+
+
+def _decode_snapshot(data: bytes) -> Any:
+    tree = json.loads(data)
+    del tree["crc32"]
+    return tree
+
+
+def _encode_snapshot(tree: Any) -> bytes:
+    # One field a line: a reader of the first lines knows whose it is.
+    rest = (
+        ",\n".join(f"{json.dumps(key)}: {json.dumps(tree[key])}" for key in tree) + "}\n"
+    ).encode()
+    return f'{{"crc32": "{zlib.crc32(rest):08x}",\n'.encode() + rest
+
+
+def _decode_lines(data: bytes) -> Any:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def _encode_lines(tree: Any) -> bytes:
+    return "".join(f"{json.dumps(row)}\n" for row in tree).encode()
+
+
+def _decode_tuner(data: bytes) -> Any:
+    # Our own specimen's, made a moment ago.
+    return pickle.loads(data)
+
+
+def _encode_tuner(tree: Any) -> bytes:
+    fields = tree.get("fields") if isinstance(tree, dict) else None
+    if isinstance(fields, dict) and all(isinstance(value, bytes) for value in fields.values()):
+        crc = 0
+        for name in sorted(fields, key=str):
+            crc = zlib.crc32(fields[name], zlib.crc32(str(name).encode(), crc))
+        tree = {**tree, "crc32": crc}
+    return pickle.dumps(tree, _PICKLE_PROTOCOL)
+
+
+JOURNAL = Form(name="journal", decode=_decode_journal, encode=_encode_journal)
+SNAPSHOT = Form(name="snapshot", decode=_decode_snapshot, encode=_encode_snapshot)
+TUNER = Form(name="tuner", decode=_decode_tuner, encode=_encode_tuner)
+LINES = Form(name="lines", decode=_decode_lines, encode=_encode_lines)
+JSON = Form(name="json", decode=json.loads, encode=lambda tree: json.dumps(tree).encode())
+MSGPACK = Form(name="msgpack", decode=msgpack.unpackb, encode=msgpack.packb)
