@@ -235,6 +235,7 @@ def snapshot(machine: Machine) -> dict[str, Any]:
         "finished": machine.finished,
         "search_ended": machine.search_ended,
         "metric_seen": machine.expected.metric_seen,
+        "score_checked": machine.expected.score_checked,
         "active_s": machine.active_s,
         "now": machine.now,
         "holds": {key: to_fields(held) for key, held in machine.allotment.holds.items()},
@@ -256,6 +257,7 @@ def _rarities(machine: Machine) -> dict[str, Any]:
         "is_complete": machine.is_complete,
         "returning": sorted(machine.returning),
         "withheld": machine.withheld,
+        "saving": machine.saving,
         "questions": {key: to_plain(asked) for key, asked in machine.questions.items()},
     }
 
@@ -278,7 +280,9 @@ def from_snapshot(plain: Mapping[str, Any]) -> Machine:
             machine.spec,
             metric_seen=plain["metric_seen"],
             bounds=tuple(plain.get("bounds_unseen", ())),
-            score_checked=any(trial.next_checkpoint for trial in trials),
+            score_checked=plain.get(
+                "score_checked", any(trial.next_checkpoint for trial in trials)
+            ),
         )
         machine.now, machine.asking = plain["now"], plain["asking"]
         machine.allotment = Allotment.restored(
@@ -294,6 +298,7 @@ def from_snapshot(plain: Mapping[str, Any]) -> Machine:
         machine.is_complete = plain.get("is_complete", machine.search_ended)
         machine.returning = set(plain.get("returning", ()))
         machine.withheld = dict(plain.get("withheld", {}))
+        machine.saving = dict(plain.get("saving", {}))
         machine.questions = {
             key: from_plain(asked) for key, asked in plain.get("questions", {}).items()
         }

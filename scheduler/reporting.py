@@ -158,8 +158,8 @@ def _judge(
 
 
 def _reply(state: State, trial_id: str) -> Reply:
-    trial, saving = state.trials[trial_id], state.saving == trial_id
-    state.saving = ""
+    trial = state.trials[trial_id]
+    saving = state.saving.pop(trial_id, None) == trial.attempt
     verdict = _VERDICTS[trial.status]
     if verdict is Verdict.PAUSE and trial.origin is not None:
         verdict = Verdict.STOP  # it goes on from another one's checkpoint

@@ -30,7 +30,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     state.ending = _spent(state.spec, state.active_s) or stopped
     state.finished = False
     state.asking = state.search_waits = False
-    state.withheld = {}
+    state.withheld, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]

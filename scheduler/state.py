@@ -40,8 +40,8 @@ class State:
         self.questions: dict[str, Mapping[str, Any]] = {}
         # Attempts whose report is answered after that.
         self.withheld: dict[str, int] = {}
-        # Which trial is to save itself with the answer to its report.
-        self.saving = ""
+        # Attempts that save themselves with the answer to their next report, by trial.
+        self.saving: dict[str, int] = {}
         # Clones that have no copy yet of what they begin from.
         self.clones: set[str] = set()
         self.errored_before = 0

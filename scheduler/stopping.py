@@ -64,7 +64,7 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
             state.unpause(decision.trial_id)
             return []
         case SaveTrial():
-            state.saving = decision.trial_id
+            state.saving[decision.trial_id] = state.trials[decision.trial_id].attempt
             return []
         case CloneTrial():
             return _clone(state, decision, reporting=decision.trial_id == reporting)

@@ -312,12 +312,12 @@ class Mirror:
 
     def _tell_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"
-        self._patience.unfinished["send the artifacts"] = done
+        self._patience.note("send the artifacts", done)
         self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
 
     def _conclude(self, sync: Sync, parts: Sequence[Part]) -> None:
         if sync.scope == "artifacts":
-            self._patience.unfinished.pop("send the artifacts", None)
+            self._patience.note("send the artifacts", "")
             if sync.told_at:
                 self._tell(["progress", 0, 0, 0, 0])
         self.passed_over.note(

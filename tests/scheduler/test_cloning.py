@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     Commit,
@@ -37,7 +38,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -247,6 +248,43 @@ def test_a_class_trainable_saves_itself_before_it_goes_on() -> None:
         assert reply.verdict is verdict  # type: ignore[union-attr]
         (reply,) = run.report("t1")
         assert reply.verdict is Verdict.CONTINUE  # type: ignore[union-attr]
+
+
+def saving_while_asked(**spec: Any) -> Rehearsal:
+    """The report of t0 is to be answered with an order to save, once the user has answered."""
+    ask = AskUser(trial_id="t0", question={})
+    policy = Scripted([SaveTrial(trial_id="t0"), ask])
+    run = running(policy, saves_when_told=True, **spec)
+    assert of(Reply, run.report("t0")) == []
+    return run
+
+
+def test_a_save_is_kept_while_another_trials_report_is_answered() -> None:
+    run = saving_while_asked()
+    (other,) = of(Reply, run.report("t1"))
+    assert other.verdict is Verdict.CONTINUE
+    (reply,) = of(Reply, answered(run, {}))
+    assert (reply.trial_id, reply.verdict) == ("t0", Verdict.SAVE)
+    (reply,) = of(Reply, run.report("t0"))
+    assert reply.verdict is Verdict.CONTINUE
+
+
+def test_a_save_is_kept_by_a_snapshot_and_by_the_journal() -> None:
+    run = saving_while_asked()
+    read_back = from_snapshot(snapshot(run.machine))
+    for machine in (read_back, run.folded()):
+        effects = machine.handle(SchedulerAnswered(trial_id="t0", answer={}), now=run.now)
+        (reply,) = of(Reply, effects)
+        assert reply.verdict is Verdict.SAVE
+
+
+def test_a_save_goes_with_the_attempt_that_it_was_for() -> None:
+    run = saving_while_asked(failure=FailureConfig(max_failures=1))
+    run.exits("t0")
+    run.handle(SchedulerAnswered(trial_id="t0", answer={}))
+    run.start("t0")
+    (reply,) = of(Reply, run.report("t0"))
+    assert reply.verdict is Verdict.CONTINUE
 
 
 class Asking(TrialScheduler):

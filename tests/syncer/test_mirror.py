@@ -476,7 +476,7 @@ async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_le
         machine.write(f"trial/{number:02}")
     keeper = await machine.open(timeout_s=0.05)
     machine.store.disturb(at=20, fault=Fault.FAIL, lasting=True)
-    with pytest.raises(StorageUnavailable, match="no success within"):
+    with pytest.raises(StorageUnavailable, match="no progress within"):
         await keeper.send_artifacts(None)
     machine.store.disturb(at=0, fault=Fault.FAIL)
     machine.store.log.clear()

@@ -1,0 +1,108 @@
+"""Waits for storage: two of the same words, progress that extends the deadline, an end."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.syncer import patience
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.patience import Patience, moved_on
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(patience, "_MOVES_EVERY_S", 0.0)
+    yield
+
+
+def waiting(timeout_s: float = 60) -> Patience:
+    return Patience(timeout_s=timeout_s, where="s3://bucket", tell=lambda text: None)
+
+
+async def test_two_waits_of_the_same_words_end_one_after_the_other() -> None:
+    kept = waiting()
+    first, second = asyncio.Event(), asyncio.Event()
+
+    one, other = (
+        asyncio.create_task(kept.until_done("list trial", ended.wait)) for ended in (first, second)
+    )
+    await asyncio.sleep(0)
+    assert kept.unfinished == {"list trial": "not done yet"}
+    first.set()
+    await one
+    assert kept.unfinished == {"list trial": "not done yet"}
+    second.set()
+    await other
+    assert kept.unfinished == {}
+
+
+async def test_of_two_waits_of_the_same_words_the_one_that_failed_says_why() -> None:
+    kept = waiting()
+    failed, ended = asyncio.Event(), asyncio.Event()
+    tries = 0
+
+    async def fails() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StorageUnavailable("list", "s3://bucket", "503 Slow Down")
+        failed.set()
+        await ended.wait()
+
+    tasks = [
+        asyncio.create_task(kept.until_done("list trial", attempt))
+        for attempt in (ended.wait, fails, ended.wait)
+    ]
+    await failed.wait()
+    assert kept.unfinished == {"list trial": "list s3://bucket: 503 Slow Down"}
+    ended.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
+    loop = asyncio.get_running_loop()
+
+    def left_s() -> float:
+        wait = patience._current.get()
+        assert wait is not None
+        ends_at = wait.deadline.when() or 0.0
+        wait.deadline.reschedule(loop.time() + 5000)
+        return ends_at - loop.time()
+
+    async def in_a_task() -> None:
+        moved_on()
+
+    async def attempt() -> list[float]:
+        seen = [left_s()]
+        await asyncio.to_thread(moved_on)
+        seen.append(left_s())
+        await asyncio.create_task(in_a_task())
+        await asyncio.sleep(0)
+        return [*seen, left_s()]
+
+    for left in await waiting(timeout_s=9000).until_done("upload", attempt):
+        assert left > 5000
+
+
+async def test_what_makes_no_progress_ends_with_its_last_failure() -> None:
+    async def fails() -> None:
+        raise StorageUnavailable("put", "key", "503 Slow Down")
+
+    with pytest.raises(StorageUnavailable, match=r"no progress within 0.05 s: put key: 503"):
+        await waiting(timeout_s=0.05).until_done("upload", fails)
+
+
+async def test_what_cannot_work_later_is_raised_at_once() -> None:
+    async def refused() -> None:
+        raise ExceptionGroup("of a task group", [StorageRefused("put", "key", "403")])
+
+    with pytest.raises(StorageRefused):
+        await waiting().until_done("upload", refused)
+
+
+async def test_progress_outside_of_any_wait_is_nothing() -> None:
+    moved_on()
