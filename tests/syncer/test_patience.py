@@ -1,7 +1,6 @@
 """Waits for storage: two of the same words, progress that extends the deadline, an end."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,10 +12,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.0)
     monkeypatch.setattr(patience, "_MOVES_EVERY_S", 0.0)
-    yield
 
 
 def waiting(timeout_s: float = 60) -> Patience:
