@@ -22,6 +22,11 @@ from holdfast.experiment.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.rows import flatten_row
 from holdfast.syncer.durable import TEMPORARY
 
+# So many cells of a table may always be written again for new columns (0.2 s); at most so many are
+# held back in memory (55 MB).
+_FREE_CELLS = 200_000
+_MOST_HELD_CELLS = 1_000_000
+
 
 class Changed(OSError):
     """A file is not as it was left: something else has written, cut or removed it."""
@@ -96,41 +101,82 @@ class Growing:
 
 
 class Table(Growing):
-    """progress.csv: a metric that appears late adds a column, and no row loses one."""
+    """progress.csv: a metric that appears late adds a column, and no row loses one.
 
-    __slots__ = ("columns", "rows")
+    A new column means that the whole file is written anew. Where new ones keep coming, that would
+    cost the square of the rows (100 rows of 10,000 metrics: 10 s), so rows are then held back
+    until the file has about doubled. `finish` writes what is held.
+    """
+
+    __slots__ = (
+        "_cells_held",
+        "_cells_taken",
+        "_held",
+        "_width",
+        "columns",
+        "rewritten",
+        "rows",
+    )
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.columns: dict[str, None] = {}
         self.rows = 0
+        self.rewritten = 0
+        self._width = 0
+        self._held: list[Mapping[str, Any]] = []
+        self._cells_held = self._cells_taken = 0
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        flat = [flatten_row(row) for row in rows]
-        known = len(self.columns)
-        for row in flat:
+        for row in map(flatten_row, rows):
             if not row.keys() <= self.columns.keys():
                 self.columns.update(dict.fromkeys(row))
-        if self.rows and len(self.columns) > known:
-            self._rewrite(self.rows)
+            self._held.append(row)
+            self._cells_held += len(row)
+        self.rows += len(rows)
+        if not self._is_narrow or self._may_widen:
+            self.finish()
+
+    @property
+    def _is_narrow(self) -> bool:
+        return 0 < self._width < len(self.columns)
+
+    @property
+    def _may_widen(self) -> bool:
+        """Whether what was rewritten so far stays in proportion to what there was to write."""
+        taken = self._cells_taken + self._cells_held
+        cells = (self.rows - len(self._held)) * self._width
+        is_cheap = self.rewritten + cells <= _FREE_CELLS + 2 * taken
+        return is_cheap or self._cells_held >= _MOST_HELD_CELLS
+
+    def finish(self) -> None:
+        """Write the rows that are held back."""
+        rows, self._held = self._held, []
+        if not rows:
+            return
+        if self._is_narrow:
+            self._rewrite(self.rows - len(rows))
         text = io.StringIO()
         writer = csv.writer(text)
-        if not self.rows:
+        if not self._width:
             writer.writerow(self.columns)
+        self._width = len(self.columns)
         names = [*self.columns]
         writer.writerows(
             # Nearly always the same keys in the same order: no look-up for each cell then.
             [*row.values()] if [*row] == names else [row.get(name) for name in names]
-            for row in flat
+            for row in rows
         )
         self.append(text.getvalue().encode())
-        self.rows += len(flat)
+        self._cells_taken, self._cells_held = self._cells_taken + self._cells_held, 0
 
     def keep(self, rows: int) -> None:
         """Leave the first `rows` rows."""
+        self.finish()
         if not rows:
             self.cut(0)
             self.columns.clear()
+            self._width = 0
         elif rows != self.rows:
             self._rewrite(rows)
         self.rows = rows
@@ -144,6 +190,8 @@ class Table(Growing):
         writer = csv.writer(text)
         writer.writerow(self.columns)
         writer.writerows([*row, *padding] for row in islice(reader, rows))
+        self._width = len(self.columns)
+        self.rewritten += rows * self._width
         data = text.getvalue().encode()
         replace_file(self.path, data)
         self.size = len(data)

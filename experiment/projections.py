@@ -191,6 +191,7 @@ class _TrialRecord:
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
     def settle(self) -> None:
+        self._progress.finish()
         if self._at == self.folder:
             return
         made = os.listdir(self._at)
@@ -271,6 +272,7 @@ class _TrialRecord:
             self.flush(tensorboard.session_end(succeeded=succeeded, wall_time=now))
         else:
             self.flush()
+        self._progress.finish()
         self._ended = True
 
     def _line(self, row: Row) -> str:

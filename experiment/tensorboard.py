@@ -210,6 +210,6 @@ def _numbers(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, floa
                 yield path + key, number
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def _tag(key: str) -> str:
     return _UNSAFE.sub("_", PREFIX + key)
