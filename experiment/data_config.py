@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from holdfast.experiment.objects import ObjectRef, get
 from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import current
+from holdfast.syncer.errors import StorageError
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.space import grid_values
@@ -206,5 +207,7 @@ def _naming(name: str) -> Iterator[None]:
     """An error about "it" says which dataset that is."""
     try:
         yield
+    except StorageError:
+        raise  # it names the file, and may be gone when it is tried again
     except TuneError as error:
         raise InvalidConfig(f"the dataset {name!r}: {error}") from error

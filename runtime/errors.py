@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.errors import TuneError
 
-class RuntimeFault(Exception):
+
+class RuntimeFault(TuneError):
     """The base of all that this room raises."""
 
 

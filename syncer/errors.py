@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+from holdfast.errors import TuneError
+
 HIDDEN = "***"
 
 # That nobody asks who it is (gs://anonymous@bucket) is no secret.
@@ -35,7 +37,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return _SECRET_PARAMETER.sub(rf"\1\2{HIDDEN}", text)
 
 
-class StorageError(Exception):
+class StorageError(TuneError):
     """The base of all that this room raises.
 
     `operation` is what was tried ("put", "list", "stage"), `where` names the object or folder

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from holdfast.dataclass import dataclass
-
-
-class TuneError(Exception):
-    """Base of every error that holdfast raises to its user."""
+from holdfast.errors import TuneError as TuneError
 
 
 class InvalidConfig(TuneError, ValueError):

@@ -20,7 +20,7 @@ from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.trial_folder import list_folder
 from holdfast.syncer.download import with_store
-from holdfast.syncer.errors import StorageError, redact
+from holdfast.syncer.errors import redact
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
@@ -158,7 +158,7 @@ def _entry(
         if location.local_path is None:
             return None
         problem = str(error)
-    except (TuneError, StorageError, OSError, ValueError) as error:
+    except (TuneError, OSError, ValueError) as error:
         problem = redact(str(error))
     return Entry(name=name, path=location.public, state=Condition.UNREADABLE, problem=problem)
 

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from holdfast import tune
 from holdfast.syncer.errors import (
     DirectoryMissing,
     InvalidLocation,
@@ -29,6 +30,11 @@ def test_an_error_survives_a_pickle_with_its_facts(error: StorageError) -> None:
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert (copy.operation, copy.where, copy.cause) == (error.operation, error.where, error.cause)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_who_catches_tune_error_catches_what_storage_raises(error: StorageError) -> None:
+    assert isinstance(error, tune.TuneError)
 
 
 def test_the_message_says_what_where_why_and_what_to_do() -> None:

@@ -11,7 +11,7 @@ from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_fail
 from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.recovery import NothingToRestore
 from holdfast.experiment.settings import Settings
-from holdfast.syncer.errors import InvalidLocation, StorageError
+from holdfast.syncer.errors import InvalidLocation
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 
@@ -30,7 +30,7 @@ def run(given: argparse.Namespace) -> int:
     except (ExperimentNotFound, NothingToRestore, InvalidLocation, InvalidConfig) as error:
         tell(error)
         return MISUSED
-    except (TuneError, StorageError, OSError) as error:
+    except (TuneError, OSError) as error:
         tell(error)
         return WRONG
     except KeyboardInterrupt:
