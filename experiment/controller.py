@@ -58,6 +58,7 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import JournalFull
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
@@ -129,6 +130,7 @@ class Controller:
         self.is_usurped = False
         self.outcome: Finish | None = None
         self.finished = asyncio.Event()
+        self.ledger.report_to(self._unkept)
 
     # -- events in ----------------------------------------------------------------------------
 
@@ -347,6 +349,10 @@ class Controller:
     def forsaken(self, text: str) -> None:
         """Nobody keeps checkpoints any more, so that reports would wait for ever."""
         self._fail(TuneError(text))
+
+    def _unkept(self, error: Exception) -> None:
+        """The journal cannot be kept, or what was to be done once it was durable has failed."""
+        self._fail(TuneError(str(error)) if isinstance(error, StorageError) else error)
 
     def unfit(self, text: str) -> None:
         """A tracker cannot be set up, which nothing later would change."""

@@ -9,10 +9,15 @@ from typing import Any
 
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
-from holdfast.syncer.journal import Journal, Position
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.journal import Journal, Position, Unsynced, segment_name
 
 # How long the scribe lets rows gather before it writes them: what a reader of result.json waits.
 _NUDGE_S = 0.05
+
+
+class NotDurable(StorageError):
+    """What was appended to the journal cannot be made to outlive a power cut."""
 
 
 class Ledger:
@@ -24,18 +29,24 @@ class Ledger:
         scribe: LastingService,
         *,
         fsync_period_s: float,
-        on_fault: Callable[[OSError], None],
+        warn: Callable[[str], None] = lambda text: None,
+        prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_fault` is told when what was appended cannot be made durable."""
+        """`warn` hears of an fsync that failed. `prove` is called before each sync, in a thread:
+        it raises StorageError where the experiment is not ours any more."""
         self._journal = journal
         self._scribe = scribe
         self._period_s = fsync_period_s
-        self._on_fault = on_fault
+        self._warn = warn
+        self._prove = prove
+        self._fault: Exception | None = None
+        self._is_lost = False
+        self._fail: Callable[[Exception], None] = lambda error: None
         self._loop = asyncio.get_running_loop()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
-        self._sync_again = self._faulty = False
+        self._sync_again = False
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._scribe_done = asyncio.Event()
@@ -56,6 +67,13 @@ class Ledger:
         """Call `act` once everything appended so far outlives a power cut."""
         self._after_sync.append((self._journal.position, act))
         self._arm()
+
+    def report_to(self, fail: Callable[[Exception], None]) -> None:
+        """Call `fail` with what ends the run: the journal cannot be kept, or what was done once
+        something was durable has raised."""
+        self._fail = fail
+        if self._fault is not None:
+            fail(self._fault)
 
     def follow(self, tell: Callable[[Position], None]) -> None:
         """Tell others than the scribe, too, how far the journal goes, now and then."""
@@ -87,27 +105,71 @@ class Ledger:
         self._syncing = self._loop.create_task(self._sync())
         self._syncing.add_done_callback(self._synced)
 
-    def _synced(self, _: asyncio.Task[None]) -> None:
+    def _synced(self, task: asyncio.Task[None]) -> None:
         self._syncing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._give_up(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         if self._sync_again:
             self._sync_again = False
             self._begin_sync()
 
     async def _sync(self) -> None:
+        if self._is_lost:
+            return
+        try:
+            position = await self._forced()
+        except StorageError as error:
+            self._lose(error)
+            return
+        self._journal.forced(position)
+        while self._after_sync and self._after_sync[0][0] <= position:
+            act = self._after_sync.popleft()[1]
+            try:
+                act()
+            except Exception as error:  # a fault of ours: the others are done, and fit() raises it
+                self._give_up(error)
+
+    async def _forced(self) -> Position:
+        """Raises StorageError: what is not on the disk now counts as lost."""
         unsynced = self._journal.unsynced()
         try:
-            position = await self._loop.run_in_executor(None, unsynced.force)
+            return await self._force(unsynced)
         except OSError as error:
-            # Nothing that waits for it is done: it is tried again, and told once.
-            self._journal.take_back(unsynced)
-            if not self._faulty:
-                self._on_fault(error)
-            self._faulty = True
-            self._arm()
-            return
-        self._faulty = False
-        while self._after_sync and self._after_sync[0][0] <= position:
-            self._after_sync.popleft()[1]()
+            failed = error
+        try:
+            self._journal.write_again(unsynced)
+            position = await self._force(self._journal.unsynced())
+        except OSError as error:
+            raise NotDurable(
+                "force to the disk",
+                str(self._journal.directory),
+                f"{error.strerror or error}, also when it was written to another file",
+                "What was reported in the last seconds may be lost if the power goes. Restore "
+                "once the disk is well",
+            ) from error
+        self._warn(
+            f"the journal could not be forced to the disk ({failed.strerror or failed}): what was "
+            f"not there yet was written again, to {segment_name(position.segment)}"
+        )
+        return position
+
+    async def _force(self, unsynced: Unsynced) -> Position:
+        def force() -> Position:
+            self._prove()
+            return unsynced.force()
+
+        return await self._loop.run_in_executor(None, force)
+
+    def _lose(self, error: StorageError) -> None:
+        """Nothing that waits for the disk will be done: nothing superseded is removed."""
+        self._is_lost = True
+        self._after_sync.clear()
+        self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self._fault is None:
+            self._fault = error
+            self._fail(error)
 
     def _nudge(self) -> None:
         self._nudge_timer = None
@@ -159,4 +221,14 @@ class Ledger:
 
     def close(self) -> None:
         """The end of the journal."""
-        self._journal.close()
+        if self._is_lost:
+            self._journal.abandon()
+            return
+        try:
+            self._journal.close()
+        except (OSError, StorageError) as error:
+            self._lose(
+                error
+                if isinstance(error, StorageError)
+                else NotDurable("force to the disk", str(self._journal.directory), str(error))
+            )

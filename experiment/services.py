@@ -65,7 +65,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
         journal,
         scribe,
         fsync_period_s=plan.settings.fsync_period_s,
-        on_fault=lambda error: tell(f"the journal could not be synced: {error}", "warning"),
+        warn=lambda text: tell(text, "warning"),
     )
     ledgers.append(ledger)
     return ledger

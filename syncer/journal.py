@@ -4,12 +4,14 @@ A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment beg
 bytes of magic and version. `append` is one `write` for all the records of a turn of the loop: when
 it returns, no death of a process loses them. `sync` makes them outlive a power cut. What a crash
 left torn at the end is cut off, and told, when the journal is next opened for writing.
+
+What is not known to be on the disk is kept in memory: after an fsync that failed it is written to
+another segment (`holdfast.syncer.segment`), for the kernel may have dropped it.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,24 +20,54 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import fsync_dir, fsync_file, fsync_path
+from holdfast.syncer.durable import (
+    TEMPORARY,
+    fsync_dir,
+    fsync_file,
+    fsync_path,
+    unique,
+    write_all,
+    write_atomic,
+)
 from holdfast.syncer.errors import StorageError
+from holdfast.syncer.forcing import Unsynced
+from holdfast.syncer.segment import (
+    HEADER,
+    MAGIC,
+    Piece,
+    Position,
+    Takeover,
+    check_magic,
+    first_record,
+    last_word,
+    segment_name,
+    start_of,
+    takeovers,
+)
 
-MAGIC = b"HFJRNL\x00\x01"
-_HEADER = struct.Struct("<II")
+__all__ = [
+    "LARGEST_RECORD",
+    "MAGIC",
+    "START",
+    "Cut",
+    "Journal",
+    "JournalFull",
+    "Position",
+    "Unsynced",
+    "read",
+    "read_segment",
+    "readable_end",
+    "segment_name",
+    "segments",
+]
+
 LARGEST_RECORD = 1 << 30
+# What waits for an fsync stands in memory: a disk that does not answer must not fill that.
+_LARGEST_UNFORCED = 1 << 28
 
 
 class JournalFull(StorageError):
     """The journal takes no more records: the disk is full, or gone."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """A place between two records: `offset` bytes into segment number `segment`."""
-
-    segment: int = 0
-    offset: int = 0
 
 
 START = Position()
@@ -57,10 +89,6 @@ class Cut:
         )
 
 
-def segment_name(number: int) -> str:
-    return f"{number:06d}.log"
-
-
 def segments(directory: Path) -> list[int]:
     """The numbers of the segments that are there, ascending."""
     try:
@@ -75,9 +103,9 @@ def segments(directory: Path) -> list[int]:
 def _records(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
     """Payload and end offset of each whole record from `offset` on; ends at the first bad one."""
     end = len(data)
-    while offset + _HEADER.size <= end:
-        length, crc = _HEADER.unpack_from(data, offset)
-        start = offset + _HEADER.size
+    while offset + HEADER.size <= end:
+        length, crc = HEADER.unpack_from(data, offset)
+        start = offset + HEADER.size
         payload = data[start : start + length]
         # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
         if not length or len(payload) < length or zlib.crc32(payload) != crc:
@@ -93,14 +121,18 @@ def read_segment(
 
     `size` reads no further than so many bytes of the file.
     """
-    with open(directory / segment_name(number), "rb") as file:
+    path = directory / segment_name(number)
+    with open(path, "rb") as file:
         if offset < len(MAGIC):
-            if file.read(len(MAGIC)) != MAGIC:
+            if not check_magic(file.read(len(MAGIC)), path):
                 return
-            offset = len(MAGIC)
+            offset = 0
         file.seek(offset)
         data = file.read() if size is None else file.read(max(0, size - offset))
-    for payload, end in _records(data, 0):
+    start = 0 if offset else first_record(data)
+    if not offset and not start:
+        return
+    for payload, end in _records(data, start):
         yield payload, offset + end
 
 
@@ -112,20 +144,31 @@ def read(
     Reading ends at the first record that is not whole, also when later segments follow: what
     comes after a hole cannot be trusted to follow from what came before it.
     """
+    last = None if stop is None else stop.segment
+    known = [n for n in segments(directory) if n >= start.segment and (last is None or n <= last)]
+    again = list(takeovers(directory, (n for n in known if n > start.segment)))
+    for over in again:
+        start = over.found(start) or start
     expected = None
-    for number in segments(directory):
-        if number < start.segment or (stop is not None and number > stop.segment):
+    for number in known:
+        over_it = last_word(number, again)
+        if number < start.segment or (over_it and over_it.begins.segment < number):
             continue
         if expected is not None and number != expected:
             return
-        expected = number + 1
-        size = stop.offset if stop is not None and number == stop.segment else None
+        expected = over_it.number if over_it else number + 1
+        limit = over_it.begins.offset if over_it else None
+        size = stop.offset if stop is not None and number == stop.segment else limit
         offset = start.offset if number == start.segment else 0
         end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
         for payload, end in read_segment(directory, number, offset, size):
             yield payload, Position(number, end)
-        if size is None and end < (directory / segment_name(number)).stat().st_size:
+        if end < (_length(directory, number) if size is None else limit or 0):
             return
+
+
+def _length(directory: Path, number: int) -> int:
+    return (directory / segment_name(number)).stat().st_size
 
 
 def readable_end(directory: Path, start: Position = START) -> Position:
@@ -134,31 +177,6 @@ def readable_end(directory: Path, start: Position = START) -> Position:
     for _, position in read(directory, start):
         end = position
     return end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsynced:
-    """What was appended up to `position` and may not be on the disk yet."""
-
-    position: Position
-    current: int | None
-    sealed: deque[int]
-    directory: Path
-
-    def force(self) -> Position:
-        """Make it outlive a power cut. Blocks: call it in a thread.
-
-        Raises OSError; `Journal.take_back` then has it tried again.
-        """
-        has_sealed = bool(self.sealed)
-        while self.sealed:
-            fsync_file(self.sealed[0])
-            os.close(self.sealed.popleft())
-        if has_sealed:
-            fsync_dir(self.directory)
-        if self.current is not None:
-            _fdatasync(self.current)
-        return self.position
 
 
 class Journal:
@@ -174,7 +192,12 @@ class Journal:
         self.cuts: list[Cut] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._unsynced = False
-        self._sealed: deque[int] = deque()
+        self._sealed: deque[tuple[int, int]] = deque()
+        self._unforced: deque[tuple[Position, bytes]] = deque()
+        self._unforced_bytes = 0
+        # What is before it and was not forced yet is not in memory any more.
+        self._forgotten = START
+        self._renewed: Takeover | None = None
         self._number, self._fd, self._size = -1, -1, 0
         known = segments(directory)
         for number in known:
@@ -202,7 +225,7 @@ class Journal:
 
         Raises JournalFull when the disk takes no more: nothing of them is then in the journal.
         """
-        crc32, pack = zlib.crc32, _HEADER.pack
+        crc32, pack = zlib.crc32, HEADER.pack
         data = b"".join([pack(len(p), crc32(p)) + p for p in payloads])
         try:
             written = os.write(self._fd, data)
@@ -217,8 +240,13 @@ class Journal:
                 error.strerror or str(error),
                 "Nothing that was acknowledged is lost: make space, then restore",
             ) from error
+        self._unforced.append((self.position, data))
+        self._unforced_bytes += len(data)
         self._size += len(data)
         self._unsynced = True
+        if self._unforced_bytes > _LARGEST_UNFORCED:
+            self._unforced.clear()
+            self._unforced_bytes, self._forgotten = 0, self.position
         return self.position
 
     def unsynced(self) -> Unsynced:
@@ -227,23 +255,88 @@ class Journal:
         A descriptor looked up only in that thread could be the next segment's by then.
         """
         sealed, self._sealed = self._sealed, deque()
-        current = self._fd if self._unsynced else None
-        self._unsynced = False
+        renewed, self._renewed = self._renewed, None
+        is_changed, self._unsynced = self._unsynced, False
         return Unsynced(
             position=self.position,
-            current=current,
+            current=self._fd,
+            is_changed=is_changed,
             sealed=sealed,
             directory=self.directory,
+            renewed=renewed,
         )
 
-    def take_back(self, unsynced: Unsynced) -> None:
-        """It could not be forced: the next sync tries again."""
-        self._sealed.extendleft(reversed(unsynced.sealed))
-        self._unsynced = True
+    def forced(self, position: Position) -> None:
+        """Everything before `position` is on the disk, and need not be kept in memory."""
+        while self._unforced and self._unforced[0][0] < position:
+            self._unforced_bytes -= len(self._unforced.popleft()[1])
+        if position >= self._forgotten:
+            self._forgotten = START
+
+    def write_again(self, failed: Unsynced) -> None:
+        """Begin a segment that takes the place of all that is not known to be on the disk.
+
+        After an fsync that failed the kernel may have dropped what it could not write, and the
+        next one says nothing of that. The new segment appears whole, under its name at once: until
+        the next sync it outlives the death of any process, as what it stands for did. Raises
+        OSError, or JournalFull where that cannot be had from memory any more.
+        """
+        if self._forgotten != START:
+            raise JournalFull(
+                "keep the journal",
+                str(self.directory),
+                f"more than {_LARGEST_UNFORCED >> 20} MiB waited to be forced to the disk",
+            )
+        pieces = self._pieces()
+        number = self._number + 1
+        start, renewed = start_of(number, pieces)
+        data = b"".join([start, *(data for _, data in self._unforced)])
+        descriptor = self._place(number, data)
+        for old in (*failed.sealed, *self._sealed, (self._number, self._fd)):
+            os.close(old[1])
+        failed.sealed.clear()
+        self._sealed.clear()
+        self._number, self._fd, self._size = number, descriptor, len(data)
+        self._unforced = deque(_moved(self._unforced, Position(number, renewed.base)))
+        self._renewed, self._unsynced = renewed, True
+
+    def _pieces(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        for at, data in self._unforced:
+            if pieces and pieces[-1].segment == at.segment:
+                last = pieces.pop()
+                pieces.append(Piece(last.segment, last.offset, last.length + len(data)))
+            else:
+                pieces.append(Piece(at.segment, at.offset, len(data)))
+        return pieces or [Piece(self._number, self._size, 0)]
+
+    def _place(self, number: int, data: bytes) -> int:
+        """A descriptor of the segment, which nobody sees before it has all its bytes."""
+        temporary = self.directory / f"{TEMPORARY}{unique()}"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o644)
+        try:
+            write_all(descriptor, data)
+            os.rename(temporary, self.directory / segment_name(number))
+        except BaseException:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+            raise
+        return descriptor
 
     def sync(self) -> Position:
-        """Make everything appended so far outlive a power cut. Blocks."""
-        return self.unsynced().force()
+        """Make everything appended so far outlive a power cut. Blocks.
+
+        Raises OSError where the disk refused it twice, or JournalGone.
+        """
+        unsynced = self.unsynced()
+        try:
+            position = unsynced.force()
+        except OSError:
+            self.write_again(unsynced)
+            position = self.unsynced().force()
+        self.forced(position)
+        return position
 
     def rotate(self) -> int:
         """Seal the segment, begin the next one and return the sealed one's number.
@@ -263,7 +356,7 @@ class Journal:
             raise JournalFull(
                 "begin a segment of the journal", str(path), error.strerror or str(error)
             ) from error
-        self._sealed.append(sealed)
+        self._sealed.append((number, sealed))
         self._unsynced = True
         return number
 
@@ -276,7 +369,16 @@ class Journal:
         self._size = os.fstat(fd).st_size
 
     def close(self) -> None:
-        self.sync()
+        """Raises OSError or JournalGone, as `sync` does; closed it is in any case."""
+        try:
+            self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close it as it is: what could not be forced to the disk is known to be lost."""
+        for _, descriptor in self._sealed:
+            os.close(descriptor)
         os.close(self._fd)
 
     def _open(self, number: int) -> None:
@@ -292,15 +394,16 @@ class Journal:
 
     def _seal(self, known: list[int]) -> list[int]:
         """Put aside everything from the first unreadable byte on; return the sound segments."""
+        again = list(takeovers(self.directory, known))
         for at, number in enumerate(known):
             path = self.directory / segment_name(number)
-            ends = [end for _, end in read_segment(self.directory, number)]
-            end = ends[-1] if ends else len(MAGIC)
-            size = path.stat().st_size
-            whole = size >= end and _begins_well(path)
-            if whole and size == end and (at == 0 or known[at - 1] == number - 1):
+            follows = at == 0 or known[at - 1] == number - 1
+            end = _sound_end(self.directory, number)
+            over = last_word(number, again)
+            size = path.stat().st_size if over is None else over.limit(number)
+            if follows and end and (end == size or (over and end >= (size or 0))):
                 continue
-            keep = whole and (at == 0 or known[at - 1] == number - 1)
+            keep = bool(end) and follows
             self._cut(path, end if keep else 0)
             for later in known[at + 1 :]:
                 self._cut(self.directory / segment_name(later), 0)
@@ -314,7 +417,7 @@ class Journal:
             if not aside.exists():
                 break
             aside = path.with_name(f"{path.stem}.cut-{offset}-{number}")
-        aside.write_bytes(data)
+        write_atomic(aside, data)
         if offset:
             os.truncate(path, offset)
         else:
@@ -324,10 +427,22 @@ class Journal:
         )
 
 
-def _begins_well(path: Path) -> bool:
+def _sound_end(directory: Path, number: int) -> int:
+    """Where the last whole record ends, or the first would stand; 0 without a sound beginning."""
+    ends = [end for _, end in read_segment(directory, number)]
+    if ends:
+        return ends[-1]
+    path = directory / segment_name(number)
     with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        data = file.read()
+    return first_record(data) if check_magic(data, path) else 0
 
 
-# macOS has no fdatasync.
-_fdatasync = getattr(os, "fdatasync", fsync_file)
+def _moved(
+    unforced: Iterable[tuple[Position, bytes]], start: Position
+) -> Iterator[tuple[Position, bytes]]:
+    """The same, where they stand from now on."""
+    offset = start.offset
+    for _, data in unforced:
+        yield Position(start.segment, offset), data
+        offset += len(data)

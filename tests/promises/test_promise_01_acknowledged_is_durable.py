@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.ledger import Ledger
-from holdfast.syncer import journal as journals
+from holdfast.syncer import forcing
 from holdfast.syncer.journal import Journal
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench
@@ -72,7 +72,7 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
             second.set()
         go_on.wait(10)
 
-    monkeypatch.setattr(journals, "_fdatasync", slow)
+    monkeypatch.setattr(forcing, "_fdatasync", slow)
 
     async def run() -> bool:
         loop = asyncio.get_running_loop()
@@ -80,7 +80,6 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=0.01,
-            on_fault=lambda error: None,
         )
         ledger.append([b"first"])
         await loop.run_in_executor(None, began.wait, 10)
@@ -101,7 +100,6 @@ def test_what_waits_for_the_disk_is_done_though_nothing_more_is_appended(tmp_pat
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=0.01,
-            on_fault=lambda error: None,
         )
         ledger.append([b"row"])
         await ledger.sync()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.syncer import forcing
 from holdfast.syncer import journal as journals
 from holdfast.syncer.journal import (
     MAGIC,
@@ -107,31 +107,6 @@ def test_every_flipped_bit_is_noticed(folder: Path) -> None:
             assert payloads(folder) == [b"first"]
 
 
-def test_what_could_not_be_forced_is_forced_by_the_next_sync(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = Journal(folder)
-    journal.append([b"sealed"])
-    journal.rotate()
-    journal.append([b"current"])
-    real, asked = os.fsync, []
-
-    def failing_once(fd: int) -> None:
-        asked.append(os.readlink(f"/proc/self/fd/{fd}").rpartition("/")[2])
-        if len(asked) == 1:
-            raise OSError(errno.EIO, "Input/output error")
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", failing_once)
-    unsynced = journal.unsynced()
-    with pytest.raises(OSError, match="Input/output error"):
-        unsynced.force()
-    journal.take_back(unsynced)
-    journal.sync()
-    assert asked.count("000000.log") == 2
-    journal.close()
-
-
 def test_on_macos_a_segment_is_forced_through_the_cache_of_the_drive(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +120,7 @@ def test_on_macos_a_segment_is_forced_through_the_cache_of_the_drive(
     unsynced = journal.unsynced()
     sealed = list(unsynced.sealed)
     unsynced.force()
-    assert forced == [(fd, 51) for fd in sealed]
+    assert forced == [(fd, 51) for _, fd in sealed]
     monkeypatch.undo()
     journal.close()
 
@@ -237,7 +212,7 @@ def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_sin
     first = journal.unsynced()
     journal.append([b"two"])
     journal.rotate()
-    monkeypatch.setattr(journals, "_fdatasync", forced.append)
+    monkeypatch.setattr(forcing, "_fdatasync", forced.append)
     assert first.force() == first.position
     assert os.path.samestat(os.fstat(forced[0]), (folder / "000000.log").stat())
     journal.close()

@@ -1,0 +1,174 @@
+"""The ledger: what is done once something is durable, and what ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.ledger import Ledger, NotDurable
+from holdfast.syncer import forcing
+from holdfast.syncer.errors import StorageError, StorageRefused
+from holdfast.syncer.journal import Journal, read
+
+
+class DeafScribe:
+    """Stands for the scribe, whose work this is not about."""
+
+    def send(self, message: list[Any]) -> None: ...
+
+
+class Heard:
+    """What a ledger told of faults, and of what it survived."""
+
+    def __init__(self, folder: Path, prove: Callable[[], None] = lambda: None) -> None:
+        self.faults: list[Exception] = []
+        self.warnings: list[str] = []
+        self.folder = folder / "journal"
+        self.ledger = Ledger(
+            Journal(self.folder),
+            DeafScribe(),  # type: ignore[arg-type]
+            fsync_period_s=3600,
+            warn=self.warnings.append,
+            prove=prove,
+        )
+        self.ledger.report_to(self.faults.append)
+
+    def payloads(self) -> list[bytes]:
+        return [payload for payload, _ in read(self.folder)]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    left = [times]
+
+    def forced(descriptor: int) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fsync(descriptor)
+
+    monkeypatch.setattr(forcing, "_fdatasync", forced)
+
+
+def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
+    tmp_path: Path,
+) -> None:
+    called: list[str] = []
+
+    def broken() -> None:
+        called.append("broken")
+        raise ZeroDivisionError("oh no")
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path)
+        heard.ledger.append([b"row"])
+        heard.ledger.when_durable(broken)
+        heard.ledger.when_durable(lambda: called.append("second"))
+        await heard.ledger.sync()
+        heard.ledger.when_durable(lambda: called.append("third"))
+        await heard.ledger.sync()
+        return heard
+
+    heard = asyncio.run(run())
+    assert called == ["broken", "second", "third"]
+    assert [repr(fault) for fault in heard.faults] == ["ZeroDivisionError('oh no')"]
+
+
+def test_a_fault_that_came_before_anybody_listened_is_told_to_who_does(tmp_path: Path) -> None:
+    async def run() -> list[Exception]:
+        ledger = Heard(tmp_path).ledger
+        ledger.report_to(lambda error: None)
+        ledger.when_durable(lambda: 1 // 0)  # type: ignore[arg-type]
+        await ledger.sync()
+        later: list[Exception] = []
+        ledger.report_to(later.append)
+        return later
+
+    (fault,) = asyncio.run(run())
+    assert isinstance(fault, ZeroDivisionError)
+
+
+def test_after_an_fsync_that_failed_nothing_counts_as_durable_before_it_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: list[list[bytes]] = []
+    failing(monkeypatch, times=1)
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path)
+        heard.ledger.append([b"first", b"second"])
+        heard.ledger.when_durable(
+            lambda: durable.append([(heard.folder / "000001.log").read_bytes()[-6:]])
+        )
+        await heard.ledger.sync()
+        heard.ledger.append([b"third"])
+        await heard.ledger.sync()
+        heard.ledger.close()
+        return heard
+
+    heard = asyncio.run(run())
+    assert durable == [[b"second"]]
+    assert heard.payloads() == [b"first", b"second", b"third"]
+    assert heard.faults == []
+    (warning,) = heard.warnings
+    assert "Input/output error" in warning
+    assert "written again, to 000001.log" in warning
+
+
+def test_a_disk_that_refuses_twice_ends_the_run_and_nothing_that_waited_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    failing(monkeypatch, times=2)
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path)
+        heard.ledger.append([b"row"])
+        heard.ledger.when_durable(lambda: done.append(1))
+        await heard.ledger.sync()
+        await heard.ledger.sync()
+        heard.ledger.close()
+        return heard
+
+    heard = asyncio.run(run())
+    assert done == []
+    (fault,) = heard.faults
+    assert isinstance(fault, NotDurable)
+    assert "Input/output error" in str(fault)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["sync", "close"])
+def test_a_journal_that_was_removed_ends_the_run(tmp_path: Path, ends: bool) -> None:
+    async def run() -> Heard:
+        heard = Heard(tmp_path)
+        heard.ledger.append([b"row"])
+        (heard.folder / "000000.log").unlink()
+        if not ends:
+            await heard.ledger.sync()
+        heard.ledger.close()
+        return heard
+
+    (fault,) = asyncio.run(run()).faults
+    assert "removed or renamed" in str(fault)
+
+
+def test_an_experiment_that_is_not_ours_any_more_ends_the_run(tmp_path: Path) -> None:
+    def taken() -> None:
+        raise StorageRefused("keep", "the lock", "somebody took it")
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path, taken)
+        heard.ledger.append([b"row"])
+        heard.ledger.when_durable(lambda: pytest.fail("it is not ours"))
+        await heard.ledger.sync()
+        heard.ledger.close()
+        return heard
+
+    (fault,) = asyncio.run(run()).faults
+    assert isinstance(fault, StorageError)
+    assert "somebody took it" in str(fault)
