@@ -19,6 +19,7 @@ from holdfast.experiment.wording import size
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.segment import Takeover, check_magic, first_record, last_word, takeovers
 
 _FRAME = struct.Struct("<II")
 _SEARCHED_BYTES = 1 << 20
@@ -117,7 +118,9 @@ class Damage:
 
 def look(journal: Path) -> tuple[Segment, ...]:
     """Read every segment. Raises OSError."""
-    return tuple(_look_at(journal, number) for number in segments(journal))
+    known = segments(journal)
+    again = list(takeovers(journal, known))
+    return tuple(_look_at(journal, number, last_word(number, again)) for number in known)
 
 
 def chapters(found: Sequence[Segment]) -> list[Chapter]:
@@ -187,27 +190,33 @@ def _told(damage: Damage, *, is_newest: bool) -> Finding:
     )
 
 
-def _look_at(journal: Path, number: int) -> Segment:
+def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
+    """`again` has the end of it once more: here that does not count."""
     path = journal / segment_name(number)
     size, end, first = path.stat().st_size, 0, b""
+    limit = size if again is None else again.limit(number) or 0
     for payload, position in read_segment(journal, number, 0, size):
         first, end = first or payload, position
-    if not end and _starts_well(path):
-        end = len(MAGIC)
+    if not end:
+        end = _start(path)
+    if end >= limit:
+        size = end = limit
     begins = _is_beginning(first) if first else False
     return Segment(
         number=number,
         size=size,
         end=end,
-        begins=begins is True,
+        begins=begins is True and end > len(MAGIC),
         is_foreign=begins is None,
         is_torn=end < size and _is_torn(path, end),
     )
 
 
-def _starts_well(path: Path) -> bool:
+def _start(path: Path) -> int:
+    """Where the first record would stand; 0 without a sound beginning."""
     with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        data = file.read()
+    return first_record(data) if check_magic(data, path) else 0
 
 
 def _is_beginning(payload: bytes) -> bool | None:

@@ -38,8 +38,9 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.journal import MAGIC, Journal, segments
+from holdfast.syncer.journal import MAGIC, Journal, read, segment_name, segments
 from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.syncer.segment import Piece, start_of
 from holdfast.testing import checker
 from holdfast.testing.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
 from holdfast.testing.recorded import RecordedExperiment
@@ -542,3 +543,23 @@ def test_repair_says_that_there_is_nothing_here(tmp_path: Path) -> None:
         repair(alone, SETTINGS)
     with pytest.raises(NothingHere, match="s3://bucket/run"):
         sync(alone)
+
+
+@pytest.mark.parametrize("left", ["all", "zeros", "nothing"])
+def test_records_that_were_written_again_after_a_failed_fsync_are_read_once(
+    root: Path, left: str
+) -> None:
+    """The first segment has lost them, or has them still."""
+    ends = [at for _, at in read(root / "journal")]
+    since, stop = ends[len(ends) // 2].offset, ends[-1].offset
+    old = root / "journal" / segment_name(0)
+    data = old.read_bytes()
+    start, _ = start_of(1, [Piece(0, since, stop - since)])
+    (root / "journal" / segment_name(1)).write_bytes(start + data[since:])
+    kept = {"all": data, "zeros": data[:since] + bytes(stop - since), "nothing": data[:since]}
+    old.write_bytes(kept[left])
+    # The snapshot was taken of a record that stands elsewhere now.
+    assert set(kinds(verify(case(root)))) <= {"snapshot-unusable"}
+    assert repair(case(root), SETTINGS).is_sound
+    assert problems(root) == []
+    assert list((root / "journal").glob("*.cut-*")) == []

@@ -23,6 +23,7 @@ import msgpack
 from holdfast.dataclass import dataclass
 
 _MAGIC = b"HFJRNL\x00\x01"
+_MAGIC_AGAIN = b"HFJRNL\x00\x02"
 _FRAME = struct.Struct("<II")
 
 
@@ -92,22 +93,43 @@ class Checked:
 
 
 def records(root: Path) -> Iterator[list[Any]]:
-    """Name, time and fields of every record of the journal, up to the first byte that is none."""
+    """Name, time and fields of every record of the journal, up to the first byte that is none.
+
+    A segment of format 2 has first which records of earlier ones it has again: those do not count.
+    """
+    found: list[tuple[tuple[int, int], bytes]] = []
+    damaged_at: tuple[int, int] | None = None
     for path in sorted((root / "journal").glob("*.log")):
+        number = int(path.stem)
         data = path.read_bytes()
-        if not data.startswith(_MAGIC):
-            return
         offset = len(_MAGIC)
-        while offset < len(data):
-            if offset + _FRAME.size > len(data):
-                return
-            length, crc = _FRAME.unpack_from(data, offset)
-            payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
-            if len(payload) < length or zlib.crc32(payload) != crc:
-                return
-            # What a scheduler decided may stand after them.
-            yield msgpack.unpackb(payload, strict_map_key=False)[:3]
-            offset += _FRAME.size + length
+        if not data.startswith((_MAGIC, _MAGIC_AGAIN)):
+            break
+        for payload, at in _framed(data, offset):
+            if data.startswith(_MAGIC_AGAIN) and at == len(_MAGIC):
+                segment, since, _ = msgpack.unpackb(payload)["takes_over"][0]
+                found = [one for one in found if one[0] < (segment, since)]
+                if damaged_at is not None and damaged_at >= (segment, since):
+                    damaged_at = None
+            elif damaged_at is None:
+                found.append(((number, at), payload))
+            offset = at + _FRAME.size + len(payload)
+        if offset < len(data) and damaged_at is None:
+            damaged_at = (number, offset)
+    for _, payload in found:
+        # What a scheduler decided may stand after them.
+        yield msgpack.unpackb(payload, strict_map_key=False)[:3]
+
+
+def _framed(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
+    """Each whole record, and where it begins."""
+    while offset + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, offset)
+        payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
+        if len(payload) < length or zlib.crc32(payload) != crc:
+            return
+        yield payload, offset
+        offset += _FRAME.size + length
 
 
 def fold(root: Path) -> Checked:
