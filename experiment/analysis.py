@@ -15,6 +15,7 @@ from holdfast.experiment.ranking import NoBestResult, check_mode, columns_of, da
 from holdfast.experiment.reading import ExperimentNotFound as ExperimentNotFound
 from holdfast.experiment.reading import ReadExperiment as ReadExperiment
 from holdfast.experiment.reading import load_experiment as load_experiment
+from holdfast.experiment.short_errors import short_errors
 from holdfast.experiment.trial_folder import Row
 from holdfast.experiment.trial_view import Surroundings, TrialView
 from holdfast.trial.errors import InvalidConfig
@@ -40,6 +41,7 @@ class ExperimentAnalysis:
     Raises ExperimentNotFound, InvalidConfig, StorageError.
     """
 
+    @short_errors
     def __init__(
         self,
         experiment_checkpoint_path: str | os.PathLike[str],

@@ -29,6 +29,11 @@ def user_frame(failure: Failure) -> str:
     return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
 
 
+def is_ours(file: str) -> bool:
+    """Whether code in this file is holdfast's."""
+    return file.startswith(_OURS)
+
+
 def log_of(failure: Failure) -> str:
     """The file in the trial's folder that says most: error.txt has the traceback; of a process
     that was killed there is none, and its stderr has its last words."""

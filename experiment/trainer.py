@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 from holdfast.experiment.data_config import DataConfig
 from holdfast.experiment.job import GangTerms
 from holdfast.experiment.result import Result
+from holdfast.experiment.short_errors import short_errors
 from holdfast.experiment.train_loop import BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
 from holdfast.syncer.checkpoint import Checkpoint
@@ -92,6 +93,7 @@ class DataParallelTrainer:
         """What `Tuner(trainer)` runs in each trial."""
         return self._loop
 
+    @short_errors
     def fit(self, *, resume: str = "never") -> Result:
         """Train to the end, and return what came of it.
 
@@ -122,6 +124,7 @@ class DataParallelTrainer:
         return result
 
     @classmethod
+    @short_errors
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
@@ -132,6 +135,7 @@ class DataParallelTrainer:
         return Tuner.can_restore(path, storage_filesystem)
 
     @classmethod
+    @short_errors
     def restore(
         cls,
         path: str | os.PathLike[str] | RunConfig,

@@ -14,6 +14,7 @@ from holdfast.experiment.extending import Wanted
 from holdfast.experiment.request import Request
 from holdfast.experiment.restoring import request_of_restore
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.short_errors import short_errors
 from holdfast.experiment.taking_up import (
     arguments_passed_over,
     came_to_nothing,
@@ -75,6 +76,7 @@ class Tuner:
         self._restored_from: tuple[str, Any] | None = None
         self._results: ResultGrid | None = None
 
+    @short_errors
     def fit(
         self,
         *,
@@ -154,6 +156,7 @@ class Tuner:
         self._request = replace(self._request, trainable=trainable, resources=resources)
         return self
 
+    @short_errors
     def get_results(self) -> ResultGrid:
         """What `fit` returned; after `restore`, what is there already.
 
@@ -175,6 +178,7 @@ class Tuner:
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
 
     @classmethod
+    @short_errors
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
@@ -191,6 +195,7 @@ class Tuner:
         return is_experiment(path, storage_filesystem, settings, os.environ)
 
     @classmethod
+    @short_errors
     def restore(
         cls,
         path: str | os.PathLike[str] | RunConfig,

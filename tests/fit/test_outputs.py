@@ -310,6 +310,29 @@ def test_storage_that_cannot_be_written_fails_before_the_first_trial(
     assert not (tmp_path / "ran").exists()
 
 
+def test_an_error_of_storage_is_one_line_with_the_users_frames(
+    run_script: Any, tmp_path: Path
+) -> None:
+    done = run_script(SCRIPT, "/proc/holdfast", "1")
+    assert done.returncode == 1
+    what, mark, *frames = done.stderr.splitlines()
+    assert re.match(r"holdfast\.syncer\.errors\.Storage\w+: .*/proc/holdfast", what)
+    assert mark == "Traceback (most recent call last):"
+    files = [line for line in frames if line.startswith("  File")]
+    assert len(files) == 1
+    assert str(tmp_path / "script" / "script.py") in files[0]
+
+
+def test_its_history_is_in_the_log(fit: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level("DEBUG", "holdfast.experiment.short_errors"),
+        pytest.raises(tune.TuneError) as caught,
+    ):
+        fit(report_once, storage_path="/proc/holdfast")
+    assert len(caught.traceback) < 5
+    assert "in check_local" in caplog.text
+
+
 # -- the terminal -------------------------------------------------------------------------------
 
 SCRIPT = """

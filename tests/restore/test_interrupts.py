@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -20,7 +21,10 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
     script.signal(signal.SIGINT)
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
-    assert "KeyboardInterrupt" in script.stderr
+    _, shown = script.stderr.split("KeyboardInterrupt\n")
+    frames = re.findall(r'^  File "(.+)", line', shown, re.M)
+    assert frames
+    assert set(frames) == {str(bench.script)}
     assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
     assert script.left() == []
     gate.open()
