@@ -44,7 +44,13 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
         raise InvalidMetrics(
             f"report() takes a dict of metrics, not {type(metrics).__name__}: {metrics!r:.80}"
         )
-    plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
+    try:
+        plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
+    except RecursionError:
+        from holdfast.trial.nesting import nesting_fault  # which a worker does without
+
+        fault = nesting_fault(metrics) or "it is nested too deep"
+        raise InvalidMetrics(f"a reported metric cannot be kept: {fault}") from None
     if len(plain) != len(metrics):
         _refuse_alike(metrics, "")
     return plain

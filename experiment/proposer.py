@@ -20,6 +20,7 @@ from holdfast.experiment.pickling import dumps, users_config
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.nesting import check_nesting
 from holdfast.trial.overlaying import overlaid, searched_in, without_searched
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
@@ -182,6 +183,7 @@ class Proposer:
             return SearchEnded()
         if answer is None:
             return None
+        check_nesting(answer, f"{type(self._search).__name__}.suggest() returned a config")
         spec = self._make(trial_id, self._merged(index, answer))
         if self._is_stuck(spec.config):
             return SearchEnded()
@@ -284,6 +286,7 @@ class Proposer:
         given = users_config(kept, self._values)
         answer = dict(ask({**question, "config": given}))
         if "config" in answer:
+            check_nesting(answer["config"], "the scheduler's config")
             answer["config"] = self._as_kept(kept, given, answer["config"])
         return answer
 

@@ -25,6 +25,7 @@ from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.nesting import check_nesting
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.space import is_searched
@@ -108,6 +109,7 @@ class Request:
     def check(self) -> None:
         """Refuse what could never end, and datasets of which nothing can be read. Raises
         InvalidConfig."""
+        check_nesting(self.param_space, "param_space")
         if isinstance(self.trainable, TrainLoop):
             self.trainable.check_datasets(self.param_space)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
@@ -15,6 +15,19 @@ R = TypeVar("R")
 
 _BATCH = 1000
 _NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
+
+
+def _refused(
+    errors: Iterable[Mapping[str, Any]], named: Mapping[str, str]
+) -> dict[str, StorageError]:
+    """The failures in an answer by key; one whose key was not asked for is a failure as well,
+    for nobody knows which deletion it is about."""
+    failures: dict[str, StorageError] = {}
+    for item in errors:
+        name = str(item.get("Key", ""))
+        key = named.get(name, f"{name!r:.100}, which was not to be deleted")
+        failures[key] = refused_object(item.get("Code", ""), item.get("Message", ""), key)
+    return failures
 
 
 class Call(Protocol):
@@ -51,11 +64,7 @@ class Deletion:
                 answer = await self.call(
                     "delete", "", lambda s3: s3.delete_objects(Bucket=self.bucket, Delete=objects)
                 )
-                for item in answer.get("Errors", ()):
-                    key = named[item["Key"]]
-                    failures[key] = refused_object(
-                        item.get("Code", ""), item.get("Message", ""), key
-                    )
+                failures |= _refused(answer.get("Errors", ()), named)
             except StorageRefused as error:
                 if code_and_status(cause_of(error))[0] not in _NO_BATCHES:
                     raise

@@ -16,6 +16,7 @@ from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.s3_client import Budget
 from holdfast.syncer.s3_errors import code_and_status
+from holdfast.syncer.s3_pages import PARTS, listed
 from holdfast.syncer.store import Stored, for_each
 
 R = TypeVar("R")
@@ -105,19 +106,17 @@ class Multipart:
         if self.begun is None:
             return None
         query = {**self.place, "UploadId": self.begun}
-        parts: dict[int, tuple[int, str]] = {}
-        while True:
-            try:
-                page = await self.call(lambda s3: s3.list_parts(**query), _REQUEST_S)
-            except StorageUnavailable:
-                raise
-            except StorageError:  # it was aborted or completed, or may not be listed
-                return None
-            for part in page.get("Parts", ()):
-                parts[part["PartNumber"]] = part["Size"], part["ETag"]
-            if not page.get("IsTruncated"):
-                return self.begun, parts
-            query["PartNumberMarker"] = page["NextPartNumberMarker"]
+
+        async def ask(query: dict[str, Any]) -> Mapping[str, Any]:
+            return await self.call(lambda s3: s3.list_parts(**query), _REQUEST_S)
+
+        try:
+            parts = await listed(ask, query, PARTS)
+        except StorageUnavailable:
+            raise
+        except StorageError:  # it was aborted or completed, or may not be listed
+            return None
+        return self.begun, {part["PartNumber"]: (part["Size"], part["ETag"]) for part in parts}
 
     async def _send_parts(
         self, upload: Mapping[str, str], there: Mapping[int, tuple[int, str]]

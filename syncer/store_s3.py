@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from holdfast.syncer.s3_errors import cause_of, code_and_status, translated
 from holdfast.syncer.s3_get import download
 from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Call, Multipart, abort, part_bytes
 from holdfast.syncer.s3_options import SECRETS, is_set
+from holdfast.syncer.s3_pages import OBJECTS, UPLOADS, EndlessListing, Listing, listed
 from holdfast.syncer.s3_put import (
     COPIED_PART_BYTES,
     COPY_AT_MOST_BYTES,
@@ -56,6 +58,7 @@ _IN_FLIGHT_BYTES = 64 << 20
 _READ_INLINE_BYTES = 64 << 10
 _DOWNLOAD_ATTEMPTS = 3
 _LOOKUP_S = 60.0
+_ODD = "Check the server and any proxy in front of it"
 
 
 class S3Store:
@@ -161,7 +164,7 @@ class S3Store:
             return await self._local(key, n, lambda: read_body(source, start, n, buffer))
 
         call = self._caller("put", key)
-        return await Multipart(
+        upload = Multipart(
             call=call,
             send=SentParts(call=call, read=read, buffers=self._buffers, etags=self._etags),
             budget=self._budget,
@@ -171,7 +174,12 @@ class S3Store:
             each=part_bytes(size),
             begun=self._begun.pop(key, None) if resumable else None,
             leave=partial(self._begun.__setitem__, key) if resumable else None,
-        ).upload()
+        )
+        try:
+            return await upload.upload()
+        except (KeyError, TypeError) as error:
+            cause = f"an answer of the storage is not what S3 answers ({error!r})"
+            raise StorageUnavailable("put", self._shown(key), cause, _ODD) from error
 
     async def copy(self, source: Entry, key: str) -> Stored:
         asked: dict[str, Any] = {"CopySource": self._place(source.key)}
@@ -189,13 +197,16 @@ class S3Store:
                     size=source.size,
                     each=COPIED_PART_BYTES,
                 ).upload()
-            answer = await call(
-                lambda s3: s3.copy_object(**place, **asked), allowance_s(source.size)
-            )
+
+            async def copied(s3: Any) -> str:
+                answer = await s3.copy_object(**place, **asked)
+                return str(answer["ETag"]).strip('"')
+
+            etag = await call(copied, allowance_s(source.size))
         except AlreadyStored as error:  # the condition on the source is not fulfilled
             cause = "another object is there now"
             raise NotStored("copy", self._shown(source.key), cause) from error
-        return Stored(size=source.size, etag=str(answer["ETag"]).strip('"'))
+        return Stored(size=source.size, etag=etag)
 
     async def holds(self, entry: Entry, source: Path) -> bool:
         size = self._told(entry.key, lambda: source_size(source))
@@ -205,24 +216,21 @@ class S3Store:
         return await self._local(entry.key, size, lambda: is_etag_of(etag, source, size))
 
     async def unfinished(self, prefix: str = "") -> list[str]:
-        query = {"Bucket": self._bucket, "Prefix": self._prefix + folder_prefix(prefix)}
-        while True:
-            try:
-                page = await self._call(
-                    "list", prefix, lambda s3: s3.list_multipart_uploads(**query)
-                )
-            except (StorageRefused, NotStored):  # what may not be listed cannot be continued
-                return []
-            for upload in page.get("Uploads", ()):
-                key = upload["Key"].removeprefix(self._prefix)
-                if older := self._begun.get(key):
-                    await self._abort(key, older)
-                self._begun[key] = upload["UploadId"]
-            if not page.get("IsTruncated"):
-                below = folder_prefix(prefix)
-                return sorted(key for key in self._begun if key.startswith(below))
-            query["KeyMarker"] = page["NextKeyMarker"]
-            query["UploadIdMarker"] = page["NextUploadIdMarker"]
+        try:
+            uploads = await self._listed(prefix, UPLOADS)
+        except (StorageRefused, NotStored):  # what may not be listed cannot be continued
+            return []
+        for upload in uploads:
+            name, upload_id = upload.get("Key"), upload.get("UploadId")
+            if not isinstance(name, str) or not name.startswith(self._prefix) or not upload_id:
+                raise self._odd(f"an upload of {name!r:.100}, which is not in this folder")
+            key = name.removeprefix(self._prefix)
+            older = self._begun.get(key)
+            if older is not None and older != upload_id:
+                await self._abort(key, older)
+            self._begun[key] = upload_id
+        below = folder_prefix(prefix)
+        return sorted(key for key in self._begun if key.startswith(below))
 
     async def abandon(self, prefix: str = "") -> None:
         below = folder_prefix(prefix)
@@ -255,17 +263,26 @@ class S3Store:
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         entries: dict[str, Entry] = {}
+        for item in await self._listed(prefix, OBJECTS):
+            entry = self._entry(item)
+            # Consoles and other tools make empty objects named like folders.
+            if not item["Key"].endswith("/") and (leftovers or not is_leftover(entry.name)):
+                entries[entry.key] = entry
+        return [entries[key] for key in sorted(entries)]
+
+    async def _listed(self, prefix: str, kind: Listing) -> list[Mapping[str, Any]]:
+        """All that the bucket has of a kind in this folder and below."""
+
+        async def ask(query: dict[str, Any]) -> Mapping[str, Any]:
+            return await self._call(
+                "list", prefix, lambda s3: getattr(s3, kind.operation)(**query)
+            )
+
         query = {"Bucket": self._bucket, "Prefix": self._prefix + folder_prefix(prefix)}
-        while True:
-            page = await self._call("list", prefix, lambda s3: s3.list_objects_v2(**query))
-            for item in page.get("Contents", ()):
-                entry = self._entry(item)
-                # Consoles and other tools make empty objects named like folders.
-                if not item["Key"].endswith("/") and (leftovers or not is_leftover(entry.name)):
-                    entries[entry.key] = entry
-            if not page.get("IsTruncated"):
-                return [entries[key] for key in sorted(entries)]
-            query["ContinuationToken"] = page["NextContinuationToken"]
+        try:
+            return await listed(ask, query, kind)
+        except EndlessListing as error:
+            raise error.during("list", self._shown(prefix)) from error
 
     async def head(self, key: str) -> Entry | None:
         place = self._place(key)
@@ -273,7 +290,7 @@ class S3Store:
             answer = await self._call("head", key, lambda s3: s3.head_object(**place))
         except NotStored:
             return None
-        return self._entry({"Key": place["Key"], "Size": answer["ContentLength"], **answer})
+        return self._entry({**answer, "Key": place["Key"], "Size": answer.get("ContentLength")})
 
     async def delete(self, keys: Iterable[str]) -> None:
         deletion = Deletion(call=self._call, bucket=self._bucket, prefix=self._prefix)
@@ -339,10 +356,19 @@ class S3Store:
             raise from_os_error(error, "put", self._shown(key)) from error
 
     def _entry(self, item: Mapping[str, Any]) -> Entry:
-        modified = item.get("LastModified")
+        """Raises StorageUnavailable for what is not an entry of this folder."""
+        name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
+        if not isinstance(name, str) or not name.startswith(self._prefix):
+            raise self._odd(f"an object named {name!r:.100}, which is not in this folder")
+        if not isinstance(size, int) or size < 0:
+            raise self._odd(f"{name!r:.100} with a size of {size!r:.100}")
         return Entry(
-            key=item["Key"].removeprefix(self._prefix),
-            size=item["Size"],
+            key=name.removeprefix(self._prefix),
+            size=size,
             etag=str(item.get("ETag", "")).strip('"') or None,
-            modified=None if modified is None else modified.timestamp(),
+            modified=modified.timestamp() if isinstance(modified, datetime) else None,
         )
+
+    def _odd(self, text: str) -> StorageError:
+        cause = f"the storage answered with {text}"
+        return StorageUnavailable("list", self._where, cause, _ODD)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.trial.domains import Categorical, Domain, Function, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.nesting import check_nesting
 from holdfast.trial.spec import Spec, Waiting, detach
 from holdfast.trial.values import Path, Ref, spread
 
@@ -112,7 +113,11 @@ class Computed(NamedTuple):
         """Asks the function; returns the names that it still waits for."""
         missed: list[str] = []
         try:
-            value = detach(self._settle(Spec(config, missed), draw.rng))
+            settled = self._settle(Spec(config, missed), draw.rng)
+            check_nesting(settled, "what it returned")
+            value = detach(settled)
+        except InvalidSearchSpace as error:
+            raise InvalidSearchSpace(f"{self.name}: sample_from: {error}") from error
         except Exception as error:  # the user's code: said to the user, unless it only came early
             if not missed:
                 raise InvalidSearchSpace(

@@ -21,7 +21,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.location import Location
 from holdfast.syncer.s3_client import Budget
 from holdfast.syncer.s3_multipart import Multipart, part_bytes
-from holdfast.syncer.store import Store, allowance_s
+from holdfast.syncer.store import Entry, Store, allowance_s
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
@@ -319,6 +319,43 @@ async def test_keys_that_could_not_be_deleted_are_named(scripted: Scripted) -> N
     store = scripted.location(respond).open_store()
     with pytest.raises(StorageRefused, match="1 objects: kept: AccessDenied no"):
         await closing(store, store.delete(["gone", "kept"]))
+
+
+async def test_a_key_that_was_not_to_be_deleted_is_one_line_of_error(scripted: Scripted) -> None:
+    def respond(method: str, path: str, head: str, body: bytes) -> Any:
+        told = b"<Error><Key>other</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+        return 200, {}, b"<DeleteResult>" + told + told[:7] + told[23:] + b"</DeleteResult>"
+
+    store = scripted.location(respond).open_store()
+    told = r"2 objects: 'other', which was not to be deleted: AccessDenied no; '', which"
+    with pytest.raises(StorageRefused, match=told):
+        await closing(store, store.delete(["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        (b"<Contents><Key>elsewhere</Key><Size>1</Size></Contents>", "named 'elsewhere', which"),
+        (b"<Contents><Key>x/a</Key><Size>-1</Size></Contents>", "a size of -1"),
+        (b"<Contents><Key>x/a</Key></Contents>", "a size of None"),
+        (b"<Contents><Size>1</Size></Contents>", "named None, which"),
+    ],
+)
+async def test_a_listing_of_something_else_is_not_believed(
+    scripted: Scripted, listed: bytes, told: str
+) -> None:
+    answer = b"<ListBucketResult>" + listed + b"</ListBucketResult>"
+    store = scripted.location(lambda *_: (200, {}, answer)).open_store()
+    with pytest.raises(StorageUnavailable, match=told):
+        await closing(store, store.list())
+
+
+async def test_a_copy_that_is_answered_without_an_etag_is_not_believed(
+    scripted: Scripted,
+) -> None:
+    store = scripted.location(lambda *_: (200, {}, b"<CopyObjectResult/>")).open_store()
+    with pytest.raises(StorageUnavailable, match="ETag"):
+        await closing(store, store.copy(Entry(key="a", size=1), "b"))
 
 
 async def test_a_server_without_batches_gets_single_deletions(scripted: Scripted) -> None:

@@ -1,0 +1,113 @@
+"""The pages of a listing of S3, with an end: a server may say for ever that there is more.
+
+A listing ends in an error where a page brings nothing new again and again, where it repeats the
+mark to go on from, where it takes far longer than what it brings, or where it is too large. Each
+of them is asked for once more from the start: proxies answer such things by accident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import StorageRefused
+
+Entry = Mapping[str, Any]
+Ask = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+_ATTEMPTS = 2
+# S3 gives a thousand; what comes beyond that at once is not S3.
+MOST_ON_A_PAGE = 100_000
+MOST_IN_ALL = 10_000_000
+# S3 gives pages without an entry behind many deleted objects.
+_BARREN_AT_MOST = 20
+_FIRST_S = 60.0
+_ENTRIES_PER_S = 100
+
+
+class EndlessListing(StorageRefused):
+    """A server goes on and on with a listing, or repeats itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A kind of listing: `marks` says which field of a page goes into which of the query for the
+    next one, `identity` by which fields an entry is known again."""
+
+    operation: str
+    entries: str
+    marks: Mapping[str, str]
+    identity: tuple[str, ...]
+
+
+OBJECTS = Listing(
+    operation="list_objects_v2",
+    entries="Contents",
+    marks={"NextContinuationToken": "ContinuationToken"},
+    identity=("Key",),
+)
+UPLOADS = Listing(
+    operation="list_multipart_uploads",
+    entries="Uploads",
+    marks={"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"},
+    identity=("Key", "UploadId"),
+)
+PARTS = Listing(
+    operation="list_parts",
+    entries="Parts",
+    marks={"NextPartNumberMarker": "PartNumberMarker"},
+    identity=("PartNumber",),
+)
+
+
+async def listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entry]:
+    """All entries. Raises EndlessListing, and what `ask` raises."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(EndlessListing):
+            return await _listed(ask, query, kind)
+    return await _listed(ask, query, kind)
+
+
+async def _listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entry]:
+    found: dict[tuple[Any, ...], Entry] = {}
+    tokens, barren = set[tuple[Any, ...]](), 0
+    asked, loop = dict(query), asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        page, known = await ask(asked), len(found)
+        entries = page.get(kind.entries, ())
+        if len(entries) > MOST_ON_A_PAGE:
+            raise _endless(f"a page has {len(entries):,} entries, and S3 gives 1,000")
+        for entry in entries:
+            found[tuple(entry.get(name) for name in kind.identity)] = entry
+        if not page.get("IsTruncated"):
+            return list(found.values())
+        token = tuple(page.get(name) for name in kind.marks)
+        barren = 0 if len(found) > known else barren + 1
+        if text := _doubt(token in tokens, token, barren, len(found), loop.time() - began):
+            raise _endless(text)
+        tokens.add(token)
+        asked |= {into: page[name] for name, into in kind.marks.items() if page.get(name)}
+
+
+def _doubt(is_old: bool, token: tuple[Any, ...], barren: int, count: int, took_s: float) -> str:
+    """Why the next page is not worth asking for; "" if it is."""
+    if not any(token):
+        return "it says that there is more, and not from where on"
+    if is_old:
+        return f"it begins again and again, after {count:,} entries"
+    if barren > _BARREN_AT_MOST:
+        return f"the last {barren} pages brought nothing new"
+    if count > MOST_IN_ALL:
+        return f"it has more than {MOST_IN_ALL:,} entries"
+    if took_s > _FIRST_S + count / _ENTRIES_PER_S:
+        return f"{count:,} entries took {took_s:.0f} s, and there are more"
+    return ""
+
+
+def _endless(cause: str) -> EndlessListing:
+    advice = "Check the server and any proxy in front of it: its listings do not come to an end"
+    return EndlessListing("list", "", cause, advice)

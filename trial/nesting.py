@@ -1,0 +1,69 @@
+"""Values that hold themselves, or that go deeper than what writes and reads them can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from holdfast.trial.domains import Categorical
+from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.space import grid_values
+from holdfast.trial.values import Path, key_name
+
+# Readers of JSON and MessagePack end at 500 to 1,000, at two levels for one of a marked value.
+DEEPEST = 100
+
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
+
+def check_nesting(value: Any, what: str) -> None:
+    """Raises InvalidSearchSpace for a config or a search space that cannot be written down."""
+    if fault := nesting_fault(value):
+        raise InvalidSearchSpace(f"{what}: {fault}")
+
+
+def nesting_fault(value: Any) -> str:
+    """What is wrong with the nesting, by the key where it shows; "" if nothing is.
+
+    Looks into dicts, lists, tuples and sets, and into what a search space chooses from.
+    """
+    above: list[int] = []
+    path: list[Any] = []
+    left: list[Iterator[tuple[Any, Any]]] = [iter([(None, value)])]
+    while left:
+        for key, inner in left[-1]:
+            parts = _parts(inner)
+            if parts is None:
+                continue
+            where = _named((*path, key))
+            if id(inner) in above:
+                return f"{where}: this {type(inner).__name__} contains itself"
+            if len(above) == DEEPEST:
+                return f"{_named(path[:4])}: is nested more than {DEEPEST} levels deep"
+            above.append(id(inner))
+            path.append(key)
+            left.append(iter(parts))
+            break
+        else:
+            left.pop()
+            if above:
+                above.pop()
+                path.pop()
+    return ""
+
+
+def _named(path: Iterable[Any]) -> str:
+    keys: Path = tuple(key for key in path if key is not None)
+    return key_name(keys) or "it"
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What a value holds by its keys; None for one that holds nothing."""
+    choices = value.categories if isinstance(value, Categorical) else None
+    if choices is None and isinstance(value, Mapping):
+        choices = grid_values(value)
+        if choices is None:
+            return value.items()
+    if choices is not None:
+        return ((None, choice) for choice in choices)
+    return enumerate(value) if isinstance(value, _CONTAINERS) else None
