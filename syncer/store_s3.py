@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
@@ -270,7 +270,7 @@ class S3Store:
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
 
-    async def _listed(self, prefix: str, kind: Listing) -> list[Mapping[str, Any]]:
+    async def _listed(self, prefix: str, kind: Listing) -> Sequence[Mapping[str, Any]]:
         """All that the bucket has of a kind in this folder and below."""
 
         async def ask(query: dict[str, Any]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.trial.domains import Categorical
@@ -59,7 +59,7 @@ def _named(path: Iterable[Any]) -> str:
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
     """What a value holds by its keys; None for one that holds nothing."""
-    choices = value.categories if isinstance(value, Categorical) else None
+    choices: Sequence[Any] | None = value.categories if isinstance(value, Categorical) else None
     if choices is None and isinstance(value, Mapping):
         choices = grid_values(value)
         if choices is None:
