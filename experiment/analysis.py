@@ -76,6 +76,14 @@ class ExperimentAnalysis:
         self._outcome = outcome
         self._surroundings = _surroundings(outcome, trainable)
 
+    def __getstate__(self) -> tuple[Outcome, str]:
+        """A pickle holds what a pickled ResultGrid does."""
+        return self._outcome.to_travel(), self._surroundings.trainable_name
+
+    def __setstate__(self, state: tuple[Outcome, str]) -> None:
+        outcome, trainable = state
+        self._hold(outcome.arrived(), trainable)
+
     @property
     def outcome(self) -> Outcome:
         """The trials and where they are: what a ResultGrid is made of."""

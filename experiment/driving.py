@@ -43,6 +43,8 @@ def _resume(trainable: Trainable, session: Session) -> None:
     if checkpoint is not None:
         trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
         trainable.restore(checkpoint)
+        # A checkpoint that was taken over from another trial counts as the journal says.
+        trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
 
 
 def _steps(trainable: Trainable, session: Session) -> None:

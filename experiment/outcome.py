@@ -26,7 +26,7 @@ from holdfast.experiment.result import (
     told_row,
     trial_metrics,
 )
-from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.experiment.trial_folder import Row, TrialFolder, portable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
@@ -70,6 +70,15 @@ class Outcome:
     _results: dict[str, Result] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def to_travel(self) -> Outcome:
+        """As it may be pickled: what was read is read again there."""
+        return replace(self, location=portable(self.location))
+
+    def arrived(self) -> Outcome:
+        """After it was unpickled: another machine does not have the directory of this one."""
+        here = self.layout is not None and self.layout.root.is_dir()
+        return self if here else replace(self, layout=None)
 
     def result(self, trial: Trial) -> Result:
         """The trial's result, the same object each time."""

@@ -29,7 +29,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
@@ -242,7 +242,10 @@ def place_of(
     Raises InvalidConfig for a RunConfig without a name.
     """
     if not isinstance(path, RunConfig):
-        return os.fspath(path), filesystem
+        text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+        if not isinstance(text, str) or "\0" in text:
+            raise InvalidConfig(f"the path to an experiment must be text, not {path!r:.100}")
+        return text, filesystem
     if path.name is None:
         raise InvalidConfig("restore finds an experiment by its name: give RunConfig(name=...)")
     base = os.fspath(path.storage_path or settings.storage or settings.local_dir)
@@ -253,11 +256,16 @@ def place_of(
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
     """The storage path and the name in a path to an experiment; a query stays with the storage."""
+    if not os.fspath(path).strip():
+        return "", ""
     base, mark, query = os.fspath(path).partition("?")
-    parent, _, name = base.rstrip("/").rpartition("/")
-    if "://" not in base:
-        parent, name = os.path.split(os.path.abspath(os.path.expanduser(base)))
-    return f"{parent}{mark}{query}", name
+    scheme, separator, body = base.partition("://")
+    if not separator:
+        return os.path.split(os.path.abspath(os.path.expanduser(os.fspath(path))))
+    parent, _, name = body.rstrip("/").rpartition("/")
+    if scheme.lower() in ("file", "local"):
+        parent = parent or "/" * body.startswith("/")
+    return f"{scheme}{separator}{parent}{mark}{query}" if parent else "", name
 
 
 def is_experiment(
@@ -266,7 +274,10 @@ def is_experiment(
     settings: Settings,
     environ: Mapping[str, str],
 ) -> bool:
-    parent, name = _split_for(path, filesystem)
+    try:
+        parent, name = split(path, filesystem)
+    except NothingToRestore:
+        return False
     place = find_place(parent, filesystem, name, settings, environ)
     if find_beginning(place.layout.journal) is not None:
         return True
@@ -280,8 +291,12 @@ def open_for_restore(
     environ: Mapping[str, str],
 ) -> Found:
     """Raises NothingToRestore, StorageError."""
-    parent, name = _split_for(path, filesystem)
+    parent, name = split(path, filesystem)
     place = find_place(parent, filesystem, name, settings, environ)
+    if place.layout.root.is_file():
+        raise NothingToRestore(
+            f"{place.location.public} is a file: give the folder of an experiment"
+        )
     _bring_unless_in_use(place)
     beginning = find_beginning(place.layout.journal)
     if beginning is None:
@@ -309,10 +324,19 @@ def _bring_unless_in_use(place: Place) -> None:
         lock.release()
 
 
-def _split_for(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
+def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
+    """The storage path and the name in a path to an experiment.
+
+    Raises NothingToRestore for a path that names no folder in some storage."""
     if filesystem is None:
-        return _split(path)
-    parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
+        parent, name = _split(path)
+    else:
+        parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
+    if not parent or name in ("", ".", ".."):
+        raise NothingToRestore(
+            f"{redact(os.fspath(path)) or repr('')} names no experiment: give the path "
+            f"<storage_path>/<name> of one, or its RunConfig"
+        )
     return parent, name
 
 

@@ -21,7 +21,7 @@ from holdfast.experiment.layout import (
 from holdfast.experiment.pickling import NotPicklable, dumps, pickles
 from holdfast.experiment.surroundings import kept_of, located
 from holdfast.experiment.train_loop import TrainLoop
-from holdfast.scheduler.policy import is_memoryless
+from holdfast.scheduler.policy import is_memoryless, scheduler_of
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
@@ -134,6 +134,7 @@ class Request:
         log = self.run.log_to_file
         for name in () if isinstance(log, bool) else (log,) if isinstance(log, str) else log:
             _check_log_name(name)
+        scheduler_of(self.tune.scheduler)
         search = self.tune.search_alg
         if search is not None and not isinstance(search, (Searcher, BasicVariantGenerator)):
             raise InvalidConfig(

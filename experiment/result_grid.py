@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.result import Result, told_row
-from holdfast.experiment.trial_folder import portable
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -44,11 +42,10 @@ class ResultGrid(Sequence[Result]):
 
     def __getstate__(self) -> Outcome:
         """A pickle holds what a pickled Result does, of each trial."""
-        return replace(self._outcome, location=portable(self._outcome.location))
+        return self._outcome.to_travel()
 
     def __setstate__(self, outcome: Outcome) -> None:
-        here = outcome.layout is not None and outcome.layout.root.is_dir()
-        self._outcome = outcome if here else replace(outcome, layout=None)
+        self._outcome = outcome.arrived()
         self._trials = tuple(outcome.trials.values())
 
     def __len__(self) -> int:

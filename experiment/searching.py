@@ -188,7 +188,8 @@ class SearchThread:
         searcher = self._proposer.searcher
         assert searcher is not None
         row = None if trial.row is None else self._row_of(trial)
-        return partial(searcher.on_trial_complete, trial.trial_id, row, failed)
+        # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
+        return partial(searcher.on_trial_complete, trial.trial_id, result=row, error=failed)
 
     def _tell(self, statement: Callable[[], Any]) -> None:
         self._watch(self._advisor.tell(statement))

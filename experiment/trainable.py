@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import pickle
 import tempfile
@@ -15,6 +17,8 @@ from holdfast.trial.errors import TuneError
 
 # Holds the dict that save_checkpoint() may return instead of writing files.
 STATE_FILE = "trainable_state.pkl"
+# Holds how far the training had come that a checkpoint is of.
+PROGRESS_FILE = ".trainable.json"
 
 
 class Trainable:
@@ -128,12 +132,15 @@ class Trainable:
         if isinstance(state, dict):
             with open(os.path.join(directory, STATE_FILE), "wb") as file:
                 pickle.dump(state, file)
+        progress = {"training_iteration": self._iteration, "time_total_s": self._time_total_s}
+        Path(directory, PROGRESS_FILE).write_text(json.dumps(progress))
         return Checkpoint.from_directory(directory)
 
     def restore(self, checkpoint: Checkpoint | str) -> None:
-        """Take back the state of a checkpoint that `save` made."""
+        """Take back the state of a checkpoint that `save` made, and its `iteration`."""
         given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         with given.as_directory() as directory:
+            self.begin_at(*_progress(directory, self._iteration, self._time_total_s))
             state = Path(directory, STATE_FILE)
             if state.exists():
                 # The user's own object, written by their save_checkpoint() above.
@@ -155,3 +162,17 @@ class Trainable:
 
     def stop(self) -> None:
         self.cleanup()
+
+
+def _progress(directory: str, iteration: int, time_total_s: float) -> tuple[int, float]:
+    """How far a checkpoint is; what is given, for one of a release that did not write it down."""
+    try:
+        found = json.loads(Path(directory, PROGRESS_FILE).read_text())
+    except (OSError, ValueError, RecursionError):
+        return iteration, time_total_s
+    match found:
+        case {"training_iteration": int(known), "time_total_s": float() | int() as seconds} if (
+            known >= 0 and math.isfinite(seconds)
+        ):
+            return known, float(seconds)
+    return iteration, time_total_s

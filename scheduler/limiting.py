@@ -122,4 +122,4 @@ class ConcurrencyLimiter(Wrapper):
         ended, self._ended = self._ended, {}
         for trial_id, (result, error) in ended.items():
             del self._live[trial_id]
-            self.searcher.on_trial_complete(trial_id, result, error)
+            self.searcher.on_trial_complete(trial_id, result=result, error=error)

@@ -246,7 +246,33 @@ def scheduler_of(given: Any) -> TrialScheduler:
             f"scheduler must be a TrialScheduler, as ASHAScheduler() or create_scheduler('asha') "
             f"makes one; not {policy!r:.100}"
         )
+    check_overrides(policy)
     return policy
+
+
+_NEVER_CALLED = (
+    "on_trial_add",
+    "on_trial_result",
+    "on_trial_complete",
+    "on_trial_error",
+    "on_trial_remove",
+    "choose_trial_to_run",
+    "set_search_properties",
+)
+
+
+def check_overrides(policy: TrialScheduler) -> None:
+    """Refuse methods that Ray calls and holdfast does not: what they decide would never happen.
+
+    Raises InvalidConfig.
+    """
+    found = [name for name in _NEVER_CALLED if callable(getattr(policy, name, None))]
+    if found:
+        raise InvalidConfig(
+            f"{type(policy).__name__} defines {', '.join(found)}, which holdfast never calls: "
+            f"override decide(view, event), which gets TrialAdded, TrialReported and TrialEnded "
+            f"and returns decisions such as StopTrial; read metric and mode in begun(spec)"
+        )
 
 
 def is_memoryless(policy: TrialScheduler | None) -> bool:

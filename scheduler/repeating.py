@@ -84,7 +84,7 @@ class Repeater(Wrapper):
         group.scores[trial_id] = None if error or result is None else self._scores(result)
         if len(group.scores) == self.repeat:
             mean = self._mean(group)
-            self.searcher.on_trial_complete(group.trials[0], mean, error=mean is None)
+            self.searcher.on_trial_complete(group.trials[0], result=mean, error=mean is None)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         return self.searcher.set_max_concurrency(max_concurrent)

@@ -93,7 +93,7 @@ def segments(directory: Path) -> list[int]:
     """The numbers of the segments that are there, ascending."""
     try:
         names = os.listdir(directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(
         int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()

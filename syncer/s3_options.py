@@ -10,6 +10,7 @@ from holdfast.syncer.errors import InvalidLocation, redact
 
 SECRETS = frozenset({"access_key", "secret_key", "session_token"})
 _FLAGS = frozenset({"allow_bucket_creation", "allow_bucket_deletion", "anonymous"})
+_ANONYMOUS = "anonymous"  # in front of the @, as pyarrow has it for other schemes
 _TIMEOUTS = frozenset({"connect_timeout", "request_timeout"})
 _OPTIONS = SECRETS | _FLAGS | _TIMEOUTS | {"endpoint_override", "region", "scheme"}
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -36,7 +37,9 @@ def parse_s3_uri(text: str) -> tuple[str, dict[str, str]]:
     if not bucket:
         raise InvalidLocation("resolve", shown, "there is no bucket in it")
     options = _parse_query(query, shown)
-    if at:
+    if userinfo == _ANONYMOUS:
+        options[_ANONYMOUS] = "true"
+    elif at:
         key, _, secret = userinfo.partition(":")
         options["access_key"], options["secret_key"] = unquote(key), unquote(secret)
     _check(options, shown)
@@ -66,6 +69,10 @@ def _check(options: Mapping[str, str], shown: str) -> None:
     if bool(options.get("access_key")) != bool(options.get("secret_key")):
         raise InvalidLocation(
             "resolve", shown, "access_key and secret_key go together, and one is missing"
+        )
+    if options.get(_ANONYMOUS, "").lower() in ("true", "1") and options.keys() & SECRETS:
+        raise InvalidLocation(
+            "resolve", shown, "anonymous has no credentials, and some are given: leave out one"
         )
     for name in options.keys() & _FLAGS:
         if options[name].lower() not in _TRUTH:

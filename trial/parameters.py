@@ -73,9 +73,10 @@ class Parameter:
 class Parameters:
     """The parameters of a search space, and its configs as assignments of values to them.
 
-    An assignment has a value for each parameter that exists under it, and for no other. A config
-    has what is searched, and no fixed value that stands beside it. With `named`, it has a Ref in
-    place of an object of the space (see `values.fold_values`). `who` is named in errors.
+    An assignment has a value for each parameter that exists under it, and for no other. With
+    `named`, a config has what is searched, and no fixed value that stands next to it in the space
+    of the Tuner, which has that anyway; and it has a Ref in place of an object of the space (see
+    `values.fold_values`). Without, it has all of the space. `who` is named in errors.
 
     Raises InvalidSearchSpace, naming the key, for what no library can search, and for a space
     with nothing to search.
@@ -94,7 +95,7 @@ class Parameters:
 
     def config(self, assignment: Assignment) -> dict[str, Any]:
         """The nested config that `assignment` means."""
-        config: dict[str, Any] = self._value(self._root, "", assignment, whole=False)
+        config: dict[str, Any] = self._value(self._root, "", assignment, whole=not self._named)
         return config
 
     def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     UserAnswered,
     View,
+    check_overrides,
 )
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request
@@ -71,6 +72,7 @@ class ResourceChangingScheduler(TrialScheduler):
             isinstance(base, TrialScheduler) and not isinstance(base, ResourceChangingScheduler),
             f"{name}(base_scheduler={base!r:.100}): give a scheduler of another kind",
         )
+        check_overrides(base)
         if not callable(function):
             raise InvalidConfig(
                 f"{name}(resources_allocation_function={function!r:.100}): give a function. Where "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,33 @@ def test_the_callbacks_of_files_write_none_twice(tmp_path: Path) -> None:
 def test_a_row_is_printed_for_people() -> None:
     row = {"loss": 0.5, "val": {"acc": 1}, "config": {"lr": 1}, "none": None, "x": 1}
     assert pretty_print(row, exclude={"x"}) == "loss: 0.5\nval:\n  acc: 1"
+
+
+def test_a_run_is_named_as_setup_wandb_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ray's has it: `trial_id` is the run's id, `trial_name` its name."""
+    (tmp_path / "wandb.py").write_text(
+        "class Run(dict):\n"
+        "    config = {}\n"
+        "def init(**given):\n"
+        "    run = Run(given)\n"
+        "    run.config = type('Config', (), {'update': lambda self, *a, **k: None})()\n"
+        "    return run\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    run = wandb.setup_wandb({"lr": 1}, trial_id="t7", trial_name="seven", mode="offline")
+    assert (run["id"], run["name"], run["mode"]) == ("t7", "seven", "offline")
+    assert not {"trial_id", "trial_name"} & run.keys()
+    monkeypatch.delitem(sys.modules, "wandb")
+
+    class Context:
+        def get_world_rank(self) -> int:
+            return 1
+
+        def __getattr__(self, name: str) -> Callable[[], str]:
+            return lambda: name
+
+    named = wandb.names_of(Context(), "t7", None)
+    assert (named["id"], named["name"]) == ("t7-1", "get_trial_name-rank-1")

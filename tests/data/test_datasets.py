@@ -263,3 +263,32 @@ def test_an_error_of_the_users_function_comes_out_of_the_loop(ds: data.Dataset) 
 
     with pytest.raises(ZeroDivisionError):
         list(ds.map_batches(broken).iter_batches())
+
+
+def test_categories_and_time_zones_of_a_frame_are_kept() -> None:
+    kinds = pd.CategoricalDtype(["low", "high", "never"], ordered=True)
+    frame = pd.DataFrame(
+        {
+            "n": [1, 2, 3],
+            "level": pd.Series(["high", None, "low"], dtype=kinds),
+            "at": pd.to_datetime(["2026-01-01"] * 3).tz_localize("Europe/Vienna"),
+        }
+    )
+    made = data.from_pandas(frame)
+    whole = made.to_pandas()
+    assert list(whole) == ["n", "level", "at"]
+    assert whole["level"].dtype.categories.tolist() == ["low", "high", "never"]
+    assert whole["level"].dtype.ordered
+    assert [str(value) for value in whole["level"]] == ["high", "nan", "low"]
+    assert str(whole["at"].dt.tz) == "Europe/Vienna"
+    for size in (2, 3, None):
+        for batch in made.iter_batches(batch_size=size, batch_format="pandas"):
+            assert batch["level"].dtype.categories.tolist() == ["low", "high", "never"]
+    shuffled = made.random_shuffle(seed=1).to_pandas()
+    assert shuffled["level"].dtype.ordered
+    kept = made.map_batches(lambda batch: batch[["level"]], batch_format="pandas")
+    assert kept.to_pandas()["level"].dtype.categories.tolist() == ["low", "high", "never"]
+    other = pd.DataFrame({"level": pd.Categorical(["a"])})
+    both = data.from_pandas([other, pd.DataFrame({"level": pd.Categorical(["b"])})])
+    assert both.to_pandas()["level"].tolist() == ["a", "b"]
+    assert set(both.to_pandas()["level"].dtype.categories) == {"a", "b"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -336,3 +338,39 @@ def test_a_repr_says_where_and_how_many(run: RecordedExperiment) -> None:
     assert text == (
         f"ExperimentAnalysis({run.layout.root}: 4 trials, 2 TERMINATED, 1 ERROR, 1 RUNNING)"
     )
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_an_analysis_comes_back_from_its_pickle(run: RecordedExperiment, dumps: Any) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    assert len(analysis.trials) == 4  # which is kept, and does not travel
+    back: ExperimentAnalysis = pickle.loads(dumps(analysis))
+    assert repr(back) == repr(analysis)
+    assert [trial.trial_id for trial in back.trials] == [FIRST, SECOND, FAILED, LIVE]
+    assert back.best_config == analysis.best_config
+    assert back.best_result == analysis.best_result
+    assert back.best_checkpoint == analysis.best_checkpoint
+    assert back.trials[0].trainable_name == analysis.trials[0].trainable_name
+    narrow = ExperimentAnalysis(run.layout.root, trials=[FIRST], default_mode="max")
+    back = pickle.loads(dumps(narrow))
+    assert (len(back.trials), back.default_mode) == (1, "max")
+
+
+def test_an_analysis_on_a_filesystem_that_cannot_travel_comes_back(
+    run: RecordedExperiment,
+) -> None:
+    class Local(LocalFileSystem):  # type: ignore[misc]
+        def __reduce__(self) -> Any:
+            raise TypeError("it stays here")
+
+    root = run.layout.root
+    analysis = ExperimentAnalysis(str(root), storage_filesystem=Local())
+    back: ExperimentAnalysis = pickle.loads(pickle.dumps(analysis))
+    assert back.best_config == analysis.best_config
+
+
+def test_a_file_is_no_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
+        ExperimentAnalysis(file)

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast import tune
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.retelling import Change
 from holdfast.experiment.searching import SearchThread
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
+from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.events import Reported
 from holdfast.trial.resources import ONE_CPU
@@ -162,3 +165,35 @@ def test_an_answer_from_a_later_space_is_recalled_with_the_objects_of_that(
     assert isinstance(suggested, Suggested)
     proposer.recall(suggested)
     assert search.recalled == {"x": wanted}
+
+
+class OfRay(Searcher):
+    """As Ray's documentation shows a searcher."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.ends: list[Any] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"x": 1}
+
+    def on_trial_complete(  # type: ignore[override]
+        self, trial_id: str, result: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        self.ends.append((trial_id, result, kwargs))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_end_is_told_by_name_as_ray_documents_it(tmp_path: Path, wrapped: bool) -> None:
+    async def main() -> list[Any]:
+        search = OfRay()
+        stage = Stage(tmp_path, ConcurrencyLimiter(search, 2) if wrapped else search)
+        stage.thread.begin([], None, ())
+        stage.thread.ask(0)
+        trial = Trial(spec=(await stage.suggested()).spec)
+        running = evolve(trial, row={"loss": 2.0}, status=Status.RUNNING)
+        stage.thread.saw(None, running, evolve(running, status=Status.TERMINATED))
+        assert await stage.thread.finish(60) is None
+        return search.ends
+
+    assert asyncio.run(main()) == [("run_00000", {"loss": 2.0}, {"error": False})]

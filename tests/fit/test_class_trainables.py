@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
+from holdfast.experiment.trainable import PROGRESS_FILE
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -379,3 +380,35 @@ def test_outside_of_a_trial_it_can_be_driven_by_hand(tmp_path: Path) -> None:
     assert other.train()["value"] == 4
     with pytest.raises(TuneError, match="only inside a trial"):
         tune.report({})
+
+
+class StateInADict(Diary):
+    """Gives its state as a dict."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+        return {"value": self.value}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.value = checkpoint["value"]
+
+
+@pytest.mark.parametrize("kind", [Diary, StateInADict])
+def test_restoring_by_hand_takes_over_the_iteration_of_the_checkpoint(
+    tmp_path: Path, kind: type[tune.Trainable]
+) -> None:
+    config = {"diary": str(tmp_path / "diary")}
+    trainable = kind(config)
+    for _ in range(3):
+        trainable.train()
+    checkpoint = trainable.save(str(tmp_path / "saved"))
+    other = kind(config)
+    other.train()
+    other.restore(checkpoint)
+    assert (other.iteration, other.training_iteration) == (3, 3)
+    result = other.train()
+    assert result["training_iteration"] == 4
+    assert result["time_total_s"] > result["time_this_iter_s"]
+    for damaged in ("", "[" * 100_000, '{"training_iteration": -1, "time_total_s": 0}'):
+        (tmp_path / "saved" / PROGRESS_FILE).write_text(damaged)
+        other.restore(checkpoint)
+        assert other.iteration == 4

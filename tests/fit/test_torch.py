@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -281,3 +282,25 @@ def test_what_the_config_cannot_mean() -> None:
     with pytest.raises(InvalidConfig, match="must be 'env' or 'tcp'"):
         TorchConfig(init_method="file")
     assert "torch" in sys.modules
+
+
+def mixed(config: dict[str, Any]) -> None:
+    accelerate(amp=True)
+    model = prepare_model(torch.nn.Linear(1, 1))
+    twin = copy.deepcopy(model)
+    assert model(torch.ones(1, 1)).dtype is torch.float32
+    with torch.no_grad():
+        twin.weight.zero_()
+    assert twin(torch.zeros(1, 1)).item() == pytest.approx(model.bias.item())
+    checkpoint = TorchCheckpoint.from_model(model)
+    train.report({"weight": model.weight.item()}, checkpoint=checkpoint)
+
+
+def test_a_model_with_mixed_precision_is_saved_as_the_model_that_it_is(tmp_path: Path) -> None:
+    result = trainer(tmp_path, mixed, workers=1).fit()
+    assert result.error is None
+    assert result.checkpoint is not None
+    model = TorchCheckpoint(result.checkpoint.path).get_model()
+    assert type(model) is torch.nn.Linear
+    assert model.weight.item() == pytest.approx(row(result)["weight"])
+    assert not {"forward", "__getstate__"} & vars(model).keys()

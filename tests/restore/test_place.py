@@ -21,9 +21,11 @@ from holdfast.experiment.place import (
     find_place,
     open_for_restore,
     place_of,
+    split,
 )
-from holdfast.experiment.recovery import recover
+from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.tuner import Tuner
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.store_local import LocalStore
@@ -308,3 +310,49 @@ def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
     assert names(place.layout.journal) == ["000000.log"]
     (aside,) = (tmp_path / "here").glob("e.before-*")
     assert names(aside / "journal") == ["000003.log"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "", " ", "//", "s3://", "s3://bucket", "s3://bucket/", "s3://bucket?region=x", "gs://b",
+     "file://", "file:///", "gs://anonymous@bucket/"],
+)  # fmt: skip
+def test_a_path_that_names_no_experiment_is_an_error_of_one_line(path: str) -> None:
+    with pytest.raises(NothingToRestore, match=r"names no experiment: give the path") as caught:
+        Tuner.restore(path)
+    assert "\n" not in str(caught.value)
+    assert not Tuner.can_restore(path)
+
+
+@pytest.mark.parametrize("path", [".", "..", "file", "file/x"])
+def test_what_is_no_experiment_is_an_error_of_one_line(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("x")
+    monkeypatch.chdir(tmp_path / "folder")
+    with pytest.raises(NothingToRestore, match=r"there is no experiment in|is a file") as caught:
+        Tuner.restore(path)
+    assert "\n" not in str(caught.value)
+    assert not Tuner.can_restore(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"bytes", "a\0b"])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    with pytest.raises(InvalidConfig, match="the path to an experiment must be text"):
+        Tuner.restore(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("/exp", ("/", "exp")),
+        ("file:///exp", ("file:///", "exp")),
+        ("file:///data/exp/", ("file:///data", "exp")),
+        ("s3://bucket/exp", ("s3://bucket", "exp")),
+        ("s3://bucket/a/exp/?region=x", ("s3://bucket/a?region=x", "exp")),
+        ("/data?/exp", ("/data?", "exp")),
+    ],
+)
+def test_a_path_is_a_storage_path_and_a_name(path: str, parts: tuple[str, str]) -> None:
+    assert split(path, None) == parts

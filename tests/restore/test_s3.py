@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from holdfast import tune
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench, results
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
+from holdfast.testing.s3_server import S3Server, make_bucket
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -304,3 +305,49 @@ def test_a_killed_keeper_is_replaced_within_the_same_epoch_of_the_bucket(
     # One that claimed another epoch could take the experiment away from a restore elsewhere.
     assert {key.rpartition("/")[2] for key in bucket.named("") if "/.epochs/" in key} == {"000001"}
     assert bench.problems(bucket.download(bench.folder / "bucket"), tensorboard=True) == []
+
+
+def test_a_public_bucket_is_read_without_credentials(
+    moto: S3Server, bench: Bench, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "else")
+    make_bucket(moto, "public")
+    run = tune.RunConfig(storage_path=moto.uri("public/runs"), name="open", verbose=0)
+    tune.Tuner(reported, run_config=run).fit()
+    open_to_all(moto, "public")
+    uri = f"s3://anonymous@public/runs/open?endpoint_override={proxy.endpoint}"
+    analysis = tune.ExperimentAnalysis(uri)
+    assert [trial.last_result["value"] for trial in analysis.trials] == [7]
+    assert proxy.signed
+    assert not any(proxy.signed)
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(bench.folder / "elsewhere"))
+    assert tune.Tuner.can_restore(uri)
+    [result] = tune.Tuner.restore(uri, reported).get_results()
+    assert result.checkpoint is not None
+    with result.checkpoint.as_directory() as folder:
+        assert Path(folder, "state").read_text() == "seven"
+    assert len(proxy.signed) > 5
+    assert not any(proxy.signed)
+
+
+def reported(config: dict[str, Any]) -> None:
+    folder = tune.staging_directory()
+    Path(folder, "state").write_text("seven")
+    tune.report({"value": 7}, checkpoint=tune.Checkpoint(folder))
+
+
+def open_to_all(server: S3Server, bucket: str) -> None:
+    """Let everybody read what is in the bucket now."""
+    import boto3
+
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+        region_name="us-east-1",
+    )
+    s3.put_bucket_acl(Bucket=bucket, ACL="public-read")
+    for found in s3.list_objects_v2(Bucket=bucket)["Contents"]:
+        s3.put_object_acl(Bucket=bucket, Key=found["Key"], ACL="public-read")

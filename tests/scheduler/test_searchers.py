@@ -325,3 +325,22 @@ def test_results_that_were_had_elsewhere_are_told_with_their_failures() -> None:
 def test_points_that_are_no_list_of_configs_are_refused(search: Any, points: Any) -> None:
     with pytest.raises(InvalidConfig, match="points_to_evaluate must be a list of configs"):
         search(points_to_evaluate=points)
+
+
+class OfRay(Counter):
+    """As Ray's documentation shows a searcher."""
+
+    def on_trial_complete(  # type: ignore[override]
+        self, trial_id: str, result: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        super().on_trial_complete(trial_id, result, **kwargs)
+
+
+def test_the_end_of_a_trial_is_handed_on_by_name() -> None:
+    for wrap in (lambda one: ConcurrencyLimiter(one, 1), lambda one: Repeater(one, 1)):
+        inner = OfRay()
+        search = wrap(inner)
+        search.set_search_properties("loss", "min", {})
+        search.suggest("t0")
+        search.on_trial_complete("t0", loss(1.0))
+        assert inner.ends == [("t0", loss(1.0), False)]

@@ -324,3 +324,11 @@ def test_two_ways_to_one_place_are_equal() -> None:
     assert hash(whole) == hash(part)
     assert whole != part.child("c")
     assert whole != Location.resolve("s3://a/b", None, {})
+
+
+def test_nobody_in_front_of_a_bucket_is_nobody_who_signs() -> None:
+    location = resolve("s3://anonymous@bucket/x?region=us-east-1")
+    assert location.public == "s3://bucket/x?region=us-east-1&anonymous=true"
+    assert location.child("y").path == "bucket/x/y"
+    with pytest.raises(InvalidLocation, match="anonymous has no credentials"):
+        resolve("s3://anonymous@bucket/x?access_key=a&secret_key=b")

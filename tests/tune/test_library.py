@@ -208,3 +208,35 @@ def test_a_restore_where_the_library_is_not_installed_says_what_to_install(
     monkeypatch.setattr(CountingSearch, "library", lacking)
     with pytest.raises(ImportError, match=r"pip install 'holdfast\[counting\]'"):
         opened(search)
+
+
+def test_a_space_of_its_own_keeps_its_fixed_values() -> None:
+    search = CountingSearch(SPACE | {"net": {"depth": 2, "width": tune.randint(1, 9)}})
+    search.set_search_properties("loss", "min", {}, seed=1)
+    config = search.suggest("t0")
+    assert isinstance(config, dict)
+    assert config["k"] == 3
+    assert config["net"]["depth"] == 2
+    assert config.keys() == {"lr", "kind", "k", "net"}
+
+
+class Uniform:
+    """What stands for an expression of the library."""
+
+    __module__ = "math.expressions"
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        ({"a": Uniform(), "lr": tune.uniform(0, 1)}, "a"),
+        ({"a": tune.choice([{"b": [Uniform()]}, 1])}, "a/0/b/0"),
+    ],
+)
+def test_an_expression_of_the_library_is_refused_rather_than_passed_over(
+    space: dict[str, Any], name: str, is_own: bool
+) -> None:
+    search = CountingSearch(space if is_own else None)
+    with pytest.raises(InvalidSearchSpace, match=f"^{name} is a Uniform of Counting: Co"):
+        search.set_search_properties("loss", "min", {} if is_own else space, seed=1)

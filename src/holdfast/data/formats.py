@@ -107,13 +107,36 @@ def rows_of(batch: Any) -> int:
 
 
 def _as_frame(batch: Any) -> Any:
-    """Tensors are a column of arrays: a DataFrame has no others."""
+    """Tensors are a column of arrays: a DataFrame has no others. Categories and time zones, which
+    no array has, are pandas' own columns."""
     import pandas as pd
 
-    found = as_arrays(batch)
+    if isinstance(batch, Mapping):
+        found = as_arrays(batch)
+    else:
+        schema = batch.schema if _is_table(batch) else batch[0].chunk.table.schema
+        own = {field.name for field in schema if _is_pandas_own(field.type)}
+        table: Any = as_arrow(batch) if own or _is_table(batch) else None
+        found = {
+            name: table.column(name).to_pandas() if name in own else _array(batch, table, name)
+            for name in schema.names
+        }
     return pd.DataFrame(
         {name: list(values) if values.ndim > 1 else values for name, values in found.items()}
     )
+
+
+def _array(batch: Any, table: Any, name: str) -> Any:
+    """A column of a batch: of rows as they were read, which may be views, or of their table."""
+    if _is_table(batch):
+        return array_of(table.column(name))
+    return arrays(batch, [name])[name]
+
+
+def _is_pandas_own(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_dictionary(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _is_table(batch: Any) -> bool:

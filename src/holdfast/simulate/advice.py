@@ -107,7 +107,8 @@ class Search:
             getattr(self._searcher, pausing)(after.trial_id)
         if after.status.is_final and not before.status.is_final:
             row = None if after.row is None else newest_row(after)
-            self._searcher.on_trial_complete(after.trial_id, row, after.error is not None)
+            failed = after.error is not None
+            self._searcher.on_trial_complete(after.trial_id, result=row, error=failed)
         return True
 
 

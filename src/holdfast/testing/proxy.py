@@ -20,6 +20,8 @@ class Proxy:
         self._is_broken = False
         self._broke = threading.Event()
         self._fatal: tuple[str, str] | None = None
+        # Of each request that came by, whether somebody has signed it.
+        self.signed: list[bool] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -84,6 +86,7 @@ class Proxy:
             while data := source.recv(1 << 16):
                 if is_request and (found := _REQUEST.match(data)):
                     asked[:] = [(found[1].decode(), found[2].decode())]
+                    self.signed.append(b"\r\nauthorization:" in data.lower())
                 target.sendall(data)
                 # An interim answer only asks for the body.
                 if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):

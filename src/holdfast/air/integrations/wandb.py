@@ -173,13 +173,17 @@ def setup_wandb(
     api_key: str | None = None,
     api_key_file: str | None = None,
     rank_zero_only: bool = True,
+    *,
+    trial_id: str | None = None,
+    trial_name: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Begin, or go on with, the trial's run in this worker: the result of `wandb.init`.
 
-    The run's id is the trial's, so that another attempt goes on with it. `kwargs` are for
-    `wandb.init`. In ranks other than the first, unless not `rank_zero_only`, a stand-in that
-    takes every call and does nothing; outside of a trial just `wandb.init`.
+    The run's id is the trial's, so that another attempt goes on with it; `trial_id` and
+    `trial_name` take the place of the trial's own id and name. `kwargs` are for `wandb.init`. In
+    ranks other than the first, unless not `rank_zero_only`, a stand-in that takes every call and
+    does nothing; outside of a trial just `wandb.init`.
 
     Raises ImportError without W&B, InvalidConfig where it is online and has no key.
     """
@@ -201,7 +205,7 @@ def setup_wandb(
     given: dict[str, Any] = {
         "project": os.environ.get(PROJECT) or os.environ.get("WANDB_PROJECT"),
         "resume": "allow",
-        **({} if context is None else _of_trial(context)),
+        **names_of(context, trial_id, trial_name),
         **kwargs,
     }
     run = wandb.init(**given)
@@ -209,12 +213,16 @@ def setup_wandb(
     return run
 
 
-def _of_trial(context: Any) -> dict[str, Any]:
+def names_of(context: Any, trial_id: str | None, trial_name: str | None) -> dict[str, Any]:
+    """How the run is called, and where it lies; `context` is None outside of a trial."""
+    if context is None:
+        named = {"id": trial_id, "name": trial_name}
+        return {key: value for key, value in named.items() if value is not None}
     rank = context.get_world_rank()
     return {
         # Two ranks cannot write one run.
-        "id": context.get_trial_id() + (f"-{rank}" if rank else ""),
-        "name": context.get_trial_name() + (f"-rank-{rank}" if rank else ""),
+        "id": (trial_id or context.get_trial_id()) + (f"-{rank}" if rank else ""),
+        "name": (trial_name or context.get_trial_name()) + (f"-rank-{rank}" if rank else ""),
         "group": os.environ.get(GROUP) or context.get_experiment_name(),
         "dir": context.get_trial_dir(),
         "reinit": "finish_previous",

@@ -110,13 +110,19 @@ def backward(tensor: torch.Tensor) -> None:
 
 
 def _compute_in_half(model: torch.nn.Module) -> None:
-    forward, kind = model.forward, get_device().type
+    """For this process: a pickle or a copy of the model is the model as it was."""
+    forward, state, kind = model.forward, model.__getstate__, get_device().type
 
     def forward_in_half(*inputs: Any, **named: Any) -> Any:
         with torch.autocast(kind):
             return on_tensors(forward(*inputs, **named), _in_single)
 
+    def state_without() -> Any:
+        own = ("forward", "__getstate__")
+        return {name: value for name, value in state().items() if name not in own}
+
     model.forward = forward_in_half
+    model.__getstate__ = state_without
 
 
 def _in_single(tensor: torch.Tensor) -> torch.Tensor:

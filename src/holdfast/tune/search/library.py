@@ -21,6 +21,7 @@ from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
+from holdfast.tune.search.native import check_native
 from holdfast.tune.search.study import Goal, Query, Study, Terms
 
 _log = logging.getLogger(__name__)
@@ -130,6 +131,8 @@ class LibrarySearch(Searcher, ABC):
 
     def read_space(self, space: Any, *, is_own: bool) -> Terms:
         """What is to be asked for; `is_own`: `space` was given to the search and not the Tuner."""
+        if self.library is not None:
+            check_native(space, self._name, self.library)
         return Parameters(space, who=self._name, named=not is_own)
 
     # -- what is asked and told -----------------------------------------------------------------
