@@ -53,6 +53,7 @@ def _steps(trainable: Trainable, session: Session) -> None:
     done = False
     while not done:
         result = trainable.train()
+        session.end_forked()
         done = bool(result.get("done"))
         wanted = _wants_checkpoint(session, trainable, result, done=done)
         if wanted:

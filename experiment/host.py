@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
@@ -30,6 +29,8 @@ from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
 from holdfast.runtime import guard, threads
+from holdfast.runtime.forked import children_end_here
+from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.durable import delete_tree
 from holdfast.syncer.reading import BeingRead, retire
@@ -72,7 +73,8 @@ class TrialHost:
             trainable, ended_well = self.host(channel, Assignment(*message[1]), trainable)
             goes_on = ended_well and self._job.reuse_actors
         if trainable is not None:
-            trainable.cleanup()
+            with children_end_here():
+                trainable.cleanup()
 
     def host(
         self, channel: Transport, assignment: Assignment, kept: Trainable | None
@@ -89,10 +91,11 @@ class TrialHost:
                 channel.send(["started", attempt, os.getpid(), *self._place])
                 sessions.enter(session)
                 try:
-                    with stoppable(session):
+                    with stoppable(session), children_end_here():
                         kept = _call(self._job.trainable, session, kept)
                 finally:
                     sessions.leave()
+                    session.finish()
                     outlet.flush()
         except TrialStopped:
             channel.send([session.ending, attempt])
@@ -144,6 +147,7 @@ def _report_answer(session: Session, answer: Any) -> None:
         return
     with closing(answer):
         for value in answer:
+            session.end_forked()
             _report_value(session, value)
 
 
@@ -154,11 +158,12 @@ def _report_value(session: Session, value: Any) -> None:
     elif isinstance(value, Number):
         session.report({_UNNAMED_METRIC: value})
     elif value is not None:
-        print(
-            f"the {type(value).__name__} that the trainable returned is not reported: return or "
-            f"yield a dict of metrics or a number, or keep it in a checkpoint",
-            file=sys.stderr,
-        )
+        with suppress(ValueError, OSError, AttributeError):  # user code has closed stderr
+            print(
+                f"the {type(value).__name__} that the trainable returned is not reported: return "
+                f"or yield a dict of metrics or a number, or keep it in a checkpoint",
+                file=sys.stderr,
+            )
 
 
 # What a number is called that a function returns without a name.
@@ -179,16 +184,11 @@ def describe(error: BaseException, kind: str) -> Failure:
     # The first frames are of this package: the user wants to see their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
-    try:
-        message = str(error)
-    except Exception:  # a broken __str__ must not hide the error
-        message = "(its __str__ raised)"
-    lines = traceback.format_exception(type(error), error.with_traceback(shown), shown)
     return Failure(
         kind=kind,
-        type_name=type(error).__qualname__,
-        message=sendable(message),
-        traceback=sendable("".join(lines)),
+        type_name=sendable(type_name(error)),
+        message=sendable(message_of(error)),
+        traceback=sendable(traceback_of(error, shown)),
         pid=os.getpid(),
         hostname=socket.gethostname(),
     )

@@ -15,6 +15,7 @@ from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
 from holdfast.runtime import guard
 from holdfast.runtime.errors import WireError
+from holdfast.runtime.forked import end_child
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
@@ -29,7 +30,8 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 
 # The files hold lines whole; a terminal is not helped by longer ones.
 LONGEST_LINE = 10_000
-
+# How long the end of the user's function waits for a report that a thread of it has begun.
+_LAST_REPORT_S = 30.0
 
 _CONTINUE = ["reply", Verdict.CONTINUE.value]
 
@@ -59,6 +61,34 @@ class _Clock:
         return elapsed
 
 
+class OneAtATime:
+    """A lock for those that report. The thread that holds it is refused, not held up for ever:
+    a signal handler of user code may call report() while report() is under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = 0
+
+    def __enter__(self) -> None:
+        here = threading.get_ident()
+        if self._holder == here:
+            raise TuneError(
+                "report() was called by a signal handler while the same thread was reporting: "
+                "set a flag in the handler, and report in the loop"
+            )
+        self._lock.acquire()
+        self._holder = here
+
+    def __exit__(self, *_: object) -> None:
+        self._holder = 0
+        self._lock.release()
+
+    def wait(self, within_s: float) -> None:
+        """Until nobody holds it, or for so long."""
+        if self._holder != threading.get_ident() and self._lock.acquire(timeout=within_s):
+            self._lock.release()
+
+
 class Session:
     """One attempt at a trial, in the process that runs it."""
 
@@ -74,6 +104,8 @@ class Session:
         self._sending = False
         self._transport = transport
         self._pid = os.getpid()
+        self._reporting = OneAtATime()
+        self._is_over = False
         self._thread = threading.get_ident()
         self._next_checkpoint = assignment.next_checkpoint
         self._newest = assignment.checkpoint
@@ -132,7 +164,19 @@ class Session:
         checkpoint: Checkpoint | None = None,
         upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
     ) -> None:
-        """Stage the checkpoint, send the row, wait until it is in the journal."""
+        """Stage the checkpoint, send the row, wait until it is in the journal.
+
+        Threads of user code take turns: rows have an order, and each its own answer.
+        """
+        self.check_is_here("report()")
+        with self._reporting:
+            self._report(metrics, checkpoint, upload)
+
+    def _report(
+        self, metrics: object, checkpoint: Checkpoint | None, upload: CheckpointUploadMode | str
+    ) -> None:
+        if self._is_over:
+            raise NotInTrial("report() was called by a thread after its trial had ended")
         if self.stopping:
             raise TrialStopped("the trial was told to stop")
         values = plain_metrics(metrics)
@@ -169,8 +213,32 @@ class Session:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint of the iteration that was reported last."""
-        record = self.stage(checkpoint, self.iteration)
-        self._send(["saved", self.assignment.attempt, asdict(record)])
+        with self._reporting:
+            record = self.stage(checkpoint, self.iteration)
+            self._send(["saved", self.assignment.attempt, asdict(record)])
+
+    def finish(self) -> None:
+        """The user's function has ended: what a thread of it reports later is refused.
+
+        One that is under way gets its answer first, so that its row stands before the end; not
+        where the trial was told to stop, which ends that report, too.
+        """
+        if not self.stopping:
+            self._reporting.wait(_LAST_REPORT_S)
+        self._is_over = True
+
+    def end_forked(self) -> None:
+        """End a child that user code forked and that has come back from it."""
+        if not self.is_here:
+            end_child()
+
+    def check_is_here(self, caller: str) -> None:
+        """Raises NotInTrial, naming `caller`, in a child that user code forked."""
+        if not self.is_here:
+            raise NotInTrial(
+                f"{caller} works only in the trial's own process, not in one that it started: "
+                f"send it the values, for instance through a multiprocessing.Queue"
+            )
 
     def _mode(
         self, given: CheckpointUploadMode | str, checkpoint: Checkpoint | None
@@ -321,9 +389,5 @@ def current(caller: str) -> Session:
             f"Tuner(...) and called by fit(). To run it here, with breakpoint() and all, call "
             f"holdfast.init(local_mode=True) before fit()"
         )
-    if not session.is_here:
-        raise NotInTrial(
-            f"{caller} works only in the trial's own process, not in one that it started: send "
-            f"it the values, for instance through a multiprocessing.Queue"
-        )
+    session.check_is_here(caller)
     return session

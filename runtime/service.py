@@ -17,6 +17,7 @@ from typing import Protocol
 from holdfast.runtime import guard
 from holdfast.runtime.link import Link
 from holdfast.runtime.reaping import PATIENCE_S, happens, on_end, reaped
+from holdfast.runtime.telling import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -151,7 +152,7 @@ class ThreadService:
         try:
             serve(channel)
         except BaseException as error:  # told by `gone`; there is nobody above a thread
-            self._fault = f"failed with {type(error).__name__}: {error}"
+            self._fault = f"failed with {type_name(error)}: {message_of(error)}"
             traceback.print_exc()
         finally:
             channel.close()

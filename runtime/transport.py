@@ -51,6 +51,7 @@ class Channel:
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
+        _open.add(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -62,6 +63,8 @@ class Channel:
                 f"a message of {len(data):,} bytes, the other end takes {self._largest_sent:,}"
             )
         with self._sending:
+            if self._fd < 0:
+                raise ConnectionError("the connection is closed, or the parent process has it")
             sent = os.write(self._fd, data)
             while sent < len(data):
                 sent += os.write(self._fd, memoryview(data)[sent:])
@@ -85,5 +88,18 @@ class Channel:
     def close(self) -> None:
         """Calls after the first do nothing."""
         fd, self._fd = self._fd, -1
+        _open.discard(self)
         if fd >= 0:
             os.close(fd)
+
+
+# A child that user code forks must neither speak for its parent nor keep the connection open.
+_open: set[Channel] = set()
+
+
+def _close_all() -> None:
+    for channel in list(_open):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_all)

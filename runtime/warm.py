@@ -37,6 +37,7 @@ from typing import IO, Any, NoReturn
 
 from holdfast.runtime import guard, threads
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
+from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
@@ -180,8 +181,8 @@ class WarmParent:
             unsafe = self._settle(name, payload)
         except BaseException as error:
             # Told to the controller, which ends the experiment with it.
-            text = "".join(traceback.format_exception(error))
-            self._tell(["refused", type(error).__name__, _message(error), text])
+            text = traceback_of(error, error.__traceback__)
+            self._tell(["refused", type_name(error), message_of(error), text])
             return
         self._entry = entry
         self._tell(["ready", self._spawns, ", ".join(unsafe)])
@@ -294,13 +295,6 @@ class WarmParent:
 def _ms_until(due_s: float) -> float | None:
     """For `poll`, to which None is for ever."""
     return None if due_s == math.inf else 1000 * max(0.0, due_s - time.monotonic())
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a broken __str__ must not hide the error
-        return "(its __str__ raised)"
 
 
 def _ignore(*_: Any) -> None:

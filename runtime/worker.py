@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
 from holdfast.runtime import c_stdio
+from holdfast.runtime.forked import exit_status
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
@@ -73,7 +74,7 @@ def be_worker(entry: Entry, fd: int, inheritance: Inheritance = ()) -> NoReturn:
         entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER))
         status = 0
     except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        status = exit_status(stop)
     except BaseException:
         # Nobody above us is left to be told but the trial's stderr.
         traceback.print_exc()
@@ -129,6 +130,7 @@ def _flush(files: Iterable[IO[Any]]) -> None:
     for file in (*files, *streams):
         try:
             file.flush()
-        except (ValueError, OSError, AttributeError):
-            # It is closed, or the disk is full, or a stream is None or what the user put there.
+        except Exception:
+            # It is closed, or the disk is full, or a stream is None or what the user put there,
+            # which may raise anything.
             continue

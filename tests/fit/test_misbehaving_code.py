@@ -1,0 +1,276 @@
+"""User code that forks, reports from threads, closes its streams or raises what is too large."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+
+LONG = 200_000_000
+
+
+# -- children that it forks -----------------------------------------------------------------------
+
+
+def returns() -> None:
+    """The child falls out of the user's function, and the parent knows nothing of it."""
+
+
+def raises() -> None:
+    raise ValueError("only in the child")
+
+
+def exits() -> None:
+    sys.exit(3)
+
+
+def reports() -> None:
+    tune.report({"n": 100})
+
+
+FORKS = {"returns": returns, "raises": raises, "exits": exits, "reports": reports}
+STATUS = {"returns": 0, "raises": 1, "exits": 3, "reports": 1}
+
+
+def forked_loop(config: dict[str, Any]) -> None:
+    tune.report({"n": 1})
+    child = os.fork()
+    if child == 0:
+        FORKS[config["way"]]()
+        return
+    _, status = os.waitpid(child, 0)
+    for n in range(2, 5):
+        tune.report({"n": n, "status": os.waitstatus_to_exitcode(status)})
+
+
+class Forked(tune.Trainable):
+    """The child comes back from `step`, and would report a row."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.status = -1
+        self.way = config["way"]
+
+    def step(self) -> dict[str, Any]:
+        if self.iteration == 1:
+            child = os.fork()
+            if child == 0:
+                FORKS[self.way]()
+                return {"n": 100, "done": True}
+            _, status = os.waitpid(child, 0)
+            self.status = os.waitstatus_to_exitcode(status)
+        return {"n": self.iteration + 1, "status": self.status, "done": self.iteration == 3}
+
+
+def generating(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"n": 1}
+    child = os.fork()
+    if child == 0:
+        yield {"n": 100}
+        return
+    _, status = os.waitpid(child, 0)
+    for n in range(2, 5):
+        yield {"n": n, "status": os.waitstatus_to_exitcode(status)}
+
+
+def rows(result: tune.Result) -> list[int]:
+    return [int(n) for n in result.metrics_dataframe["n"]]
+
+
+@pytest.mark.parametrize("trainable", [forked_loop, Forked])
+def test_a_forked_child_does_not_act_for_its_trial(fit: Any, trainable: Any) -> None:
+    results = fit(trainable, {"way": tune.grid_search(sorted(FORKS))})
+    for result in results:
+        way = result.config["way"]
+        assert result.error is None, way
+        assert rows(result) == [1, 2, 3, 4], way
+        assert result.metrics["status"] == STATUS[way], way
+    told = {r.config["way"]: Path(r.path, "stderr").read_text() for r in results}
+    assert "only in the trial's own process" in told["reports"]
+    assert told["returns"] == told["exits"] == ""
+
+
+def test_a_forked_child_of_a_generator_reports_nothing(fit: Any) -> None:
+    result = fit(generating)[0]
+    assert rows(result) == [1, 2, 3, 4]
+    assert result.metrics["status"] == 0
+
+
+def test_a_forked_child_in_debug_mode_does_not_go_on_with_the_script(run_script: Any) -> None:
+    done = run_script(
+        "import os\n"
+        "from holdfast import tune\n"
+        "def train(config):\n"
+        "    tune.report({'n': 1})\n"
+        "    if os.fork() == 0:\n"
+        "        return\n"
+        "    os.wait()\n"
+        "    tune.report({'n': 2})\n"
+        "results = tune.Tuner(train, run_config=tune.RunConfig(verbose=0)).fit()\n"
+        "print('ended with', results[0].metrics['n'], flush=True)\n",
+        HOLDFAST_DEBUG="1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ended with 2") == 1 == done.stdout.count("ended with")
+
+
+def test_a_rank_may_fork_as_well(fit: Any) -> None:
+    from holdfast.train import DataParallelTrainer, ScalingConfig
+
+    trainer = DataParallelTrainer(
+        forked_loop,
+        train_loop_config={"way": "returns"},
+        scaling_config=ScalingConfig(num_workers=2),
+    )
+    result = fit(trainer)[0]
+    assert result.error is None
+    assert rows(result) == [1, 2, 3, 4]
+
+
+def with_a_pool(config: dict[str, Any]) -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        tune.report({"n": sum(pool.map(abs, [-1, 2, -4, 7]))})
+
+
+def test_a_pool_of_forked_processes_works_as_ever(fit: Any) -> None:
+    assert fit(with_a_pool)[0].metrics["n"] == 14
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+def in_two_threads(config: dict[str, Any]) -> None:
+    def work(name: str) -> None:
+        for n in range(50):
+            tune.report({"who": name, "n": n})
+
+    thread = threading.Thread(target=work, args=("other",))
+    thread.start()
+    work("main")
+    thread.join()
+
+
+def test_threads_that_report_at_once_take_turns(fit: Any) -> None:
+    result = fit(in_two_threads)[0]
+    assert result.error is None
+    frame = result.metrics_dataframe
+    assert list(frame["training_iteration"]) == list(range(1, 101))
+    for who in ("main", "other"):
+        assert list(frame[frame["who"] == who]["n"]) == list(range(50))
+
+
+def test_threads_of_ranks_that_report_at_once_take_turns(fit: Any) -> None:
+    from holdfast.train import DataParallelTrainer, ScalingConfig
+
+    trainer = DataParallelTrainer(in_two_threads, scaling_config=ScalingConfig(num_workers=2))
+    result = fit(trainer)[0]
+    assert result.error is None
+    assert list(result.metrics_dataframe["training_iteration"]) == list(range(1, 101))
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+class Mute:
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+class Raising(Mute):
+    def flush(self) -> None:
+        raise RuntimeError("no flush here")
+
+
+def close() -> None:
+    sys.stdout.close()
+
+
+def close_both() -> None:
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def none() -> None:
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+
+
+def replace_by_mute() -> None:
+    sys.stdout = sys.stderr = Mute()  # type: ignore[assignment]
+
+
+def replace_by_raising() -> None:
+    sys.stdout = sys.stderr = Raising()  # type: ignore[assignment]
+
+
+WAYS: dict[str, Callable[[], None]] = {
+    way.__name__: way for way in (close, close_both, none, replace_by_mute, replace_by_raising)
+}
+
+
+def muted(config: dict[str, Any]) -> str:
+    tune.report({"n": 1})
+    WAYS[config["way"]]()
+    return "what is no metric is said on stderr"
+
+
+def test_what_becomes_of_its_streams_does_not_fail_a_trial(fit: Any) -> None:
+    results = fit(muted, {"way": tune.grid_search(sorted(WAYS))})
+    assert {r.config["way"]: r.error for r in results} == dict.fromkeys(WAYS)
+    assert all(r.metrics["n"] == 1 for r in results)
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+class Unprintable(ValueError):
+    def __str__(self) -> str:
+        raise SystemExit("even this")
+
+
+def huge() -> None:
+    raise ValueError("x" * LONG)
+
+
+def chained() -> None:
+    error: Exception = ValueError("the first")
+    for number in range(20_000):
+        following = ValueError(number)
+        following.__cause__ = error
+        error = following
+    raise error
+
+
+def unprintable() -> None:
+    raise Unprintable
+
+
+ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in (huge, chained, unprintable)}
+
+
+def failing(config: dict[str, Any]) -> None:
+    tune.report({"n": 1})
+    ERRORS[config["way"]]()
+
+
+def test_an_error_that_is_too_large_keeps_its_type_and_both_ends(fit: Any) -> None:
+    results = fit(failing, {"way": tune.grid_search(sorted(ERRORS))})
+    failures = {r.config["way"]: r.error.failure for r in results if r.error}
+    assert {way: failure.type_name for way, failure in failures.items()} == {
+        "huge": "ValueError",
+        "chained": "ValueError",
+        "unprintable": "Unprintable",
+    }
+    assert all(
+        len(failure.message) <= 1 << 16 and len(failure.traceback) <= 1 << 16
+        for failure in failures.values()
+    )
+    assert "characters left out" in failures["huge"].message
+    assert "19999" in failures["chained"].message
+    assert "its __str__ raised SystemExit" in failures["unprintable"].message
