@@ -81,7 +81,9 @@ def generating(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def rows(result: tune.Result) -> list[int]:
-    return [int(n) for n in result.metrics_dataframe["n"]]
+    frame = result.metrics_dataframe
+    assert frame is not None
+    return [int(n) for n in frame["n"]]
 
 
 @pytest.mark.parametrize("trainable", [forked_loop, Forked])
@@ -198,15 +200,15 @@ def close_both() -> None:
 
 
 def none() -> None:
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+    sys.stdout = sys.stderr = None
 
 
 def replace_by_mute() -> None:
-    sys.stdout = sys.stderr = Mute()  # type: ignore[assignment]
+    sys.stdout = sys.stderr = Mute()
 
 
 def replace_by_raising() -> None:
-    sys.stdout = sys.stderr = Raising()  # type: ignore[assignment]
+    sys.stdout = sys.stderr = Raising()
 
 
 WAYS: dict[str, Callable[[], None]] = {
