@@ -13,6 +13,7 @@ from holdfast.experiment.silence import Silence
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Worker
+from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
@@ -21,7 +22,7 @@ from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
 # What is said while user code goes on: whoever says it may hang all the same.
-_ASIDE = ("log", "meeting", "preempting")
+_ASIDE = ("log", "meeting", "preempting", "imported")
 _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
 
@@ -227,6 +228,8 @@ class TrialActor:
             case ["log", str(stream), str(text)]:
                 for line in text.split("\n"):
                     self._desk.show_line(self.assignment.trial_name, self.pid, stream, line)
+            case ["imported", names, took_s]:
+                self._desk.launcher.learn(*checked(names, took_s))
             case ["saved", int(attempt), dict(record)]:
                 self._require_start()
                 self._desk.post(

@@ -154,6 +154,8 @@ class Run:
             environ=plan.environ,
             inherited_fds=[plan.lock.fileno()],
             directory=plan.environment.working_dir,
+            learns=plan.settings.preload,
+            workers_move=plan.job.chdir,
         )
         loading = asyncio.ensure_future(launcher.open(ENTRY, job))
         try:

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,9 @@ class InlineLauncher:
         worker = InlineWorker(name, ours, listener)
         self._waiting.put((worker, theirs))
         return worker
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        """They are here from then on."""
 
     async def close(self) -> None:
         """Nothing of its own is left: each trial ended before `work` returned."""

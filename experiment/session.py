@@ -13,7 +13,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
-from holdfast.runtime import guard
+from holdfast.runtime import guard, learning
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.forked import end_child
 from holdfast.runtime.transport import Transport
@@ -194,6 +194,8 @@ class Session:
             self._clock.total_s,
             None if record is None else asdict(record),
         ]
+        if imported := learning.end_watch():
+            self._send(["imported", *imported])
         try:
             self._send(message)
         except WireError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.link import Link
 from holdfast.runtime.nursery import Nursery
 from holdfast.runtime.reaping import PATIENCE_S, happens
+from holdfast.runtime.succession import Forker, Succession
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 
@@ -55,6 +57,10 @@ class Launcher(Protocol):
     def launch(self, name: str, listener: Listener) -> Worker:
         """Never raises: a worker that cannot be started is one whose exit is told."""
 
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        """A worker has imported these, which took `took_s` at most: if that can be, have them
+        ready for those to come."""
+
     async def close(self) -> None:
         """End every worker and wait until all are gone."""
 
@@ -68,23 +74,30 @@ class LocalLauncher:
         environ: Mapping[str, str],
         inherited_fds: Sequence[int] = (),
         directory: str | None = None,
+        learns: bool = True,
+        workers_move: bool = False,
     ) -> None:
         """`inherited_fds` are held open by every process of this launcher until it ends. In
-        `directory` workers start, and there they look first for what they import."""
+        `directory` workers start, and there they look first for what they import. `learns`: what
+        the first workers import is ready for the next. `workers_move`: each soon has a working
+        directory of its own."""
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
         self._directory = directory
+        self._learns = learns
+        self._importing_directory = os.sep if workers_move else ""
         self._load: Message = []
         self._nursery: Nursery | None = None
-        self._not_reaped: set[Nursery] = set()
+        self._not_reaped: dict[Nursery, Succession] = {}
         self._workers: dict[str, LocalWorker] = {}
+        self._unborn: dict[str, socket.socket] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._closing = False
         self._kills = KernelKills()
 
     async def open(self, entry: str, payload: bytes) -> str:
-        self._load = ["load", entry, payload]
+        self._load = ["load", entry, payload, self._learns]
         try:
             answer = await self._begin().loaded
         except OSError as error:
@@ -108,6 +121,11 @@ class LocalLauncher:
             loop.call_soon(self._forget, name, Ending(cause=f"could not be started: {problem}"))
         return worker
 
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        succession = self._succession
+        if succession is not None and self._learns and not self._closing:
+            succession.learn(modules, took_s)
+
     async def close(self) -> None:
         self._closing = True
         for worker in list(self._workers.values()):
@@ -126,19 +144,52 @@ class LocalLauncher:
         for nursery in list(self._not_reaped):
             await nursery.close()
 
+    @property
+    def _succession(self) -> Succession | None:
+        """Of the newest warm parent, None where it is dead."""
+        return None if self._nursery is None else self._not_reaped.get(self._nursery)
+
     def _start(self, worker: LocalWorker) -> str:
         """Order the fork; why that is impossible, "" where it is not."""
         try:
-            nursery = self._nursery
-            if nursery is None or not nursery.is_open:
-                nursery = self._begin()
             ours, theirs = socket.socketpair()
         except OSError as error:
             return str(error)
-        with theirs:
-            worker.connect(ours, nursery)
-            nursery.send(["fork", worker.name], [theirs.fileno()])
+        worker.connect(ours)
+        self._unborn[worker.name] = theirs
+        succession = self._succession
+        if succession is None or not succession.is_awaited:
+            return self._fork(worker)
         return ""
+
+    def bear(self, worker: LocalWorker) -> None:
+        """Have it forked now, where that was put off."""
+        if worker.name in self._unborn:
+            problem = self._fork(worker)
+            if problem:
+                self._forget(worker.name, Ending(cause=f"could not be started: {problem}"))
+
+    def _bear_all(self) -> None:
+        for name in list(self._unborn):
+            self.bear(self._workers[name])
+
+    def _fork(self, worker: LocalWorker) -> str:
+        with self._unborn.pop(worker.name) as theirs:
+            try:
+                worker.forker = self._forker()
+            except OSError as error:
+                return str(error)
+            worker.forker.send(["fork", worker.name], [theirs.fileno()])
+        return ""
+
+    def _forker(self) -> Forker:
+        """Raises OSError."""
+        nursery = self._nursery
+        if nursery is None or not nursery.is_open:
+            if self._closing:
+                raise OSError("the run is ending")
+            return self._begin()
+        return self._not_reaped[nursery].forker
 
     def _begin(self) -> Nursery:
         """A warm parent: the first one, or one for another that was lost. Raises OSError."""
@@ -150,7 +201,13 @@ class LocalLauncher:
             inherited_fds=self._inherited,
             directory=self._directory,
         )
-        self._not_reaped.add(nursery)
+        self._not_reaped[nursery] = Succession(
+            nursery,
+            self._on_message,
+            self._lose,
+            self._bear_all,
+            directory=self._importing_directory,
+        )
         return nursery
 
     def _on_message(self, message: Message) -> None:
@@ -158,23 +215,32 @@ class LocalLauncher:
             case ["failed", str(name), str(reason)]:
                 self._forget(name, Ending(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
-                self._forget(name, ending_of(status, self._kills))
+                if not any(found.has_ended(name) for found in list(self._not_reaped.values())):
+                    self._forget(name, ending_of(status, self._kills))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 
     def _on_lost(self, nursery: Nursery) -> None:
         """Its process is dead; the kernel kills its children, which ends their connections."""
-        self._not_reaped.discard(nursery)
+        self._not_reaped.pop(nursery).close()
+        self._lose(nursery)
+
+    def _lose(self, forker: Forker) -> None:
         for worker in list(self._workers.values()):
-            if worker.nursery is nursery:
+            if worker.forker is forker:
                 worker.orphaned()
 
     def _forget(self, name: str, ending: Ending) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             worker.gone(ending)
+            for succession in self._not_reaped.values():
+                succession.retire(self._has_workers)
         if not self._workers:
             self._all_gone.set()
+
+    def _has_workers(self, forker: Forker) -> bool:
+        return any(worker.forker is forker for worker in self._workers.values())
 
     def on_closed(self, worker: LocalWorker) -> None:
         """The connection to the worker has ended. Mostly its exit is told a moment later."""
@@ -190,13 +256,12 @@ class LocalWorker:
         self.name = name
         self.pid = 0
         self.is_orphan = False
-        self.nursery: Nursery | None = None
+        self.forker: Forker | None = None
         self._listener = listener
         self._launcher = launcher
         self._link: Link | None = None
 
-    def connect(self, sock: socket.socket, nursery: Nursery) -> None:
-        self.nursery = nursery
+    def connect(self, sock: socket.socket) -> None:
         self._link = Link(
             sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
         )
@@ -206,8 +271,9 @@ class LocalWorker:
             self._link.send(message)
 
     def signal(self, signum: int) -> None:
-        if self.nursery is not None:
-            self.nursery.send(["signal", self.name, signum])
+        self._launcher.bear(self)  # what waits for a better moment cannot hear
+        if self.forker is not None:
+            self.forker.send(["signal", self.name, signum])
 
     def orphaned(self) -> None:
         """Nobody will report the exit any more: the end of the connection stands for it."""

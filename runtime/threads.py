@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 
 # What the numerical libraries read when they are imported.
@@ -53,6 +54,21 @@ def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
             environ.pop(name, None)
     wanted = environ["OMP_NUM_THREADS"].split(",")[0]
     return int(wanted) if wanted.isdigit() and int(wanted) > 0 else threads
+
+
+@contextmanager
+def one_thread(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """What is imported meanwhile starts no threads; afterwards the limits are as before."""
+    before = {name: environ.get(name) for name in LIMITS}
+    environ.update(dict.fromkeys(LIMITS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                environ.pop(name, None)
+            else:
+                environ[name] = value
 
 
 def widen_loaded_pools(threads: int) -> None:

@@ -2,10 +2,12 @@
 
 It speaks with the controller over one socket:
 
-    controller: ["load", entry, payload]  ["signal", worker, n]  ["end"]
+    controller: ["load", entry, payload, learns]  ["signal", worker, n]  ["end"]
                 ["fork", worker] and with it a file descriptor
+                ["succeed", successor] and with it a file descriptor  ["preload", modules, folder]
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
                 ["failed", worker, why]  ["exited", worker, status]
+                ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
 `run(channel)`, called in each worker. An exit is told when nothing is left of what the worker
@@ -13,6 +15,11 @@ started (see `holdfast.runtime.orphans`). When the connection or the controller 
 worker's process group is killed and this process ends, after the rest of what they started. Where
 a fork would not be safe, workers are started as fresh interpreters: slower, and the controller is
 told why.
+
+A successor is a fork of this process that serves as it does, over a socket of its own. In the
+background it imports what the first workers have imported, and then it forks the next ones (see
+`holdfast.runtime.succession`). To this process it is a worker like the others. Where `learns` is
+true, workers note what they import (see `holdfast.runtime.learning`).
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from __future__ import annotations
 import array
 import atexit
 import errno
+import functools
 import gc
 import math
 import os
@@ -31,11 +39,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any, NoReturn
 
-from holdfast.runtime import guard, threads
+from holdfast.runtime import guard, learning, preloading, threads
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
 from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import CHUNK_BYTES
@@ -66,6 +74,7 @@ class WarmParent:
         self._orphans = Orphans(self._workers)
         self._departures = Departures(self._orphans, self._collect, self._tell_exit)
         self._inheritance: Inheritance = ()
+        self._exit_functions: list[preloading.ExitFunction] = []
         self._entry: Entry | None = None
         self._entry_name = ""
         self._payload: IO[bytes] | None = None
@@ -79,8 +88,7 @@ class WarmParent:
         """
         for end in (self._waker, self._wakes):
             end.setblocking(False)
-        signal.signal(signal.SIGCHLD, _ignore)
-        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        self._await_children()
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(self._waker, select.POLLIN)
@@ -94,6 +102,10 @@ class WarmParent:
                 guard.kill_group(pid)
             self._outlive()
         return self._ended
+
+    def _await_children(self) -> None:
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
 
     def outlive_all(self) -> None:
         """Also what user's modules put outside of this process's group when they were imported."""
@@ -151,10 +163,14 @@ class WarmParent:
 
     def _obey(self, message: Message) -> None:
         match message:
-            case ["load", str(entry), bytes(payload)]:
-                self._load(entry, payload)
+            case ["load", str(entry), bytes(payload), bool(learns)]:
+                self._load(entry, payload, learns)
+            case ["preload", list(names), str(directory)]:
+                self._preload(names, directory)
             case ["fork", str(worker)]:
-                self._start(worker, self._fds.pop(0))
+                self._start(worker, self._fds.pop(0), self._bear)
+            case ["succeed", str(successor)]:
+                self._start(successor, self._fds.pop(0), self._bear_successor)
             case ["signal", str(worker), int(signum)]:
                 for pid, name in self._workers.items():
                     if name == worker:
@@ -174,11 +190,13 @@ class WarmParent:
     def _tell(self, message: Message) -> None:
         self._socket.sendall(encode(message))
 
-    def _load(self, name: str, payload: bytes) -> None:
+    def _load(self, name: str, payload: bytes, learns: bool) -> None:
         try:
             entry = find_entry(name)
             entry.prepare(payload)
             unsafe = self._settle(name, payload)
+            if learns and not self._spawns:
+                learning.watch_children()
         except BaseException as error:
             # Told to the controller, which ends the experiment with it.
             text = traceback_of(error, error.__traceback__)
@@ -190,10 +208,7 @@ class WarmParent:
     def _settle(self, name: str, payload: bytes) -> list[str]:
         """Get ready for workers; the names of the threads that forbid forking them."""
         guard.load()
-        self._orphans.spare_present()
-        gc.collect()
-        self._inheritance = bequeath()
-        gc.freeze()
+        self._freeze()
         unsafe = threads.unsafe_to_fork()
         self._spawns = bool(unsafe) or not threads.fork_works()
         if self._spawns:
@@ -206,9 +221,34 @@ class WarmParent:
         guard.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
-    def _start(self, worker: str, fd: int) -> None:
+    def _freeze(self) -> None:
+        """What is here now is for all workers."""
+        self._orphans.spare_present()
+        gc.collect()
+        self._inheritance = bequeath()
+        gc.freeze()
+
+    def _preload(self, names: Sequence[str], directory: str) -> None:
+        """The answer is that it is ready, or unfit: then it is good for nothing."""
         try:
-            pid = self._bear(fd)
+            self._exit_functions += preloading.preload(
+                names,
+                directory,
+                begins=lambda name: self._tell(["importing", name]),
+                fails=lambda name, why: self._tell(["left", name, why]),
+            )
+        except preloading.Unfit as unfit:
+            self._tell(["unfit", unfit.module, str(unfit)])
+            return
+        self._await_children()  # as the modules may have signal handlers of their own
+        signal.signal(signal.SIGTERM, self._forsake)
+        self._freeze()
+        learning.watch_children()
+        self._tell(["ready", False, ""])
+
+    def _start(self, worker: str, fd: int, bear: Callable[[int], int]) -> None:
+        try:
+            pid = bear(fd)
         except OSError as error:
             self._tell(["failed", worker, str(error)])
             return
@@ -223,16 +263,25 @@ class WarmParent:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if self._entry is None:
             raise OSError("what the workers share could not be loaded")
-        return self._spawn(fd) if self._spawns else self._fork(fd, self._entry)
+        if self._spawns:
+            return self._spawn(fd)
+        return self._fork(functools.partial(self._become_worker, fd, self._entry))
 
-    def _fork(self, fd: int, entry: Entry) -> int:
+    def _bear_successor(self, fd: int) -> int:
+        """Raises OSError as `_bear` does, and where nothing is forked here."""
+        if fd == _NO_FD or self._entry is None or self._spawns:
+            raise OSError("nothing is forked here")
+        return self._fork(functools.partial(self._become_successor, fd, self._entry))
+
+    def _fork(self, become: Callable[[int], NoReturn]) -> int:
+        """`become` is what the child does, which is given its parent."""
         parent = os.getpid()
         # Between the fork and the worker's own handlers it would set a flag that nobody reads.
         guard.set_blocked(signal.SIGTERM, True)
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_worker(fd, entry, parent)
+                become(parent)
         finally:
             guard.set_blocked(signal.SIGTERM, False)
         # Both sides set the group, so that neither can be too late to signal it.
@@ -249,13 +298,36 @@ class WarmParent:
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 guard.set_handler(signum, guard.DEFAULT)
             guard.set_blocked(signal.SIGTERM, False)
-            for private in (self._socket, self._waker, self._wakes):
-                private.close()
-            be_worker(entry, fd, self._inheritance)
+            self._close()
+            be_worker(entry, fd, self._inheritance, self._exit_functions)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(FAULT)
+
+    def _become_successor(self, fd: int, entry: Entry, parent: int) -> NoReturn:
+        """It dies with this process, and its workers with it: this one adopts what is left."""
+        status = FAULT
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            self._close()
+            successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited)
+            signal.signal(signal.SIGTERM, successor._forsake)
+            guard.set_blocked(signal.SIGTERM, False)
+            guard.die_with_parent(parent)
+            guard.adopt_orphans()
+            successor._entry = entry
+            successor.serve()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def _close(self) -> None:
+        for private in (self._socket, self._waker, self._wakes):
+            private.close()
 
     def _spawn(self, fd: int) -> int:
         assert self._payload is not None

@@ -17,8 +17,13 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
+<<<<<<< HEAD
 from holdfast.runtime import c_stdio
 from holdfast.runtime.forked import exit_status
+=======
+from holdfast.runtime import learning
+from holdfast.runtime.preloading import ExitFunction
+>>>>>>> 6afbede (What a trial imports before its first report is there when the next one starts)
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
@@ -64,12 +69,23 @@ def bequeath() -> Inheritance:
     return [weakref.ref(file) for file in files if file not in standard]
 
 
-def be_worker(entry: Entry, fd: int, inheritance: Inheritance = ()) -> NoReturn:
-    """Run `entry` in this process over the socket `fd`, then end without returning."""
+def be_worker(
+    entry: Entry,
+    fd: int,
+    inheritance: Inheritance = (),
+    exit_functions: Iterable[ExitFunction] = (),
+) -> NoReturn:
+    """Run `entry` in this process over the socket `fd`, then end without returning.
+
+    `exit_functions` are those of modules that this worker would else have imported itself.
+    """
     status = FAULT
     _forget_exit_functions()
+    for found in exit_functions:
+        found.register()
     # Programs that user code starts have no business with it, and would keep it open.
     os.set_inheritable(fd, False)
+    learning.begin_watch()
     try:
         entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER))
         status = 0

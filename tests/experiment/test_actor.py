@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -69,6 +70,7 @@ class Desk:
         self.launcher: Launcher = self
         self.workers: list[FakeWorker] = []
         self.events: list[Event] = []
+        self.learned: list[tuple[Sequence[str], float]] = []
 
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
@@ -78,6 +80,9 @@ class Desk:
     def launch(self, name: str, listener: Listener) -> FakeWorker:
         self.workers.append(FakeWorker(name))
         return self.workers[-1]
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        self.learned.append((modules, took_s))
 
     def post(self, event: Event) -> None:
         self.events.append(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -76,6 +77,7 @@ class Desk:
         self.launcher: Launcher = self
         self.ranks: list[Rank] = []
         self.events: list[Event] = []
+        self.learned: list[tuple[Sequence[str], float]] = []
         self.warnings: list[str] = []
         self.room = False
 
@@ -90,6 +92,9 @@ class Desk:
     def launch(self, name: str, listener: Listener) -> Rank:
         self.ranks.append(Rank(name, listener))
         return self.ranks[-1]
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        self.learned.append((modules, took_s))
 
     def post(self, event: Event) -> None:
         self.events.append(event)

@@ -1,0 +1,175 @@
+"""Importing what trials will import, in a process that is to be forked for them.
+
+That process was itself forked for this: whatever an import does to it, nobody else has it. It
+only imports, and calls nothing. An import that leaves behind what workers must not share makes it
+unfit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import stat
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, chdir, contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime import c_stdio, threads
+from holdfast.runtime.orphans import children
+from holdfast.runtime.provenance import is_installed
+
+# Who registers one of these functions for its end has made files that all workers would share, and
+# the first to end would remove.
+_REMOVERS = frozenset({"os", "posix", "shutil", "tempfile"})
+_installed = cache(is_installed)
+
+
+class Unfit(Exception):
+    """Forking this process would not be safe any more. `module` is the import that did it."""
+
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(why)
+        self.module = module
+
+
+@dataclass(frozen=True, slots=True)
+class ExitFunction:
+    """What a module registered when it was imported: each worker does so at its end, too."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def register(self) -> None:
+        atexit.register(self.function, *self.arguments, **self.named)
+
+
+def preload(
+    names: Iterable[str],
+    directory: str,
+    *,
+    begins: Callable[[str], None],
+    fails: Callable[[str, str], None],
+) -> list[ExitFunction]:
+    """Import what is installed of `names`; what cannot be imported is left to the trials.
+
+    `directory` is the working directory for it, "" for this process's own: some modules look for
+    their settings there. `begins` is told each module whose import begins, since it may never end,
+    and `fails` why one could not be imported. Raises Unfit.
+    """
+    before = _Traces.now()
+    with ExitStack() as stack:
+        stack.enter_context(threads.one_thread(os.environ))
+        stack.enter_context(_silence())
+        stack.enter_context(chdir(directory or os.curdir))
+        registered = stack.enter_context(_exit_functions())
+        for name in names:
+            if name in sys.modules or not _installed(name.partition(".")[0]):
+                continue
+            begins(name)
+            try:
+                import_module(name)
+            except (Exception, SystemExit) as error:
+                # The trial that imports it sees what it means.
+                fails(name, type(error).__name__)
+            harm = _harm(before, registered)
+            if harm:
+                raise Unfit(name, harm)
+    return registered
+
+
+@dataclass(frozen=True, slots=True)
+class _Traces:
+    """What an import may leave behind in this process."""
+
+    open_files: frozenset[str]
+    children: frozenset[int]
+    folders: int
+
+    @classmethod
+    def now(cls) -> _Traces:
+        registry = list(weakref.finalize._registry.values())  # type: ignore[attr-defined]
+        folders = sum(_removes_files(found.func) for found in registry)
+        return cls(frozenset(_connections()), frozenset(children()), folders)
+
+
+def _harm(before: _Traces, registered: Iterable[ExitFunction]) -> str:
+    """Why workers must not share what was imported, "" where nothing speaks against it."""
+    unsafe = threads.unsafe_to_fork()
+    if unsafe:
+        return f"it started the thread {', '.join(unsafe)}"
+    now = _Traces.now()
+    if now.children - before.children:
+        return "it started a process"
+    opened = sorted(now.open_files - before.open_files)
+    if opened:
+        return f"it opened {opened[0]}"
+    if now.folders > before.folders or any(_removes_files(found.function) for found in registered):
+        return "it made files that it removes at the end"
+    return ""
+
+
+def _removes_files(function: Callable[..., Any]) -> bool:
+    return getattr(function, "__module__", None) in _REMOVERS
+
+
+def _connections() -> Iterator[str]:
+    """What is open here and is no plain file: sockets, pipes, a GPU whose driver has started."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that listed the folder is closed
+            mode = os.fstat(int(name)).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                target = os.readlink(f"/proc/self/fd/{name}")
+                if target not in _PLAIN_DEVICES:
+                    yield target
+
+
+_PLAIN_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"})
+
+
+@contextmanager
+def _exit_functions() -> Iterator[list[ExitFunction]]:
+    """Collects what is registered with `atexit` meanwhile."""
+    registered: list[ExitFunction] = []
+    register = atexit.register
+
+    def note(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        registered.append(ExitFunction(function, arguments, named))
+        return register(function, *arguments, **named)
+
+    atexit.register = note
+    try:
+        yield registered
+    finally:
+        atexit.register = register
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What modules print when they are imported is in the output of the trial that did so first:
+    it does not come out of nowhere a second time."""
+    _flush()
+    kept = [(fd, os.dup(fd)) for fd in (1, 2)]
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for fd, _ in kept:
+            os.dup2(null, fd)
+        yield
+    finally:
+        _flush()
+        for fd, copy in kept:
+            os.dup2(copy, fd)
+        for descriptor in (null, *(copy for _, copy in kept)):
+            os.close(descriptor)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    c_stdio.flush()

@@ -1,0 +1,235 @@
+"""The warm parent's successors: forks of it that have imported what the first workers imported.
+
+A successor is forked, rather than started, so that the user's modules are there without being
+imported once more, and their data in memory once. It imports in the background, while the warm
+parent goes on to fork and to obey; once it is ready, it forks the next workers. An import that
+hangs, crashes or leaves threads behind costs the successor alone: another is made without that
+module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from holdfast.runtime.link import Link
+from holdfast.runtime.wire import Message
+
+# Made one after the other: for what later trials import that the first ones did not, and instead
+# of those that were unfit.
+MOST_SUCCESSORS: Final = 4
+# One import may take so long before its successor is given up.
+IMPORT_PATIENCE_S: Final = 120.0
+# Workers wait for the first successor as they would for their own imports: at most for twice what
+# those have taken, and within these limits. So an import that hangs holds up a run once.
+WAIT_S: Final = (1.0, 30.0)
+
+_numbers = itertools.count(1)
+_log = logging.getLogger(__name__)
+
+
+class Forker(Protocol):
+    """Forks workers on order: a warm parent, or a successor of it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None: ...
+
+
+class Successor:
+    """The controller's side of one. The warm parent tells of its end."""
+
+    def __init__(
+        self, name: str, parent: Forker, modules: Sequence[str], directory: str, on_message: Heard
+    ) -> None:
+        """Raises OSError."""
+        self.name = name
+        self.is_ready = False
+        # The import that goes on: the one to blame if nothing more is heard.
+        self.importing = ""
+        self._parent = parent
+        self._heard = on_message
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._link = Link(ours, self._listen, self._on_closed)
+            parent.send(["succeed", name], [theirs.fileno()])
+        self._deadline = self._await()
+        self._link.send(["preload", list(modules), directory])
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_ready and self._link.is_open
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        self._link.send(message, fds)
+
+    def kill(self) -> None:
+        self._parent.send(["signal", self.name, signal.SIGKILL])
+
+    def ended(self) -> None:
+        """It is dead, and so are its workers. What it said before is taken in now."""
+        self._link.drain()
+        self.close()
+
+    def close(self) -> None:
+        self._deadline.cancel()
+        self._link.close()
+
+    def _await(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(IMPORT_PATIENCE_S, self.kill)
+
+    def _listen(self, message: Message) -> None:
+        self._deadline.cancel()
+        match message:
+            case ["importing", str(module)]:
+                self.importing = module
+                self._deadline = self._await()
+            case ["left", str(module), str(why)]:
+                _log.debug("%s is not imported ahead of the trials: %s", module, why)
+                self._deadline = self._await()
+            case ["ready", *_]:
+                self.importing = ""
+                self.is_ready = True
+                self._heard(self, message)
+            case ["unfit", str(module), str(why)]:
+                self.importing = module
+                _log.debug("%s is not imported ahead of the trials: %s", module, why)
+                self.kill()
+            case _:
+                self._heard(self, message)
+
+    def _on_closed(self, reason: str) -> None:
+        """Without a connection it is of no use."""
+        self.kill()
+
+
+Heard = Callable[[Successor, Message], None]
+
+
+class Succession:
+    """The successors of one warm parent, of which the newest that is ready forks the workers."""
+
+    def __init__(
+        self,
+        parent: Forker,
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[Forker], None],
+        on_settled: Callable[[], None],
+        *,
+        directory: str,
+    ) -> None:
+        """`on_message` hears what successors say of workers, `on_lost` of each that is dead;
+        `on_settled` is called when nobody is awaited any more. `directory` is where they import,
+        "" for the warm parent's own."""
+        self._parent = parent
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._on_settled = on_settled
+        self._waiting: asyncio.TimerHandle | None = None
+        self._directory = directory
+        self._modules: dict[str, None] = {}
+        self._refused: set[str] = set()
+        self._successors: dict[str, Successor] = {}
+        self._made = 0
+
+    @property
+    def forker(self) -> Forker:
+        """Who forks the next worker."""
+        ready = self._open()
+        return ready[-1] if ready else self._parent
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether workers had better wait for the first successor."""
+        return self._waiting is not None
+
+    def learn(self, modules: Iterable[str], took_s: float) -> None:
+        """A worker has imported these, in `took_s` at most. What several say while a successor is
+        made waits for the next: most of it is what the first of them has said."""
+        new = [name for name in modules if name not in self._modules and self._may(name)]
+        self._modules.update(dict.fromkeys(new))
+        if new and not self._prepares():
+            self._make()
+            if self._made == 1 and self._prepares():
+                shortest, longest = WAIT_S
+                wait_s = min(max(shortest, 2 * took_s), longest)
+                loop = asyncio.get_running_loop()
+                self._waiting = loop.call_later(wait_s, self._settle)
+
+    def has_ended(self, name: str) -> bool:
+        """The warm parent tells of an exit: whether it was a successor's."""
+        successor = self._successors.pop(name, None)
+        if successor is None:
+            return False
+        successor.ended()
+        self._on_lost(successor)
+        if not successor.is_ready:
+            self._blame(successor.importing)
+            if not self._prepares():
+                self._settle()
+        return True
+
+    def retire(self, has_workers: Callable[[Forker], bool]) -> None:
+        """End those that fork no more and have no workers."""
+        for older in self._open()[:-1]:
+            if not has_workers(older):
+                older.send(["end"])
+
+    def close(self) -> None:
+        """The warm parent is dead or ends, and they with it."""
+        while self._successors:
+            _, successor = self._successors.popitem()
+            successor.ended()
+            self._on_lost(successor)
+        self._settle()
+
+    def _prepares(self) -> bool:
+        return any(not one.is_ready for one in self._successors.values())
+
+    def _settle(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+            self._on_settled()
+
+    def _open(self) -> list[Successor]:
+        return [one for one in self._successors.values() if one.is_open]
+
+    def _may(self, name: str) -> bool:
+        return not any(f"{name}.".startswith(refused) for refused in self._refused)
+
+    def _blame(self, module: str) -> None:
+        """Make another without the module that this one died of, which others may import too:
+        the last one has only what was imported before that went wrong."""
+        if not module:
+            return  # it died of something else, as of want of memory
+        self._refused.add(f"{module}.")
+        before = itertools.takewhile(lambda name: name != module, self._modules)
+        kept = list(before if self._made == MOST_SUCCESSORS - 1 else self._modules)
+        self._modules = {name: None for name in kept if self._may(name)}
+        if self._modules:
+            self._make()
+
+    def _make(self) -> None:
+        if self._made == MOST_SUCCESSORS or not self._parent.is_open:
+            return
+        self._made += 1
+        name = f"successor {next(_numbers)}"
+        try:
+            self._successors[name] = Successor(
+                name, self._parent, list(self._modules), self._directory, self._hear
+            )
+        except OSError as error:
+            _log.debug("the warm parent has no successor: %s", error)
+
+    def _hear(self, successor: Successor, message: Message) -> None:
+        if message[0] == "ready":
+            self._settle()
+        else:
+            self._on_message(message)
