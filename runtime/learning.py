@@ -12,6 +12,7 @@ import math
 import os
 import sys
 import time
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ class ImportWatch:
     def __init__(self) -> None:
         self._known = frozenset(sys.modules)
         self._path = list(sys.path)
+        self._order = _Order()
         self._seen: list[str] | None = None
         self._setters = os.putenv, os.unsetenv
         self.began_s = 0.0
@@ -42,6 +44,7 @@ class ImportWatch:
         """From now on a change of the environment may end the watch: `os.environ` calls what
         stands under these two names in `os`."""
         self.began_s = time.perf_counter()
+        sys.meta_path.insert(0, self._order)
         os.putenv, os.unsetenv = self._put, self._unset
 
     def end(self) -> list[str]:
@@ -56,7 +59,9 @@ class ImportWatch:
     def _stop(self) -> None:
         if self._seen is None:
             os.putenv, os.unsetenv = self._setters
-            self._seen = [name for name in list(sys.modules) if name not in self._known]
+            with suppress(ValueError):  # user code has taken it out
+                sys.meta_path.remove(self._order)
+            self._seen = [name for name in self._order.begun if name not in self._known]
 
     def _put(self, key: Any, value: Any, /) -> None:
         if os.environb.get(os.fsencode(key)) != os.fsencode(value):
@@ -71,6 +76,20 @@ class ImportWatch:
     def _heed(self, key: Any, caller: FrameType) -> None:
         if not os.fsencode(key).startswith(_OF_CALLS) and not _comes_with_an_import(caller):
             self._stop()
+
+
+class _Order:
+    """Stands before the finders of modules, finds none, and notes what is looked for, and when.
+
+    `sys.modules` has modules in the order in which they were complete. Imported in that order,
+    those that import each other in a circle would begin where they never have.
+    """
+
+    def __init__(self) -> None:
+        self.begun: dict[str, None] = {}
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        self.begun[name] = None
 
 
 _watches: list[ImportWatch] = []

@@ -128,6 +128,10 @@ async def test_a_worker_is_told_what_to_run_and_what_it_says_is_told(
         [STARTED, report(1), report(1)],
         [STARTED, report("1")],  # type: ignore[arg-type]
         [STARTED, ["saved", 1, {"index": 0}]],
+        [STARTED, ["imported", ["os; import evil"], 1.0]],
+        [STARTED, ["imported", ["os"], "soon"]],
+        [STARTED, ["imported", "os", 1.0]],
+        [STARTED, ["imported", ["os"]]],
     ],
 )
 async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails(
@@ -138,6 +142,12 @@ async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails
     assert isinstance(last, Raised)
     assert "is no message" in last.failure.message
     assert desk.workers[0].signals == [signal.SIGKILL]
+
+
+async def test_what_a_worker_imported_is_learned(desk: Desk, actor: TrialActor) -> None:
+    hosts(actor, STARTED, ["imported", ["torch", "torch._dynamo"], 1.5])
+    assert desk.learned == [(["torch", "torch._dynamo"], 1.5)]
+    assert [type(event) for event in desk.events] == [Started]
 
 
 async def test_an_idle_worker_hosts_the_next_trial(desk: Desk, actor: TrialActor) -> None:

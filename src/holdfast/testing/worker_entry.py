@@ -10,10 +10,11 @@ import os
 import signal
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from holdfast.runtime import threads
+from holdfast.runtime import learning, threads
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -52,6 +53,12 @@ class Obeying:
                 os.write(fd, b".")
             case ["bear"]:
                 return ["born", _bear()]
+            case ["call", str(function), *arguments]:
+                module, name = function.split(":")
+                return ["called", getattr(import_module(module), name)(*arguments)]
+            case ["learned"]:
+                learned = learning.end_watch()
+                return ["learned", [] if learned is None else learned[0]]
             case ["at exit", str(path), str(text)]:
                 atexit.register(_append, path, text)
                 return ["registered"]
