@@ -17,13 +17,9 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
-<<<<<<< HEAD
-from holdfast.runtime import c_stdio
+from holdfast.runtime import c_stdio, learning
 from holdfast.runtime.forked import exit_status
-=======
-from holdfast.runtime import learning
 from holdfast.runtime.preloading import ExitFunction
->>>>>>> 6afbede (What a trial imports before its first report is there when the next one starts)
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
