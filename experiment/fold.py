@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.records import unpack
+from holdfast.experiment.records import replay, unpack
 from holdfast.scheduler.events import (
     Begun,
     Event,
@@ -34,12 +34,16 @@ class Fold:
     def run(
         self, journal: Path, stop: Position | None
     ) -> Iterator[tuple[Event, float, Trial | None]]:
-        """Each event, its time and its trial before it; the machine has then taken it in."""
+        """Each event, its time and its trial before it; the machine has then taken it in.
+
+        Raises UnreadableRecord, OSError.
+        """
         trials = self.machine.trials
         for payload, position in read(journal, self.position, stop):
-            event, now, answers = unpack(payload)
+            record = unpack(payload, position)
+            event, now, _ = record
             before = trials.get(subject_of(event) or "")
-            self.machine.replay(event, now=now, answers=answers)
+            replay(self.machine, record, payload, position)
             if isinstance(event, (Begun, Resumed)):
                 self.begun_at = now
             known = self.position

@@ -18,6 +18,7 @@ _SIMPLE = frozenset({float, bool, type(None)})
 _MAY_HOLD_MOMENTS = frozenset({"ndarray", "datetime64", "timedelta64"})
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 # Beyond this it is data rather than a metric, and would fill the journal and every result.json.
+_DEEPEST = 100  # nesting.DEEPEST
 _LONGEST_LIST, _LONGEST_TEXT = 1_000_000, 1 << 24
 
 
@@ -47,13 +48,27 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
     try:
         plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
     except RecursionError:
-        from holdfast.trial.nesting import nesting_fault  # which a worker does without
-
-        fault = nesting_fault(metrics) or "it is nested too deep"
-        raise InvalidMetrics(f"a reported metric cannot be kept: {fault}") from None
+        raise _nested(metrics) from None
+    if _is_deep(plain, _DEEPEST):
+        raise _nested(metrics)
     if len(plain) != len(metrics):
         _refuse_alike(metrics, "")
     return plain
+
+
+def _nested(metrics: object) -> InvalidMetrics:
+    from holdfast.trial.nesting import nesting_fault  # which a worker does without
+
+    fault = nesting_fault(metrics) or "it is nested too deep"
+    return InvalidMetrics(f"a reported metric cannot be kept: {fault}")
+
+
+def _is_deep(value: Any, most: int) -> bool:
+    """Whether more than `most` dicts and lists stand in each other: no reader takes that row."""
+    inside = value.values() if type(value) is dict else value if type(value) is list else None
+    if inside is None:
+        return False
+    return not most or any(_is_deep(part, most - 1) for part in inside)
 
 
 def _key(key: object, above: str) -> str:

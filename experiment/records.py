@@ -7,10 +7,14 @@ from pathlib import Path
 
 import msgpack
 
-from holdfast.scheduler.codec import Record, decode, encode
+from holdfast.experiment.layout import JOURNAL
+from holdfast.scheduler.codec import Record, UnknownRecord, decode, encode
 from holdfast.scheduler.events import Event
+from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers
 from holdfast.syncer.journal import START, Position, read
+from holdfast.syncer.segment import HEADER, MAGIC, segment_name
+from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
@@ -20,14 +24,46 @@ def pack(event: Event, now: float, answers: Answers = ()) -> bytes:
     return data
 
 
-def unpack(payload: bytes) -> Record:
-    """Raises UnknownRecord for a record of another version."""
-    return decode(msgpack.unpackb(payload, strict_map_key=False))
+def unpack(payload: bytes, end: Position | None = None) -> Record:
+    """Raises UnknownRecord for a record that this version cannot use.
+
+    `end` is where it ends: the error then says where it stands.
+    """
+    try:
+        return decode(msgpack.unpackb(payload, strict_map_key=False))
+    except UnknownRecord as error:
+        fault: Exception = error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        # MessagePack's own, of a nesting too deep or of keys that no dict can have.
+        fault = UnknownRecord(f"not MessagePack that holdfast writes ({error!r:.200})")
+    raise UnknownRecord(f"{place_of(payload, end)}{fault}") from fault
+
+
+def place_of(payload: bytes, end: Position | None) -> str:
+    """Which record it is, for an error; "" where that is not known."""
+    if end is None:
+        return ""
+    start = end.offset - len(payload) - HEADER.size
+    return f"{JOURNAL}/{segment_name(end.segment)}, record at offset {start}: "
+
+
+def first_end(segment: int, payload: bytes) -> Position:
+    """Where the first record of a segment ends."""
+    return Position(segment, len(MAGIC) + HEADER.size + len(payload))
 
 
 def read_events(
     journal: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[Record, Position]]:
-    """Each record from `start` on, and where it ends."""
+    """Each record from `start` on, and where it ends. Raises UnknownRecord."""
     for payload, position in read(journal, start, stop):
-        yield unpack(payload), position
+        yield unpack(payload, position), position
+
+
+def replay(machine: Machine, record: Record, payload: bytes, end: Position) -> None:
+    """Fold one record. Raises UnreadableRecord, which says where it stands, for one that cannot
+    follow those before it."""
+    try:
+        machine.replay(record.event, now=record.now, answers=record.answers)
+    except (UnreadableRecord, InvalidTransition) as error:
+        raise UnreadableRecord(f"{place_of(payload, end)}{error}") from error

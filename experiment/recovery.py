@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import read_events
-from holdfast.experiment.snapshots import load_newest_snapshot
+from holdfast.experiment.records import replay, unpack
+from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer import manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored
-from holdfast.syncer.journal import Position, readable_end
+from holdfast.syncer.journal import Position, read, readable_end
 from holdfast.syncer.tree import MANIFEST_NAME, walk
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import TuneError
@@ -46,12 +45,15 @@ def recover(
     """Fold the newest snapshot and every record after it; all records for a policy with a state.
 
     `to_go_on`: the journal will be written further, so it is cut where it is damaged, and a
-    snapshot of what is behind that place would not fit it. Raises NothingToRestore,
-    JournalUnreadable.
+    snapshot of what is behind that place would not fit it.
+
+    Raises NothingToRestore, and UnreadableRecord for a record that is no use.
     """
     beginning = find_beginning(layout.journal)
     if beginning is None:
-        raise NothingToRestore(f"there is no experiment in {layout.root}: it has no journal")
+        raise NothingToRestore(
+            f"there is no experiment in {layout.root}: its journal has no readable beginning"
+        )
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if to_go_on else None
     loaded = load_newest_snapshot(layout, within=within)
@@ -62,8 +64,8 @@ def recover(
     else:
         machine, start = Machine(policy), begins
     end = start
-    for record, position in read_events(layout.journal, start):
-        machine.replay(record.event, now=record.now, answers=record.answers)
+    for payload, position in read(layout.journal, start):
+        replay(machine, unpack(payload, position), payload, position)
         end = position
     return Recovered(
         machine=machine,

@@ -6,10 +6,12 @@ older version did not write takes its default; one that this version does not kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from typing import Any, NamedTuple, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, is_dataclass
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
+from holdfast.dataclass import dataclass
+from holdfast.names import shown
 from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import (
     Begun,
@@ -36,14 +38,17 @@ from holdfast.scheduler.policy import (
     CloneTrial,
     Decision,
 )
-from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.bounds import LATEST_S, Count, Moment
+from holdfast.trial.decoding import check_plain, check_table, read_otherwise
+from holdfast.trial.decoding import decode as build
 from holdfast.trial.encoding import from_plain, to_plain
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.evolving import reader
+from holdfast.trial.nesting import DEEPEST
+from holdfast.trial.options import checked_options
 from holdfast.trial.resources import Allocation, PlacementGroupFactory
-from holdfast.trial.trial import Origin, Place, Status, Trial, TrialSpec
+from holdfast.trial.trial import Trial, TrialSpec
 
 EVENTS: dict[str, type] = {
     kind.__name__: kind
@@ -73,8 +78,8 @@ EVENTS: dict[str, type] = {
 DECISIONS: dict[str, type] = {kind.__name__: kind for kind in get_args(Decision)}
 
 
-class UnknownRecord(ValueError):
-    """A record that this version of holdfast cannot read; the message names it."""
+class UnknownRecord(UnreadableRecord):
+    """A record that this version of holdfast cannot read; the message names what is wrong."""
 
 
 def _encode_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
@@ -82,64 +87,73 @@ def _encode_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
     return {**plain, "least": factory.least_bundles} if factory.is_elastic else plain
 
 
-def _decode_bundles(plain: Mapping[str, Any]) -> PlacementGroupFactory:
+def _decode_bundles(plain: Any) -> PlacementGroupFactory:
+    check_plain(plain, "resources")
     least = plain.get("least")
+    if least is not None and type(least) is not int:
+        raise ValueError(f"least must be a whole number, not {shown(least)}")
     return PlacementGroupFactory(plain["bundles"], plain["strategy"], least_bundles=least)
 
 
-def _decode_wish(plain: Mapping[str, Any] | None) -> PlacementGroupFactory | None:
+def _decode_wish(plain: Any) -> PlacementGroupFactory | None:
     return None if plain is None else _decode_bundles(plain)
 
 
-def _each(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda values: tuple(decode(value) for value in values)
+def _decode_config(plain: Any) -> Any:
+    # What JSON does not know, such as a tuple, takes two levels there.
+    config = from_plain(check_plain(plain, "it", 2 * DEEPEST + 2))
+    if type(config) is not dict:
+        raise ValueError(f"must be a table of names and values, not {shown(config)}")
+    return config
 
 
-def _one(kind: type) -> Callable[[Any], Any]:
-    return lambda plain: None if plain is None else _build(kind, plain)
+def _decode_config_or_none(plain: Any) -> Any:
+    return None if plain is None else _decode_config(plain)
 
 
-def _from_plain_or_none(plain: Any) -> Any:
-    return None if plain is None else from_plain(plain)
+def _decode_bounds(plain: Any) -> Any:
+    """Of metrics: a number, infinity or a truth value each."""
+    for name, bound in check_table(plain, "stop").items():
+        if type(bound) not in (bool, int, float) or bound != bound:
+            raise ValueError(f"{shown(name)} must be a number, not {shown(bound)}")
+    return plain
 
 
-_CONFIGS = (from_plain, _from_plain_or_none)
+def _decode_space(plain: Any) -> Any:
+    """As `holdfast.trial.description.describe` gives it."""
+    if type(plain) not in (list, tuple):
+        raise ValueError(f"must be a list, not {shown(plain)}")
+    for part in plain:
+        check_table(part, "a part")
+        is_path = type(part["path"]) is list and _ENDS.issuperset(map(type, part["path"]))
+        if not is_path or type(part["text"]) is not str or type(part["varied"]) is not bool:
+            raise ValueError("a part must have a path, a text, and whether it is varied")
+    return tuple(plain)
 
-# How a field that is more than a plain value is read back; writing follows from its type.
-_DECODERS: dict[type, dict[str, Callable[[Any], Any]]] = {
-    Begun: {"spec": _one(ExperimentSpec)},
+
+_ENDS = frozenset({str, int})
+_CONFIGS = (_decode_config, _decode_config_or_none)
+
+# What of a class is read otherwise than the annotations of its fields say.
+_SPECIAL: dict[type, dict[str, Callable[[Any], Any]]] = {
     ExperimentSpec: {
-        "failure": _one(FailureConfig),
-        "checkpoint": _one(CheckpointConfig),
         "resources": _decode_wish,
-        "space": tuple,
-        "stop_metrics": tuple,
+        "stop": _decode_bounds,
+        "space": _decode_space,
+        "options": checked_options,
     },
-    Resumed: {"resources": _decode_wish, "spec": _one(ExperimentSpec)},
-    Suggested: {"spec": _one(TrialSpec), "answer": from_plain},
-    TrialSpec: {"resources": _decode_bundles, "config": from_plain},
-    Reported: {"checkpoint": _one(CheckpointRecord)},
-    Saved: {"checkpoint": _one(CheckpointRecord)},
-    Adopted: {"checkpoint": _one(CheckpointRecord)},
-    SchedulerAnswered: {"answer": from_plain},
-    CloneTrial: {"config": from_plain},
-    ChangeTrial: {"config": _from_plain_or_none, "resources": _decode_wish},
-    AskUser: {"question": from_plain},
-    Origin: {"checkpoint": _one(CheckpointRecord)},
-    Raised: {"failure": _one(Failure)},
-    StopperAnswered: {"failure": _one(Failure)},
-    Trial: {
-        "spec": _one(TrialSpec),
-        "status": Status,
-        "error": _one(Failure),
-        "checkpoints": _each(_one(CheckpointRecord)),
-        "place": _one(Place),
-        "changed_config": _from_plain_or_none,
-        "origin": _one(Origin),
-    },
-    Allocation: {"gpus": tuple},
+    Resumed: {"resources": _decode_wish},
+    Suggested: {"answer": _decode_config_or_none},
+    TrialSpec: {"resources": _decode_bundles, "config": _decode_config},
+    SchedulerAnswered: {"answer": _decode_config},
+    CloneTrial: {"config": _decode_config},
+    ChangeTrial: {"config": _decode_config_or_none, "resources": _decode_wish},
+    AskUser: {"question": _decode_config},
+    Trial: {"changed_config": _decode_config_or_none},
 }
+read_otherwise(_SPECIAL)
 _READERS: dict[type, Callable[[Any], dict[str, Any]]] = {}
+_NESTED: dict[type, list[tuple[str, bool]]] = {}
 
 
 def to_fields(value: Any) -> dict[str, Any]:
@@ -149,11 +163,32 @@ def to_fields(value: Any) -> dict[str, Any]:
     if read is None:
         read = _READERS[kind] = reader(kind)
     plain = read(value)
-    nested = _DECODERS.get(kind)
-    if nested:
-        for name in nested:
-            plain[name] = _plain_part(plain[name], is_config=nested[name] in _CONFIGS)
+    for name, is_config in _nested(kind):
+        plain[name] = _plain_part(plain[name], is_config=is_config)
     return plain
+
+
+def _nested(kind: type) -> list[tuple[str, bool]]:
+    """The fields of a class that are not written as they are, and which of them are configs."""
+    known = _NESTED.get(kind)
+    if known is None:
+        special = _SPECIAL.get(kind, {})
+        hints = get_type_hints(kind)
+        names = [part.name for part in fields(kind)]
+        known = _NESTED[kind] = [
+            (name, special.get(name) in _CONFIGS)
+            for name in names
+            if special.get(name) in _CONFIGS or not _is_written_as_it_is(hints[name])
+        ]
+    return known
+
+
+def _is_written_as_it_is(hint: Any) -> bool:
+    """Whether the values of such a field are what MessagePack holds."""
+    return not any(
+        is_dataclass(part) or part is PlacementGroupFactory or get_origin(part) is tuple
+        for part in (hint, *get_args(hint))
+    )
 
 
 def _plain_part(value: Any, *, is_config: bool) -> Any:
@@ -163,28 +198,17 @@ def _plain_part(value: Any, *, is_config: bool) -> Any:
         return to_plain(value)
     if isinstance(value, PlacementGroupFactory):
         return _encode_bundles(value)
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [to_fields(part) if is_dataclass(part) else part for part in value]
     return to_fields(value) if is_dataclass(value) else value
 
 
-def _build(kind: type, plain: Mapping[str, Any]) -> Any:
-    decoders = _DECODERS.get(kind)
+def _build(kind: type, plain: Any) -> Any:
+    """Raises UnknownRecord."""
     try:
-        values = dict(plain)
-        if decoders:
-            for name, decode in decoders.items():
-                if name in values:
-                    values[name] = decode(values[name])
-        return kind(**values)
-    except UnknownRecord:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        names = sorted(plain) if isinstance(plain, Mapping) else f"{plain!r:.100}"
-        raise UnknownRecord(
-            f"{kind.__name__} with the fields {names}: written by another version of "
-            f"holdfast ({error!r})"
-        ) from error
+        return build(kind, plain)
+    except UnreadableRecord as error:
+        raise UnknownRecord(str(error)) from error
 
 
 def encode(event: Event, now: float, answers: Answers = ()) -> list[Any]:
@@ -205,22 +229,27 @@ class Record(NamedTuple):
     answers: Answers
 
 
-def decode(record: list[Any]) -> Record:
+def decode(record: Any) -> Record:
     """Raises UnknownRecord for a record that this version cannot read."""
+    if type(record) is not list or not 3 <= len(record) <= 4:
+        raise UnknownRecord(f"not a record of an event: {shown(record)}")
+    name, now, plain = record[:3]
+    kind = EVENTS.get(name) if type(name) is str else None
+    if kind is None:
+        raise UnknownRecord(f"not an event of this version of holdfast: {shown(name)}")
+    if type(now) not in (int, float) or not 0 <= now <= LATEST_S:
+        raise UnknownRecord(f"{name}: its time must be seconds since 1970, not {shown(now)}")
+    answers = _decode_answers(record[3]) if len(record) > 3 else ()
+    return Record(cast(Event, _build(kind, plain)), now, answers)
+
+
+def _decode_answers(plain: Any) -> Answers:
     try:
-        name, now, plain, *rest = record
-        event = cast(Event, _build(EVENTS[name], plain))
-        return Record(event, now, _decode_answers(*rest) if rest else ())
+        return [[_build(DECISIONS[name], parts) for name, parts in decided] for decided in plain]
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, UnknownRecord):
             raise
-        raise UnknownRecord(
-            f"not an event of this version of holdfast: {record!r:.200}"
-        ) from error
-
-
-def _decode_answers(plain: list[Any]) -> Answers:
-    return [[_build(DECISIONS[name], fields) for name, fields in decided] for decided in plain]
+        raise UnknownRecord(f"not a scheduler's decisions: {shown(plain)}") from error
 
 
 def snapshot(machine: Machine) -> dict[str, Any]:
@@ -262,51 +291,90 @@ def _rarities(machine: Machine) -> dict[str, Any]:
     }
 
 
-def from_snapshot(plain: Mapping[str, Any]) -> Machine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What a snapshot has of a machine, as `snapshot` writes it."""
+
+    spec: ExperimentSpec
+    trials: Sequence[Trial]
+    capacity: Mapping[str, float]
+    epoch: Count
+    boot_id: str
+    ending: EndOrdered | None
+    finished: bool
+    search_ended: bool
+    metric_seen: bool
+    active_s: float
+    now: Moment
+    holds: Mapping[str, Allocation]
+    idle: Mapping[str, Allocation]
+    queue: Sequence[str]
+    paused: Sequence[str]
+    asking: bool
+    bounds_unseen: Sequence[str] = ()
+    delayed: Sequence[str] = ()
+    errored_before: Count = 0
+    search_waits: bool = False
+    is_complete: bool | None = None
+    returning: Sequence[str] = ()
+    withheld: Mapping[str, Count] = field(default_factory=dict)
+    saving: Mapping[str, Count] = field(default_factory=dict)
+    score_checked: bool | None = None
+    questions: Mapping[str, Any] = field(default_factory=dict)
+
+
+def from_snapshot(plain: Any) -> Machine:
     """The machine as it was, but for a policy.
 
-    Raises UnknownRecord for a snapshot of another version.
+    Raises UnknownRecord for a snapshot of another version, and for one that no run has written.
     """
+    kept: _Kept = _build(_Kept, plain)
     try:
-        machine = Machine()
-        machine.spec = _build(ExperimentSpec, plain["spec"])
-        trials = [_build(Trial, part) for part in plain["trials"]]
-        machine.trials = {trial.trial_id: trial for trial in trials}
-        ending = plain["ending"]
-        machine.ending = None if ending is None else _build(EndOrdered, ending)
-        for name in ("epoch", "boot_id", "finished", "search_ended", "active_s"):
-            setattr(machine, name, plain[name])
-        machine.expected = Expected(
-            machine.spec,
-            metric_seen=plain["metric_seen"],
-            bounds=tuple(plain.get("bounds_unseen", ())),
-            score_checked=plain.get(
-                "score_checked", any(trial.next_checkpoint for trial in trials)
-            ),
-        )
-        machine.now, machine.asking = plain["now"], plain["asking"]
-        machine.allotment = Allotment.restored(
-            plain["capacity"],
-            holds={key: _build(Allocation, held) for key, held in plain["holds"].items()},
-            idle={key: _build(Allocation, held) for key, held in plain["idle"].items()},
-            queue=plain["queue"],
-            delayed=plain.get("delayed", ()),
-        )
-        machine.paused = set(plain["paused"])
-        machine.errored_before = plain.get("errored_before", 0)
-        machine.search_waits = plain.get("search_waits", False)
-        machine.is_complete = plain.get("is_complete", machine.search_ended)
-        machine.returning = set(plain.get("returning", ()))
-        machine.withheld = dict(plain.get("withheld", {}))
-        machine.saving = dict(plain.get("saving", {}))
-        machine.questions = {
-            key: from_plain(asked) for key, asked in plain.get("questions", {}).items()
-        }
-        machine.clones = {
-            t.trial_id for t in trials if t.origin is not None and not t.status.is_final
-        }
-    except UnknownRecord:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnknownRecord(f"not a snapshot of this version of holdfast: {error!r}") from error
+        return _rebuilt(kept)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UnknownRecord(
+            f"not a snapshot of this version of holdfast: {error!r:.200}"
+        ) from error
+
+
+def _rebuilt(kept: _Kept) -> Machine:
+    machine = Machine()
+    machine.spec, machine.ending = kept.spec, kept.ending
+    for trial in kept.trials:
+        machine.add(trial)
+    _check_known(kept, machine)
+    for name in ("epoch", "boot_id", "finished", "search_ended", "active_s", "now", "asking"):
+        setattr(machine, name, getattr(kept, name))
+    machine.expected = Expected(
+        machine.spec,
+        metric_seen=kept.metric_seen,
+        bounds=tuple(kept.bounds_unseen),
+        score_checked=any(trial.next_checkpoint for trial in kept.trials)
+        if kept.score_checked is None
+        else kept.score_checked,
+    )
+    machine.allotment = Allotment.restored(
+        kept.capacity, holds=kept.holds, idle=kept.idle, queue=kept.queue, delayed=kept.delayed
+    )
+    machine.paused, machine.returning = set(kept.paused), set(kept.returning)
+    machine.errored_before, machine.search_waits = kept.errored_before, kept.search_waits
+    complete = kept.is_complete
+    machine.is_complete = machine.search_ended if complete is None else complete
+    machine.withheld, machine.saving = dict(kept.withheld), dict(kept.saving)
+    machine.questions = {key: _decode_config(asked) for key, asked in kept.questions.items()}
+    machine.clones = {
+        t.trial_id for t in kept.trials if t.origin is not None and not t.status.is_final
+    }
     return machine
+
+
+def _check_known(kept: _Kept, machine: Machine) -> None:
+    """Raises UnknownRecord where something is said of a trial that there is not."""
+    origins = [trial.origin.trial_id for trial in kept.trials if trial.origin is not None]
+    for several in (
+        *(kept.holds, kept.idle, kept.queue, kept.delayed, kept.paused, kept.returning),
+        *(kept.withheld, kept.saving, kept.questions, origins),
+    ):
+        for trial_id in several:
+            if trial_id not in machine.trials:
+                raise UnknownRecord(f"it names a trial that it does not have: {shown(trial_id)}")

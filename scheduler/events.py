@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.bounds import Between, Count, Limit, Ordinal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
@@ -46,18 +47,18 @@ class ExperimentSpec:
     strict_metric: bool = True
     num_samples: int = 1
     max_concurrent: int | None = None
-    time_budget_s: float | None = None
+    time_budget_s: Limit | None = None
     reuse_actors: bool = False
     stop: Mapping[str, float] = field(default_factory=dict)
     strict_stop: bool = False
     has_stopper: bool = False
     scheduler: str = ""
     saves_when_told: bool = False
-    timeout_s: float | None = None
+    timeout_s: Limit | None = None
     stop_metrics: Sequence[str] = ()
-    stop_number: int = 0
-    space_number: int = 0
-    space_from: int = 0
+    stop_number: Ordinal = 0
+    space_number: Ordinal = 0
+    space_from: Count = 0
     resources: PlacementGroupFactory | None = None
     failure: FailureConfig = field(default_factory=FailureConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -78,7 +79,7 @@ class Begun:
     spec: ExperimentSpec
     capacity: Mapping[str, float]
     boot_id: str = ""
-    version: int = FORMAT
+    version: Annotated[int, Between(1, FORMAT)] = FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class Resumed:
     checkpoint began from scratch, and a run that its stopper had ended went on.
     """
 
-    epoch: int
+    epoch: Count
     capacity: Mapping[str, float]
     unfinished: str = "resume"
     errored: str = "skip"
@@ -102,7 +103,7 @@ class Resumed:
     strict: bool = True
     resources: PlacementGroupFactory | None = None
     spec: ExperimentSpec | None = None
-    rules: int = 1
+    rules: Count = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class Suggested:
 
     spec: TrialSpec
     answer: Mapping[str, Any] | None = None
-    unheard: int = 0
+    unheard: Count = 0
     is_last: bool = False
 
 
@@ -131,7 +132,7 @@ class Raised:
     """An attempt ended with an error: in user code, or before it could be called."""
 
     trial_id: str
-    attempt: int
+    attempt: Count
     failure: Failure
 
 
@@ -144,7 +145,7 @@ class Exited:
     """
 
     trial_id: str
-    attempt: int
+    attempt: Count
     cause: str
     kind: str = "lost"
 
@@ -154,7 +155,7 @@ class WaitEnded:
     """A trial that has failed in this attempt may start again."""
 
     trial_id: str
-    attempt: int
+    attempt: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +163,8 @@ class StopperAnswered:
     """The user's stop function has seen the trial's newest report."""
 
     trial_id: str
-    attempt: int
-    iteration: int
+    attempt: Count
+    iteration: Count
     stop: bool
     stop_all: bool = False
     failure: Failure | None = None
@@ -187,7 +188,7 @@ class CheckpointLost:
     """A restore found that a recorded checkpoint is not there, or not whole."""
 
     trial_id: str
-    index: int
+    index: Ordinal
     reason: str
 
 

@@ -42,6 +42,7 @@ from holdfast.scheduler.reporting import (
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
+from holdfast.trial.errors import ImpossibleRecord, TuneError
 from holdfast.trial.events import Adopted, Committed, Dropped, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Trial
 
@@ -101,12 +102,17 @@ class Machine(State):
     def replay(self, event: Event, *, now: float, answers: Answers = ()) -> list[Effect]:
         """As `handle`, of an event from a journal: `answers` is what the policy decided then.
 
-        The policy sees it, too, but has no say any more.
+        The policy sees it, too, but has no say any more. Raises UnreadableRecord or
+        InvalidTransition for one that cannot follow those before it.
         """
         # A journal of the first format does not have them.
         self._recorded = iter(answers) if answers or self.version > 1 else None
         try:
             return self.handle(event, now=now)
+        except TuneError:
+            raise
+        except Exception as error:  # a record that no run has written: who reads it is told
+            raise ImpossibleRecord(event, error) from error
         finally:
             self._recorded = None
 
@@ -133,7 +139,8 @@ class Machine(State):
         self.asking = self.search_waits = False
         self.is_complete = event.is_last
         spec = event.spec
-        trial = self.trials[spec.trial_id] = Trial(spec=spec)
+        trial = Trial(spec=spec)
+        self.add(trial)
         self.allotment.wait(spec.trial_id)
         effects: list[Effect] = []
         if text := impossible(self, [trial]):

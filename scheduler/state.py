@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.names import shown
 from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
+from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import TrialEvent, Unpaused
 from holdfast.trial.lifecycle import advance
 from holdfast.trial.trial import Status, Trial
@@ -23,6 +25,8 @@ class State:
         self.policy = None if is_memoryless(policy) else policy
         self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
         self.trials: dict[str, Trial] = {}
+        # The trials' folders: two of one name would overwrite each other's files.
+        self.folders: set[str] = set()
         self.allotment = Allotment({})
         self.expected = Expected(self.spec)
         self.epoch = 1
@@ -81,6 +85,17 @@ class State:
     def has_queue(self) -> bool:
         """Whether trials wait for room."""
         return bool(self.allotment.queue)
+
+    def add(self, trial: Trial) -> None:
+        """Take in a trial. Raises UnreadableRecord for one that is there, or has its folder."""
+        spec = trial.spec
+        if spec.trial_id in self.trials or spec.dirname in self.folders:
+            raise UnreadableRecord(
+                f"there are two trials {shown(spec.trial_id)}, or of the folder "
+                f"{shown(spec.dirname)}"
+            )
+        self.trials[spec.trial_id] = trial
+        self.folders.add(spec.dirname)
 
     def move(self, event: TrialEvent) -> Trial:
         before = self.trials[event.trial_id]

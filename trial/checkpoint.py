@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.bounds import Count, Ordinal
 from holdfast.trial.evolving import evolver
 
 
@@ -50,11 +51,11 @@ class CheckpointRecord:
     `upload` is a CheckpointUploadMode.
     """
 
-    index: int
-    iteration: int
-    attempt: int
-    files: int
-    size_bytes: int
+    index: Ordinal
+    iteration: Count
+    attempt: Count
+    files: Count
+    size_bytes: Count
     time_total_s: float = 0.0
     score: float | None = None
     committed: bool = False

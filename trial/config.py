@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, field
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
@@ -152,8 +153,8 @@ class SyncConfig:
     Raises InvalidConfig.
     """
 
-    sync_period: float = 300
-    sync_timeout: float = 1800
+    sync_period: Limit = 300
+    sync_timeout: Limit = 1800
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
     restore_artifacts: bool = field(default=False, kw_only=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from holdfast.dataclass import dataclass
 from holdfast.errors import TuneError as TuneError
+from holdfast.names import printable
+from holdfast.trial.bounds import Count
+
+_SHOWN_CHARS = 200
 
 
 class InvalidConfig(TuneError, ValueError):
@@ -24,6 +28,22 @@ class InvalidMetrics(TuneError, ValueError):
     """A reported value cannot be stored; the message names its key and type."""
 
 
+class UnreadableRecord(TuneError, ValueError):
+    """A record of the journal, or a snapshot, that this version of holdfast cannot use.
+
+    The message names the record, the field and the value.
+    """
+
+
+class ImpossibleRecord(UnreadableRecord):
+    """A record that cannot follow those before it; `event` is what it says."""
+
+    def __init__(self, event: object, error: Exception) -> None:
+        fault = printable(f"{type(error).__name__}: {error}"[:_SHOWN_CHARS])
+        super().__init__(f"{type(event).__name__} cannot follow what stands before it ({fault})")
+        self.event = event
+
+
 class InvalidTransition(TuneError):
     """An event reached a trial in a state that has no row for it: a fault of holdfast.
 
@@ -31,7 +51,7 @@ class InvalidTransition(TuneError):
     """
 
     def __init__(self, story: str, event: object) -> None:
-        super().__init__(f"{type(event).__name__} is impossible for {story}: {event!r}")
+        super().__init__(f"{type(event).__name__} is impossible for {story}: {event!r:.300}")
         self.story = story
         self.event = event
 
@@ -90,7 +110,7 @@ class Failure:
     type_name: str
     message: str
     traceback: str = ""
-    pid: int | None = None
+    pid: Count | None = None
     hostname: str = ""
 
     @property

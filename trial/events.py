@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.bounds import Count, Moment, Ordinal
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
@@ -23,7 +24,7 @@ class Launched:
     """
 
     trial_id: str
-    bundles: int = 0
+    bundles: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class Started:
     """The worker is up, in the trial's directory, about to call the user's code."""
 
     trial_id: str
-    attempt: int
-    pid: int
+    attempt: Count
+    pid: Count
     hostname: str
     node_ip: str
 
@@ -47,10 +48,10 @@ class Reported:
     """
 
     trial_id: str
-    attempt: int
-    iteration: int
+    attempt: Count
+    iteration: Count
     metrics: Mapping[str, Any]
-    timestamp: float
+    timestamp: Moment
     time_this_iter_s: float
     time_total_s: float
     checkpoint: CheckpointRecord | None = None
@@ -62,7 +63,7 @@ class Saved:
     """A checkpoint without a report: made at the end of a class trainable, or when it pauses."""
 
     trial_id: str
-    attempt: int
+    attempt: Count
     checkpoint: CheckpointRecord
 
 
@@ -71,7 +72,7 @@ class Adopted:
     """A clone has a copy of the checkpoint that it begins from, as one of its own."""
 
     trial_id: str
-    attempt: int
+    attempt: Count
     checkpoint: CheckpointRecord
 
 
@@ -122,7 +123,7 @@ class Returned:
     """The user's function returned, or unwound after it was told to stop."""
 
     trial_id: str
-    attempt: int
+    attempt: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ class Shrunk:
 
     trial_id: str
     failure: Failure
-    until: float
+    until: Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +179,7 @@ class Committed:
     """A checkpoint's manifest is written and, where storage is remote, confirmed."""
 
     trial_id: str
-    index: int
+    index: Ordinal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,7 @@ class Dropped:
     """A checkpoint is superseded or was found broken: no record names it any more."""
 
     trial_id: str
-    index: int
+    index: Ordinal
 
 
 TrialEvent = (

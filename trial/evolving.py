@@ -41,12 +41,12 @@ def _filled(kind: type[T], parameters: str, values: dict[str, str]) -> Callable[
     twin = type(f"{kind.__name__}Twin", (), {"__slots__": tuple(values)})
     source = [
         f"def fill({parameters}):",
-        " new = make(twin)",
+        " new = MAKE(TWIN)",
         *(f" new.{name} = {value}" for name, value in values.items()),
-        " new.__class__ = kind",
+        " new.__class__ = KIND",  # in capitals: a field may be called so, too
         " return new",
     ]
-    scope: dict[str, Any] = {"SAME": object(), "make": object.__new__, "kind": kind, "twin": twin}
+    scope: dict[str, Any] = {"SAME": object(), "MAKE": object.__new__, "KIND": kind, "TWIN": twin}
     exec("\n".join(source), scope)
     fill: Callable[..., T] = scope["fill"]
     return fill

@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.names import folder_name, plain_name
+from holdfast.trial.bounds import Count, FolderName, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import Failure
 from holdfast.trial.evolving import evolver
@@ -56,22 +58,29 @@ class TrialSpec:
     `config` holds plain values, and `Ref` or `Opaque` where the user's value is neither number,
     text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`. `dirname` is
     its folder inside the experiment's.
+
+    Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
 
-    trial_id: str
-    index: int
+    trial_id: PlainName
+    index: Count
     name: str
-    dirname: str
+    dirname: FolderName
     config: Mapping[str, Any]
     tag: str = ""
     resources: PlacementGroupFactory = ONE_CPU
+
+    def __post_init__(self) -> None:
+        # Both become paths, also where a user's function or a search algorithm has chosen them.
+        plain_name(self.trial_id, "trial_id")
+        folder_name(self.dirname, "dirname")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where the current attempt runs."""
 
-    pid: int = 0
+    pid: Count = 0
     hostname: str = ""
     node_ip: str = ""
 
@@ -101,25 +110,25 @@ class Trial:
 
     spec: TrialSpec
     status: Status = Status.PENDING
-    attempt: int = 0
-    iteration: int = 0
-    resumed_from: int = 0
+    attempt: Count = 0
+    iteration: Count = 0
+    resumed_from: Count = 0
     time_this_iter_s: float = 0.0
     time_total_s: float = 0.0
     time_at_start_s: float = 0.0
     row: Mapping[str, Any] | None = None
-    reported_at: float = 0.0
-    failures: int = 0
-    lost_workers: int = 0
-    out_of_memory: int = 0
-    preemptions: int = 0
+    reported_at: Moment = 0.0
+    failures: Count = 0
+    lost_workers: Count = 0
+    out_of_memory: Count = 0
+    preemptions: Count = 0
     error: Failure | None = None
     checkpoints: tuple[CheckpointRecord, ...] = ()
-    next_checkpoint: int = 0
+    next_checkpoint: Ordinal = 0
     place: Place = Place()
-    bundles: int = 0
+    bundles: Count = 0
     has_room: bool = False
-    shrunk_to: int = 0
+    shrunk_to: Count = 0
     shrunk_until: float = 0.0
     changed_config: Mapping[str, Any] | None = None
     origin: Origin | None = None

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.segments import Chapter
-from holdfast.experiment.records import unpack
+from holdfast.experiment.records import replay, unpack
 from holdfast.experiment.rows import CONFIG, encode, flatten_row, result_row
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position, read
+from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 
@@ -67,25 +68,26 @@ def tell(journal: Path, chapter: Chapter, *, moments: Collection[Position] = ())
     story = Story(Machine())
     start, stop = span
     for payload, position in read(journal, start, stop):
-        if not _take_in(story, payload):
+        if not _take_in(story, payload, position):
             break
         if position in moments:
             story.machines[position] = plain_machine(story.machine)
     return story
 
 
-def _take_in(story: Story, payload: bytes) -> bool:
+def _take_in(story: Story, payload: bytes, end: Position) -> bool:
     try:
-        event, now, answers = unpack(payload)
+        record = unpack(payload, end)
     except UnknownRecord as error:
         story.refusal, story.is_foreign = str(error), True
         return False
+    event = record.event
     trial_id = getattr(event, "trial_id", "")
     before = story.machine.trials.get(trial_id)
     try:
-        story.machine.replay(event, now=now, answers=answers)
-    except Exception as error:  # a record that cannot follow: the user is told, as a finding
-        story.refusal = f"{type(error).__name__}: {error}"
+        replay(story.machine, record, payload, end)
+    except UnreadableRecord as error:
+        story.refusal = str(error)
         return False
     story.records += 1
     _note(story, event, before)

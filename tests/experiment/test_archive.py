@@ -233,7 +233,7 @@ async def test_the_age_counts_from_the_publication_that_is_done(
 
 async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     desk = Desk(is_remote=True)
-    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="", config={})
+    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
     halted = asyncio.ensure_future(desk.archive.fetch(spec, record))
     await asyncio.sleep(0)
@@ -247,14 +247,14 @@ async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
 
 async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
     desk = Desk(is_remote=True)
-    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="", config={})
+    spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
     both = [asyncio.ensure_future(desk.archive.fetch(spec, record)) for _ in range(2)]
     await asyncio.sleep(0)
     desk.archive.on_keeper(["fetched", "t0/0", "gone"])
     assert await asyncio.gather(*both) == ["gone", "gone"]
     assert [message for message in desk.keeper.sent if message[0] == "fetch"] == [
-        ["fetch", "t0/0", "/checkpoint_000000"]
+        ["fetch", "t0/0", "d/checkpoint_000000"]
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.events import Event
+from holdfast.scheduler.events import Begun, Event, ExperimentSpec
 from holdfast.testing.rehearsal import through_journal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.resources import PlacementGroupFactory
@@ -48,6 +48,10 @@ CONFIG_VALUES = st.recursive(
     ),
     max_leaves=8,
 )
+PLAIN_NAMES = st.text("abc019", min_size=1, max_size=9)
+SPACE_PARTS = st.fixed_dictionaries(
+    {"path": st.lists(TEXT | st.integers(0, 9)), "text": TEXT, "varied": st.booleans()}
+)
 # Values that are checked when they are made, and such as a type does not tell.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     PlacementGroupFactory: BUNDLES,
@@ -59,8 +63,8 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
         checkpoint_score_order=st.sampled_from(["min", "max"]),
     ),
     str: TEXT,
-    int: st.integers(0, 2**40),
-    float: st.floats(),
+    int: st.integers(0, 10**7),
+    float: st.floats(0, 2**37),
     bool: st.booleans(),
     Any: PLAIN,
     types.NoneType: st.none(),
@@ -88,7 +92,12 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind)
     given_for = {part.name: any_of(hints[part.name]) for part in fields(kind)}
     if kind is TrialSpec:
+        given_for["trial_id"] = given_for["dirname"] = PLAIN_NAMES
         given_for["config"] = st.dictionaries(TEXT, CONFIG_VALUES, max_size=3)
+    if kind is Begun:
+        given_for["version"] = st.sampled_from([1, 2])
+    if kind is ExperimentSpec:
+        given_for["space"] = st.lists(SPACE_PARTS, max_size=2).map(tuple)
     return st.builds(kind, **given_for)
 
 

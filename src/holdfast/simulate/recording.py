@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.reading import records_of
-from holdfast.experiment.records import read_events
-from holdfast.scheduler.codec import Record
+from holdfast.experiment.records import replay, unpack
+from holdfast.experiment.snapshots import find_beginning
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.simulate.tally import Incumbent, Tally, ending_of
+from holdfast.syncer.journal import Position, read
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
@@ -74,8 +74,8 @@ def read_recording(
         beginning = find_beginning(layout.journal)
         assert beginning is not None
         reader = _Reader(metric, mode)
-        for record, _ in read_events(layout.journal, beginning.position):
-            reader.take(record)
+        for payload, end in read(layout.journal, beginning.position):
+            reader.take(payload, end)
     return reader.recording()
 
 
@@ -90,11 +90,12 @@ class _Reader:
         self._busy_s = 0.0
         self._workers = 0
 
-    def take(self, record: Record) -> None:
+    def take(self, payload: bytes, end: Position) -> None:
+        record = unpack(payload, end)
         machine, event = self._machine, record.event
         trial_id = getattr(event, "trial_id", "")
         before, then_s, held = machine.trials.get(trial_id), machine.active_s, self._held
-        machine.replay(event, now=record.now, answers=record.answers)
+        replay(machine, record, payload, end)
         after = machine.trials.get(trial_id)
         if isinstance(event, Begun):
             metric, mode = self._goal

@@ -181,8 +181,7 @@ class RecordedExperiment:
             self._scribe.snapshot()
 
     def close(self) -> None:
-        """Also where the test has moved it away."""
-        self._journal.abandon()
+        self._journal.close()
 
     def _stage(self, trial: Trial) -> CheckpointRecord:
         folder = self.layout.trial(trial.spec) / checkpoint_dirname(trial.next_checkpoint)

@@ -1,0 +1,64 @@
+"""Which values a field may hold, beyond its type: `holdfast.trial.decoding` holds records to them.
+
+A field without a bound holds what both MessagePack and JSON can: an integer of 64 bits, a float
+that is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from holdfast.dataclass import dataclass
+from holdfast.names import folder_name, plain_name
+
+# The last second of the year 9999: `datetime` knows no later one.
+LATEST_S = 253_402_300_799.0
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number from `low` to `high`, both included. NaN is none."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A text that names a file or a folder; `check` raises ValueError for another one."""
+
+    check: Callable[[object, str], str]
+
+
+# How many there are, or which of them.
+Count = Annotated[int, Between(0, 1 << 53)]
+# One of a row of things through which a restore counts, such as a trial's checkpoints.
+Ordinal = Annotated[int, Between(0, 10_000_000)]
+# Seconds since 1970.
+Moment = Annotated[float, Between(0, LATEST_S)]
+# A limit: infinity is none.
+Limit = Annotated[float, Between(-math.inf, math.inf)]
+PlainName = Annotated[str, Named(plain_name)]
+FolderName = Annotated[str, Named(folder_name)]
+
+INTEGER = Between(-(1 << 63), (1 << 64) - 1)
+FINITE = Between(-1.7976931348623157e308, 1.7976931348623157e308)
+
+
+def in_words(bound: Between, *, whole: bool) -> str:
+    """What a number must be, for an error."""
+    kind = "a whole number" if whole else "a number"
+    if bound == INTEGER:
+        return f"{kind} of at most 64 bits"
+    if bound == FINITE:
+        return f"a finite {kind[2:]}"
+    if bound == Between(-math.inf, math.inf):
+        return kind
+    return f"{kind} from {bound.low:,} to {bound.high:,}"
+
+
+def check_field(value: Any, name: str, bound: Named) -> None:
+    """Raises ValueError."""
+    bound.check(value, name)

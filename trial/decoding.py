@@ -1,0 +1,322 @@
+"""From plain data to a frozen dataclass, held to its annotations: types, ranges, names, depth.
+
+What a checksum proves is that bytes are those that were written, not that they make sense: another
+version, or somebody else, may have written them. So nothing of a record is believed before its
+field's annotation says that it may be. One function is compiled for each class, since a restore
+decodes a million reports: checking costs less than what `dataclass.__init__` would.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from holdfast.names import printable, shown
+from holdfast.trial.bounds import FINITE, INTEGER, Between, Named, in_words
+from holdfast.trial.errors import UnreadableRecord
+from holdfast.trial.evolving import maker
+from holdfast.trial.nesting import DEEPEST
+
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
+_KEYS = _LEAVES - {bytes}
+_SHOWN_NAMES = 12
+_SHOWN_CHARS = 400
+_ABSENT = "is missing"
+
+Decode = Callable[[Any], Any]
+_COMPILED: dict[type, Decode] = {}
+_SPECIAL: dict[type, Mapping[str, Decode]] = {}
+
+
+class WrongField(ValueError):
+    """A value that its field cannot hold; the message names the field and shows the value."""
+
+
+def check_plain(value: Any, name: str, depth: int = DEEPEST) -> Any:
+    """`value`, which is what JSON and MessagePack hold, not nested without end.
+
+    Raises WrongField.
+    """
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if not depth:
+        raise WrongField(f"{name} is nested deeper than holdfast writes")
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) not in _KEYS:
+                raise WrongField(f"{name} has the key {shown(key)}, which JSON does not know")
+            if type(item) not in _LEAVES:
+                check_plain(item, name, depth - 1)
+        return value
+    if kind is list:
+        for item in value:
+            if type(item) not in _LEAVES:
+                check_plain(item, name, depth - 1)
+        return value
+    raise WrongField(f"{name} holds {shown(value)}, which JSON does not know")
+
+
+def check_table(value: Any, name: str) -> Any:
+    """`value`, which is a dict by text of what JSON and MessagePack hold. Raises WrongField."""
+    if type(value) is not dict:
+        raise _wrong(name, value, "a table of names and values")
+    for key, item in value.items():
+        if type(key) is not str:
+            raise WrongField(f"{name} has the key {shown(key)}, which is not text")
+        if type(item) not in _LEAVES:
+            check_plain(item, name, DEEPEST - 1)
+    return value
+
+
+def read_otherwise(special: Mapping[type, Mapping[str, Decode]]) -> None:
+    """Have single fields of these classes read otherwise than their annotations say.
+
+    Each function raises ValueError, TypeError or KeyError. Before anything is decoded.
+    """
+    _SPECIAL.update(special)
+
+
+def decode(kind: type, plain: Any) -> Any:
+    """A `kind` of a dict of its fields. Raises UnreadableRecord."""
+    known = _COMPILED.get(kind)
+    if known is None:
+        known = _COMPILED[kind] = _compile(kind)
+    return known(plain)
+
+
+def _compile(kind: type) -> Decode:
+    hints = get_type_hints(kind, include_extras=True)
+    special = _SPECIAL.get(kind, {})
+    several = [field for field in fields(kind) if field.init]
+    scope: dict[str, Any] = {
+        "KIND": kind.__name__,
+        "NAMES": frozenset(field.name for field in several),
+        "MISSING": MISSING,
+        "ABSENT": _ABSENT,
+        "refuse": _refuse,
+        "refuse_names": _refuse_names,
+        "make": kind if _checks_itself(kind) else maker(kind),
+    }
+    body = [
+        "def decode(plain):",
+        " if type(plain) is not dict or not plain.keys() <= NAMES:",
+        "  refuse_names(KIND, plain, NAMES)",
+        " get = plain.get",
+        " name = ''",
+        " try:",
+    ]
+    for at, field in enumerate(several):
+        body += _lines_of(at, field, hints[field.name], special.get(field.name), scope)
+    arguments = ", ".join(f"{field.name}=v{at}" for at, field in enumerate(several))
+    body += [
+        "  name = ''",
+        f"  return make({arguments})",
+        " except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:",
+        "  refuse(KIND, name, error)",
+    ]
+    exec("\n".join(body), scope)
+    made: Decode = scope["decode"]
+    return made
+
+
+def _checks_itself(kind: type) -> bool:
+    """What has a `__post_init__`, no slots, or no fields, is made by its own `__init__`."""
+    return hasattr(kind, "__post_init__") or not getattr(kind, "__slots__", ())
+
+
+def _lines_of(
+    at: int, field: Field[Any], hint: Any, special: Decode | None, scope: dict[str, Any]
+) -> list[str]:
+    """Read, check and convert one field into the variable `v<at>`."""
+    value = f"v{at}"
+    name = field.name
+    default = _default(at, field, scope)
+    lines = [f"  name = {name!r}", f"  {value} = get({name!r}, MISSING)"]
+    if default is None:
+        lines.append(f"  if {value} is MISSING: raise KeyError(ABSENT)")
+        lead, step = "  ", "if"
+    else:
+        lines.append(f"  if {value} is MISSING: {value} = {default}")
+        lead, step = "  ", "elif"
+    condition = None if special is not None else _fits(hint, value)
+    if condition == "True":
+        return lines
+    convert = special or _converter(hint, name)
+    scope[f"c{at}"] = convert
+    test = "True" if condition is None else f"not ({condition})"
+    lines.append(f"{lead}{step} {test}: {value} = c{at}({value})")
+    return lines
+
+
+def _default(at: int, field: Field[Any], scope: dict[str, Any]) -> str | None:
+    """How the default is written, None where the field has none."""
+    if field.default_factory is not MISSING:
+        scope[f"d{at}"] = field.default_factory
+        return f"d{at}()"
+    if field.default is not MISSING:
+        scope[f"d{at}"] = field.default
+        return f"d{at}"
+    return None
+
+
+def _fits(hint: Any, value: str) -> str | None:
+    """An expression that is true where the value can be taken as it is; None: it has to be
+    converted."""
+    if hint is Any:
+        return None
+    base, bound = _bounded(hint)
+    if base is int and isinstance(bound, Between):
+        return f"type({value}) is int and {bound.low!r} <= {value} <= {bound.high!r}"
+    if base is float and isinstance(bound, Between) and "inf" not in repr(bound):
+        return f"type({value}) is float and {bound.low!r} <= {value} <= {bound.high!r}"
+    if base in (str, bool) and bound is None:
+        return f"type({value}) is {base.__name__}"
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    if options and types.NoneType in options:
+        return f"{value} is None"
+    return None
+
+
+def _bounded(hint: Any) -> tuple[Any, Between | Named | None]:
+    if get_origin(hint) is Annotated:
+        base, bound = get_args(hint)
+        return base, bound
+    return hint, INTEGER if hint is int else FINITE if hint is float else None
+
+
+def _converter(hint: Any, name: str) -> Decode:
+    """A function that gives the value as the field holds it, or raises ValueError."""
+    if hint is Any:
+        return lambda value: check_plain(value, name)
+    base, bound = _bounded(hint)
+    if isinstance(bound, Named):
+        return lambda value: bound.check(value, name)
+    if isinstance(bound, Between):
+        return _number(name, base, bound)
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _optional(hint, name)
+    if origin in (Mapping, dict):
+        return _table(get_args(hint)[1], name)
+    if origin in (Sequence, tuple):
+        return _row(get_args(hint)[0], name)
+    if isinstance(base, type) and issubclass(base, Enum):
+        return _one_of(name, base)
+    if is_dataclass(base):
+        return lambda value: decode(base, value)  # type: ignore[arg-type]
+    return _truth(name) if base is bool else _of_type(name, base)
+
+
+def _of_type(name: str, kind: type) -> Decode:
+    words = "text" if kind is str else f"a {kind.__name__}"
+
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(name, value, words)
+        return value
+
+    return convert
+
+
+def _truth(name: str) -> Decode:
+    """Users who say 1 or None for a truth value find it so in their journals."""
+
+    def convert(value: Any) -> bool:
+        if type(value) not in (bool, int, types.NoneType) or value not in (0, 1, None):
+            raise _wrong(name, value, "true or false")
+        return bool(value)
+
+    return convert
+
+
+def _one_of(name: str, kind: type[Enum]) -> Decode:
+    members = {str(member.value): member for member in kind}
+
+    def convert(value: Any) -> Any:
+        if type(value) is not str or value not in members:
+            raise _wrong(name, value, f"one of {', '.join(members)}")
+        return members[value]
+
+    return convert
+
+
+def _number(name: str, kind: type, bound: Between) -> Decode:
+    accepted = (int,) if kind is int else (int, float)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in accepted or not bound.low <= value <= bound.high:
+            raise _wrong(name, value, in_words(bound, whole=kind is int))
+        return value
+
+    return convert
+
+
+def _optional(hint: Any, name: str) -> Decode:
+    several = [_converter(part, name) for part in get_args(hint) if part is not types.NoneType]
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        for other in several[:-1]:
+            try:
+                return other(value)
+            except (ValueError, TypeError, KeyError):
+                continue
+        return several[-1](value)
+
+    return convert
+
+
+def _table(kind: Any, name: str) -> Decode:
+    if kind is Any:
+        return lambda value: check_table(value, name)
+    inner = _converter(kind, name)
+
+    def convert(value: Any) -> Any:
+        check_table(value, name)
+        return {key: inner(item) for key, item in value.items()}
+
+    return convert
+
+
+def _row(kind: Any, name: str) -> Decode:
+    inner = _converter(kind, name)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise _wrong(name, value, "a list")
+        return tuple(inner(item) for item in value)
+
+    return convert
+
+
+def _wrong(name: str, value: Any, words: str) -> WrongField:
+    return WrongField(f"{name} must be {words}, not {shown(value)}")
+
+
+def _refuse(kind: str, name: str, error: Exception) -> None:
+    if isinstance(error, UnreadableRecord):
+        raise error
+    fact = str(error)
+    if isinstance(error, KeyError):
+        fact = f"{name} {error.args[0]}" if error.args == (_ABSENT,) else f"{error} is missing"
+    elif isinstance(error, RecursionError):
+        fact = f"{name} is nested without end"
+    elif not fact.startswith(name):
+        fact = f"{name}: {fact}"
+    raise UnreadableRecord(f"{kind}: {printable(fact[:_SHOWN_CHARS])}") from error
+
+
+def _refuse_names(kind: str, plain: Any, names: frozenset[str]) -> None:
+    if type(plain) is not dict:
+        raise UnreadableRecord(f"{kind} must be a table of fields, not {shown(plain)}")
+    unknown = [shown(name) for name in plain if name not in names]
+    more = f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
+    raise UnreadableRecord(
+        f"{kind} has fields that this version of holdfast does not know: "
+        f"{', '.join(unknown[:_SHOWN_NAMES])}{more}. A newer version wrote them, or nobody's"
+    )

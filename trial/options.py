@@ -1,0 +1,83 @@
+"""What the shell keeps of a run's settings in `ExperimentSpec.options`: which types these have.
+
+A restore hands them to the user's classes, makes paths of them and prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.names import inner_path, plain_name, shown
+from holdfast.trial.config import SyncConfig
+from holdfast.trial.decoding import check_table, decode
+
+
+def checked_options(plain: Any) -> Mapping[str, Any]:
+    """`plain`, whose known options have the types that a run writes; others are left alone.
+
+    Raises ValueError.
+    """
+    options: Mapping[str, Any] = check_table(plain, "options")
+    for name, value in options.items():
+        check = _CHECKS.get(name)
+        if check is not None:
+            check(name, value)
+    return options
+
+
+def check_log_names(value: object) -> None:
+    """How `log_to_file` names the files of a trial's output: inside the trial's folder.
+
+    Raises ValueError.
+    """
+    if type(value) is bool:
+        return
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if len(several) not in (1, 2):
+        raise ValueError(f"log_to_file must be one name, or two, not {shown(value)}")
+    for name in several:
+        for part in inner_path(name, "log_to_file").split("/"):
+            plain_name(part, "log_to_file")
+
+
+def _log_names(_: str, value: Any) -> None:
+    check_log_names(value)
+
+
+def _sync(_: str, value: Any) -> None:
+    decode(SyncConfig, value)
+
+
+def _verbose(name: str, value: Any) -> None:
+    if value not in (None, 0, 1, 2, 3):
+        raise ValueError(f"{name} must be 0 to 3, not {shown(value)}")
+
+
+def _trainer(name: str, value: Any) -> None:
+    """It is printed as code that users paste."""
+    is_class = type(value) is str and (not value or value.isidentifier())
+    if not is_class:
+        raise ValueError(f"{name} must be the name of a class, not {shown(value)}")
+
+
+def _text(name: str, value: Any) -> None:
+    if value is not None and type(value) is not str:
+        raise ValueError(f"{name} must be text, not {shown(value)}")
+
+
+def _texts(name: str, value: Any) -> None:
+    if type(value) is not list or not all(type(item) is str for item in value):
+        raise ValueError(f"{name} must be a list of names, not {shown(value)}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "sync": _sync,
+    "verbose": _verbose,
+    "log_to_file": _log_names,
+    "objects": _texts,
+    "trainer": _trainer,
+    "search": _text,
+    "stopper": _text,
+    "env_vars": _texts,
+}
