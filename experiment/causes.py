@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 
-from holdfast.experiment.layout import ERROR, STDERR, rank_log
+from holdfast.experiment.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
@@ -34,13 +34,16 @@ def is_ours(file: str) -> bool:
     return file.startswith(_OURS)
 
 
-def log_of(failure: Failure) -> str:
-    """The file in the trial's folder that says most: error.txt has the traceback; of a process
-    that was killed there is none, and its stderr has its last words."""
+def logs_of(failure: Failure, names: tuple[str, str] = (STDOUT, STDERR)) -> tuple[str, str]:
+    """The file in the trial's folder that says most, and where to look if it is empty ("" for
+    nowhere): error.txt has the traceback; of a process that was killed there is none, and its
+    output has its last words. `names` are those of stdout and stderr."""
     if failure.kind not in OF_THE_PROCESS:
-        return ERROR
-    rank = _RANK.match(failure.message)
-    return rank_log(STDERR, int(rank[1])) if rank and int(rank[1]) else STDERR
+        return ERROR, ""
+    found = _RANK.match(failure.message)
+    rank = int(found[1]) if found else 0
+    out, err = (rank_log(name, rank) if rank else name for name in names)
+    return err, out if out != err else ""
 
 
 def cause(headline: str, where: str) -> tuple[str, str]:

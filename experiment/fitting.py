@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from holdfast.experiment import wrap
@@ -32,6 +33,7 @@ from holdfast.experiment.place import (
 )
 from holdfast.experiment.placeholders import UsersValues
 from holdfast.experiment.plan import Plan
+from holdfast.experiment.planned import planned
 from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.proposer import Naming, Proposer
 from holdfast.experiment.reading import ReadExperiment
@@ -187,6 +189,8 @@ def _plan(
         made=[trial.spec for trial in machine.trials.values()],
         values=request.values(spec.space_number),
     )
+    if first.spec is not None:
+        first = replace(first, spec=planned(first.spec, proposer.total))
     if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
         wanted = request.extension.wanted
         check_enough(machine, wanted, proposer.total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
@@ -40,6 +41,15 @@ def is_ours(name: str) -> bool:
     """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
     is_events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
     return is_events or name in TRIAL_FILES
+
+
+def log_names_of(log_to_file: bool | str | Sequence[str]) -> tuple[str, str]:
+    """Output is always kept; the setting only names the files."""
+    if isinstance(log_to_file, str):
+        return log_to_file, log_to_file
+    if isinstance(log_to_file, bool):
+        return STDOUT, STDERR
+    return log_to_file[0], log_to_file[1]
 
 
 def rank_log(name: str, rank: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from holdfast.experiment.above import Prints
 from holdfast.experiment.cells import width_of
 from holdfast.experiment.picture import Line, cut_line, picture, table_lines
+from holdfast.experiment.pointing import pointer
 from holdfast.experiment.relay import Relay
 from holdfast.experiment.summary import Summary
 from holdfast.experiment.wording import (
@@ -102,7 +103,8 @@ class LiveView:
         for failure in first_failures(summary):
             if failure.trial_id not in self._told_failures:
                 self._told_failures.add(failure.trial_id)
-                self.message(f"{failure_text(failure)}\n  see {failure.error_file}", "error")
+                look = pointer(failure.error_file, failure.other_file)
+                self.message(f"{failure_text(failure)}\n  {look}", "error")
 
     def log(self, prefix: str, text: str) -> None:
         """Shown with the next update: each print above the table draws the whole table again."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from holdfast.experiment import layout as names
 from holdfast.experiment.layout import Layout
+from holdfast.experiment.layout import log_names_of as log_names_of
 from holdfast.syncer.location import Location
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.reading import CLAIMS
@@ -36,15 +37,6 @@ def orders_for(
         artifacts=artifacts,
         timeout_s=timeout_s,
     )
-
-
-def log_names_of(log_to_file: bool | str | Sequence[str]) -> tuple[str, str]:
-    """Output is always kept; the setting only names the files."""
-    if isinstance(log_to_file, str):
-        return log_to_file, log_to_file
-    if isinstance(log_to_file, bool):
-        return names.STDOUT, names.STDERR
-    return log_to_file[0], log_to_file[1]
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from holdfast.experiment.pointing import pointer
 from holdfast.experiment.reporters import text_table
 from holdfast.experiment.summary import Summary
 from holdfast.experiment.trial_table import table_of
@@ -83,7 +84,8 @@ class PlainView:
         for failure in summary.failures:
             if failure.final and failure.trial_id not in self._told_failures:
                 self._told_failures.add(failure.trial_id)
-                _write(self._stream, f"{failure_text(failure)}, see {failure.error_file}")
+                look = pointer(failure.error_file, failure.other_file)
+                _write(self._stream, f"{failure_text(failure)}, {look}")
 
     def _tell_phase(self, summary: Summary) -> None:
         """After the trials, and only what lasts: the others would be told of every run."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.causes import cause, log_of, user_frame
+from holdfast.experiment.causes import cause, logs_of, user_frame
+from holdfast.experiment.layout import log_names_of
 from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
 from holdfast.trial.errors import Failure, lost_worker
@@ -23,7 +24,8 @@ class Retry:
     It is attempt number `attempt` of `most` (None: without limit) that the budget allows which
     the failure was charged to; both are 0 where it was charged to none. `iteration` is that of
     `checkpoint`, from which it goes on; "" for the beginning. It waits `wait_s` seconds before.
-    `log` is relative to the experiment's folder.
+    `log` says most about it, `other_log` is where to look if that is empty ("" for nowhere); both
+    are relative to the experiment's folder.
     """
 
     trial_id: str
@@ -36,6 +38,7 @@ class Retry:
     checkpoint: str
     iteration: int
     wait_s: float
+    other_log: str = ""
 
 
 def retry_of(
@@ -60,12 +63,15 @@ def retry_of(
     limit = None if budget is None else limit_of(budget, spec.failure)
     from_checkpoint = after.newest_checkpoint
     is_waiting = after.attempt == before.attempt
+    log, other = logs_of(failure, log_names_of(spec.options.get("log_to_file", False)))
+    folder = after.spec.dirname
     return Retry(
         trial_id=after.trial_id,
         name=after.spec.name,
         headline=failure.headline,
         where=user_frame(failure),
-        log=f"{after.spec.dirname}/{log_of(failure)}",
+        log=f"{folder}/{log}",
+        other_log=f"{folder}/{other}" if other else "",
         attempt=0 if budget is None else budget.spent(after) + 1,
         most=0 if budget is None else None if limit in (None, -1) else limit + 1,
         checkpoint=from_checkpoint.dirname if from_checkpoint else "",

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.causes import cause, log_of
+from holdfast.experiment.causes import cause, logs_of
 from holdfast.experiment.causes import user_frame as user_frame
 from holdfast.experiment.ended import Ended, rank, value_of
+from holdfast.experiment.layout import log_names_of
 from holdfast.experiment.outlook import Outlook
 from holdfast.experiment.shares import lines_reserved, shares
 from holdfast.experiment.summary import (
@@ -90,7 +91,10 @@ class Summarizer:
             mode=mode,
             best=_best([*alive, *ended.leaders()], metric, mode, self._params),
             failures=_failures(
-                [*ended.failed, *(trial for trial in alive if _waits(trial))], facts, ended.causes
+                [*ended.failed, *(trial for trial in alive if _waits(trial))],
+                facts,
+                ended.causes,
+                log_names_of(machine.spec.options.get("log_to_file", False)),
             ),
             elapsed_s=elapsed_s,
             left_s=_within_budget(left_s, elapsed_s, machine.spec.budget_s),
@@ -233,21 +237,29 @@ def _waits(trial: Trial) -> bool:
 
 
 def _failures(
-    failed: Sequence[Trial], facts: RunFacts, causes: Mapping[tuple[str, str], int]
+    failed: Sequence[Trial],
+    facts: RunFacts,
+    causes: Mapping[tuple[str, str], int],
+    log_names: tuple[str, str],
 ) -> tuple[FailedTrial, ...]:
-    told = [(t, t.error, user_frame(t.error)) for t in failed[:MAX_FAILURES] if t.error]
+    told = [
+        (t, t.error, user_frame(t.error), logs_of(t.error, log_names))
+        for t in failed[:MAX_FAILURES]
+        if t.error
+    ]
     return tuple(
         FailedTrial(
             trial_id=trial.trial_id,
             name=trial.spec.name,
             headline=error.headline,
             where=where,
-            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log_of(error)}",
+            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log}",
+            other_file=f"{facts.local_path}/{trial.spec.dirname}/{other}" if other else "",
             retries=_retries(trial),
             final=trial.status is Status.ERROR,
             of_cause=causes.get(cause(error.headline, where), 0) if trial.status.is_final else 0,
         )
-        for trial, error, where in told
+        for trial, error, where, (log, other) in told
     )
 
 

@@ -52,12 +52,9 @@ class Summary:
     done: bool = False
 
     @property
-    def finished(self) -> int:
-        return self.counts.get(Status.TERMINATED, 0) + self.failed
-
-    @property
-    def failed(self) -> int:
-        return self.counts.get(Status.ERROR, 0)
+    def not_created(self) -> int:
+        """How many trials the search has yet to create, as far as that is known."""
+        return max(0, (self.total or 0) - sum(self.counts.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +95,8 @@ class FailedTrial:
     """A trial that failed: for good, or (`final` is False) it waits to be tried again.
 
     `where` is the frame of the user's code, as `train.py:42 in train`, empty where unknown;
-    `error_file` the file that tells most of it. So many trials have failed for good with this
+    `error_file` the file that tells most of it, `other_file` where to look if that is empty. So
+    many trials have failed for good with this
     cause as `of_cause` says, 0 for one that waits.
     """
 
@@ -110,6 +108,7 @@ class FailedTrial:
     retries: int
     final: bool
     of_cause: int = 0
+    other_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

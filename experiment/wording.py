@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.causes import cause
+from holdfast.experiment.pointing import pointer
 from holdfast.experiment.retries import Retry
 from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
+# In the order in which they are told everywhere.
 _WORDS = {
+    Status.TERMINATED: "finished",
+    Status.ERROR: "failed",
     Status.RUNNING: "running",
     Status.STARTING: "starting",
     Status.STOPPING: "stopping",
     Status.PAUSED: "paused",
-    Status.PENDING: "pending",
-    Status.TERMINATED: "finished",
-    Status.ERROR: "failed",
+    Status.PENDING: "queued",
 }
 _SHOWN_FAILURES = 3
 _SHOWN_UPLOADS = 2
@@ -74,22 +76,22 @@ def skipped_text(count: int) -> str:
     return f"... {_times(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
 
 
+def states_text(counts: Mapping[Status, int], not_created: int = 0, *, ended: bool = False) -> str:
+    """`8 finished, 1 failed, 2 running, 3 queued, 10 not created yet`."""
+    parts = [f"{counts[status]} {word}" for status, word in _WORDS.items() if counts.get(status)]
+    later = "not created" if ended else "not created yet"
+    return ", ".join([*parts, *[f"{not_created} {later}"] * bool(not_created)])
+
+
 def counts_text(summary: Summary) -> str:
-    """`9/24 done, 2 running, 13 pending, 1 failed, 4 retries`; of one trial how far it is."""
-    total = f"{summary.finished}/{summary.total}" if summary.total else f"{summary.finished}"
-    waiting = dict(summary.counts)
-    if summary.total and not summary.done:
-        known = sum(waiting.values())
-        waiting[Status.PENDING] = waiting.get(Status.PENDING, 0) + max(0, summary.total - known)
-    parts = [
-        f"{waiting[status]} {word}"
-        for status, word in _WORDS.items()
-        if status is not Status.TERMINATED and waiting.get(status)
-    ]
+    """`24 trials: 9 finished, 2 running, 13 not created yet, 4 retries`; of one trial how far it
+    is."""
     retries = [_times(summary.retried, "retry", "retries")] if summary.retried else []
     if summary.total == 1 and summary.counts.get(Status.RUNNING):
         return ", ".join(["running", *_how_far(summary), *retries])
-    return ", ".join([f"{total} done", *parts, *retries])
+    states = states_text(summary.counts, summary.not_created, ended=summary.done)
+    head = f"{_times(summary.total, 'trial', 'trials')}: " if summary.total else ""
+    return head + (", ".join([*filter(None, [states]), *retries]) or "no trials yet")
 
 
 def _how_far(summary: Summary) -> list[str]:
@@ -152,9 +154,10 @@ def retry_text(retry: Retry, number: int, folder: str) -> str:
         f"{retry.checkpoint} (iteration {retry.iteration})" if retry.checkpoint else "the start"
     )
     alike = f" The {number}th retry with this cause: not each of them is told" * (number > 3)
+    other = f"{folder}/{retry.other_log}" if retry.other_log else ""
     return (
         f"{retry.name} failed{where}: {short(retry.headline, 300)}. "
-        f"{verb}, {attempt}, from {start}.{alike}\n  see {folder}/{retry.log}"
+        f"{verb}, {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
     )
 
 
@@ -185,7 +188,7 @@ def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
         alike = f" (and {_times(count - 1, 'trial', 'trials')} alike)" if count > 1 else ""
         yield failure_text(failure) + alike
         if logs:
-            yield f"  see {failure.error_file}"
+            yield f"  {pointer(failure.error_file, failure.other_file)}"
     if len(groups) > _SHOWN_FAILURES:
         yield f"  and {_times(len(groups) - _SHOWN_FAILURES, 'other cause', 'other causes')}"
 
@@ -234,27 +237,17 @@ def _age_text(storage: StorageAge) -> str:
 
 
 def hidden_text(hidden: Mapping[Status, int]) -> str:
-    """`14 more: 9 finished, 5 pending`, empty where all trials are shown."""
+    """`14 more: 9 finished, 5 queued`, empty where all trials are shown."""
     number = sum(hidden.values())
-    parts = ", ".join(
-        f"{hidden[status]} {word}" for status, word in _WORDS.items() if hidden.get(status)
-    )
-    return f"{number} more: {parts}" if number else ""
+    return f"{number} more: {states_text(hidden)}" if number else ""
 
 
 def closing_text(summary: Summary) -> str:
-    """`24 trials in 1m 20s: 23 finished, 1 failed`."""
-    ends_first = dict.fromkeys((Status.TERMINATED, Status.ERROR, *_WORDS))
-    parts = ", ".join(
-        f"{summary.counts[status]} {_WORDS[status]}"
-        for status in ends_first
-        if summary.counts.get(status)
-    )
+    """`24 trials in 1m 20s: 22 finished, 1 failed, 1 not created`."""
     known = sum(summary.counts.values())
-    number = _times(known, "trial", "trials")
-    if summary.total and known < summary.total:
-        number = f"{known} of {_times(summary.total, 'trial', 'trials')}"
-    return f"{number} in {duration(summary.elapsed_s)}" + (f": {parts}" if parts else "")
+    number = _times(known + summary.not_created, "trial", "trials")
+    states = states_text(summary.counts, summary.not_created, ended=True)
+    return f"{number} in {duration(summary.elapsed_s)}" + (f": {states}" if states else "")
 
 
 def closing_lines(summary: Summary) -> list[str]:

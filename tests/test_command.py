@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
+from holdfast.scheduler.events import EndOrdered, Exited
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
@@ -65,9 +66,9 @@ def test_ls_tells_each_experiment_how_it_stands(
         lines = told(capsys, "ls", store).splitlines()
         assert lines[0].split() == ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE"]
         assert lines[1].startswith(
-            "cut    live         1 done, 1 failed, 1 running  loss=0.1 (d2a"
+            "cut    live         1 finished, 1 failed, 1 running  loss=0.1 (d2a"
         )
-        assert lines[2].startswith("ended  interrupted  2 done, 1 failed ")
+        assert lines[2].startswith("ended  interrupted  2 finished, 1 failed ")
     finally:
         lock.release()
     found = parsed(capsys, "ls", store)
@@ -145,7 +146,8 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     assert "train_d2a66_00001  RUNNING ↻1" in out
     assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
-    assert f"holdfast resume {store}/cut   goes on with it" in out
+    assert f"  holdfast resume {store}/cut   finishes the rest\n" in out
+    assert f"--restart-errored {store}/cut   finishes the rest, and begins the failed" in out
     assert "2 more" in told(capsys, "show", "-n", "1", store / "cut")
 
 
@@ -162,6 +164,45 @@ def test_show_has_everything_for_scripts_and_no_nan(
     assert second["params"] == {"lr": 0.2, "kind": "a"}
     assert shown["trials"][2]["error"]["final"] is True
     assert shown["varied"] == ["lr"]
+
+
+def stopped(root: Path, *, planned: int) -> None:
+    """Ctrl-C has ended it: of three trials of one cause two failed, and one is to go on."""
+    made = RecordedExperiment(root, options={"trials": planned}, num_samples=planned)
+    for number in range(3):
+        trial_id = made.begin({"n": number})
+        if number < 2:
+            made.fail(trial_id, message=f"loss is {number}")
+    made.add(EndOrdered(reason="interrupt"))
+    made.add(Exited(trial_id=trial_id, attempt=1, cause="ended"))
+    made.write_files()
+    made.close()
+
+
+def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped(tmp_path / "run", planned=5)
+    out = told(capsys, "ls", tmp_path)
+    assert "run   interrupted  2 failed, 1 queued, 2 not created yet" in out
+    (found,) = parsed(capsys, "ls", tmp_path)["experiments"]
+    assert found["not_created"] == 2
+    out = told(capsys, "show", tmp_path / "run")
+    assert f"holdfast resume {tmp_path}/run   finishes the rest\n" in out
+    assert "2 failed, 1 queued, 2 not created yet; train, began" in out
+
+
+def test_failures_of_one_cause_are_shown_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped(tmp_path / "run", planned=5)
+    folders = sorted(path for path in (tmp_path / "run").iterdir() if path.name[:5] == "train")
+    (folders[0] / "stderr").touch()
+    out = told(capsys, "show", tmp_path / "run")
+    (failed,) = re.findall(r"^d2a66.* failed.*$", out, re.M)
+    assert failed.endswith("ValueError: loss is 0 (and 1 trial alike)")
+    assert f"  {folders[0]}/stderr (empty)\n" in out
+    assert parsed(capsys, "show", tmp_path / "run")["not_created"] == 2
 
 
 def test_logs_are_found_by_id_number_or_a_part_of_it(
@@ -331,7 +372,7 @@ def _read(descriptor: int) -> bytes:
 def test_a_narrow_terminal_gets_as_many_columns_as_fit(store: Path) -> None:
     out = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(["ls", str(store)], 50))
     header, *lines = out.splitlines()
-    assert header.split() == ["NAME", "STATE", "TRIALS"]
+    assert header.split() == ["NAME", "STATE"]
     assert all(len(line) <= 50 for line in lines)
 
 
@@ -397,7 +438,7 @@ def test_thousands_of_trials_are_shown_without_waiting(
 ) -> None:
     began = time.process_time()
     out = told(capsys, "show", large)
-    assert "2000 done" in out
+    assert "2000 finished" in out
     assert "1980 more" in out
     told(capsys, "ls", large.parent)
     assert time.process_time() - began < 5  # some 0.6 s; 20 s would be a file read for each

@@ -16,6 +16,7 @@ from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import Found, find
 from holdfast.experiment.ended import value_of
 from holdfast.experiment.layout import HEAD, Layout
+from holdfast.experiment.planned import not_created
 from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.trial_folder import list_folder
@@ -45,8 +46,9 @@ class Best:
 class Entry:
     """One experiment of a listing.
 
-    `trials` counts them by status. Times are seconds since 1970: when it began, and the last that
-    is known of it. `size_bytes` is that of all its files, None where they were not counted;
+    `trials` counts them by status; `not_created` are those that the search has yet to create,
+    None where the records do not say. Times are seconds since 1970: when it began, and the last
+    that is known of it. `size_bytes` is that of all its files, None where they were not counted;
     `problem` why it cannot be read, or the first error, "" for none.
     """
 
@@ -54,6 +56,7 @@ class Entry:
     path: str
     state: Condition
     trials: Mapping[str, int] = field(default_factory=dict)
+    not_created: int | None = None
     best: Best | None = None
     began_at: float | None = None
     updated_at: float | None = None
@@ -172,6 +175,7 @@ def _described(found: Found, name: str, now: float, size_bytes: int | None) -> E
         path=found.shown,
         state=found.condition(now),
         trials=counts(machine),
+        not_created=not_created(machine),
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
         )

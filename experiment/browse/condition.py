@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.ended import rank, value_of
+from holdfast.experiment.planned import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.trial.trial import Status, Trial
@@ -14,6 +15,7 @@ from holdfast.trial.trial import Status, Trial
 # silent for two periods and this long has ended, or cannot reach its storage.
 _GRACE_S = 60.0
 _SYNC_PERIOD_S = 300.0
+_BY_AN_ERROR = ("abort", "fail_fast", "errored")
 
 
 class Condition(StrEnum):
@@ -22,7 +24,7 @@ class Condition(StrEnum):
     LIVE = "live"  # a process holds its lock, or storage has heard of it a moment ago
     FINISHED = "finished"  # every trial has ended, none with an error
     ERRORED = "errored"  # it has ended, and a trial or the whole of it with an error
-    INTERRUPTED = "interrupted"  # it was stopped or killed: a restore goes on with it
+    INTERRUPTED = "interrupted"  # it was stopped or killed: a restore finishes the rest
     UNREADABLE = "unreadable"  # its records cannot be read: the doctor says more
 
 
@@ -57,9 +59,11 @@ def longest_silence_s(machine: Machine) -> float:
 
 def _ended(machine: Machine) -> Condition:
     reason = machine.ending.reason if machine.ending is not None else ""
-    if machine.errored or reason in ("abort", "fail_fast", "errored"):
+    if reason in _BY_AN_ERROR:
         return Condition.ERRORED
-    return Condition.INTERRUPTED if reason in RESUMABLE else Condition.FINISHED
+    if reason in RESUMABLE and has_rest(machine):
+        return Condition.INTERRUPTED
+    return Condition.ERRORED if machine.errored else Condition.FINISHED
 
 
 def counts(machine: Machine) -> dict[str, int]:

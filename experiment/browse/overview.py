@@ -7,10 +7,11 @@ from typing import Any
 from holdfast.experiment.browse.condition import best_of, counts
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.browse.logs import log_names, place_of
+from holdfast.experiment.causes import cause, user_frame
 from holdfast.experiment.ended import value_of
 from holdfast.experiment.layout import ERROR
 from holdfast.experiment.parameters import params_of, varied_names
-from holdfast.experiment.summarizer import user_frame
+from holdfast.experiment.planned import not_created
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 
@@ -37,6 +38,7 @@ def overview(found: Found, *, now: float) -> dict[str, Any]:
         "restores": machine.epoch - 1,
         "ending": machine.ending.message or machine.ending.reason if machine.ending else "",
         "counts": counts(machine),
+        "not_created": not_created(machine),
         "best": None if best is None else described(found, best),
         "notices": list(found.read.notices),
     }
@@ -92,12 +94,14 @@ def _error(found: Found, trial: Trial) -> dict[str, Any] | None:
 
 def failures(found: Found) -> list[tuple[dict[str, Any], int]]:
     """Each cause for which trials failed for good: the first of them, and how many there are.
+    What one cause is, `cause` says, as for the terminal of a run.
 
     The most frequent cause first.
     """
-    causes: dict[str, list[Trial]] = {}
+    causes: dict[tuple[str, str], list[Trial]] = {}
     for trial in found.machine.trials.values():
         if trial.status is Status.ERROR and trial.error is not None:
-            causes.setdefault(trial.error.headline, []).append(trial)
+            key = cause(trial.error.headline, user_frame(trial.error))
+            causes.setdefault(key, []).append(trial)
     several = sorted(causes.values(), key=len, reverse=True)
     return [(described(found, trials[0]), len(trials)) for trials in several]

@@ -50,11 +50,13 @@ def test_of_one_training_without_a_known_end_no_bar_is_shown() -> None:
 
 
 def test_a_run_without_an_end_has_no_bar() -> None:
-    assert shown(replace(ONE, total=None))[1] == "0 done, 1 running"
+    assert shown(replace(ONE, total=None))[1] == "1 running"
 
 
 def test_retries_are_counted_beside_the_trials() -> None:
-    assert shown(replace(ONE, total=4, retried=1))[1].endswith("1 running, 3 pending, 1 retry")
+    assert shown(replace(ONE, total=4, retried=1))[1].endswith(
+        "1 running, 3 not created yet, 1 retry"
+    )
 
 
 def test_what_is_waited_for_is_shown() -> None:
@@ -97,7 +99,7 @@ def test_where_not_all_fit_the_best_and_the_newest_failures_keep_lines() -> None
     lines = shown(replace(ONE, total=1000, rows=rows, hidden={Status.TERMINATED: 600}), height=24)
     states = [line.split()[1] for line in lines if line.startswith("train_")]
     assert states == ["RUNNING"] * 5 + ["TERMINATED"] * 4 + ["ERROR"] * 3
-    assert lines[-1] == "… 623 more: 15 running, 606 finished, 2 failed"
+    assert lines[-1] == "… 623 more: 606 finished, 2 failed, 15 running"
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 300])

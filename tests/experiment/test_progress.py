@@ -150,20 +150,20 @@ def live(terminal: Terminal) -> LiveView:
 # -- wording ----------------------------------------------------------------------------------
 
 
-def test_trials_that_do_not_exist_yet_are_pending() -> None:
-    assert counts_text(SUMMARY) == "2/6 done, 1 running, 3 pending, 1 failed"
+def test_trials_that_do_not_exist_yet_are_told_apart_from_those_that_wait() -> None:
+    assert counts_text(SUMMARY) == "6 trials: 1 finished, 1 failed, 1 running, 3 not created yet"
 
 
 def test_without_a_total_only_what_is_there_is_counted() -> None:
-    assert counts_text(replace(SUMMARY, total=None)) == "2 done, 1 running, 1 failed"
+    assert counts_text(replace(SUMMARY, total=None)) == "1 finished, 1 failed, 1 running"
 
 
 def test_the_last_line_counts_trials_time_and_failures() -> None:
     assert closing_text(DONE) == "24 trials in 1m 20s: 23 finished, 1 failed"
     one = replace(DONE, counts={Status.PENDING: 1})
-    assert closing_text(one) == "1 of 6 trials in 1m 20s: 1 pending"
-    assert closing_text(replace(one, total=1)) == "1 trial in 1m 20s: 1 pending"
-    assert closing_text(replace(DONE, counts={})) == "0 of 6 trials in 1m 20s"
+    assert closing_text(one) == "6 trials in 1m 20s: 1 queued, 5 not created"
+    assert closing_text(replace(one, total=1)) == "1 trial in 1m 20s: 1 queued"
+    assert closing_text(replace(DONE, counts={})) == "6 trials in 1m 20s: 6 not created"
 
 
 # -- a log file -------------------------------------------------------------------------------
@@ -185,7 +185,8 @@ def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> No
     assert name == "digits: results in s3://bucket/digits"
     assert len(states) == 3
     assert states[0] == (
-        "[1m 20s, about 2m 10s left] 40%, 2/6 done, 1 running, 3 pending, 1 failed; "
+        "[1m 20s, about 2m 10s left] 40%, "
+        "6 trials: 1 finished, 1 failed, 1 running, 3 not created yet; "
         "best acc=0.9 train_aaaaa_00000 at iteration 3: lr=0.01"
     )
 
@@ -389,7 +390,9 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
     ]
     screen = terminal.screen[2:]
     assert screen[0] == "digits  1m 20s, about 2m 10s left"
-    assert re.fullmatch(r"━{10}[━╸]+ +40% +2/6 done, 1 running, 3 pending, 1 failed", screen[1])
+    assert re.fullmatch(
+        r"[━╸]{10,} +40% +6 trials: 1 finished, 1 failed, 1 running, 3 not created yet", screen[1]
+    )
     assert screen[2].split()[:6] == ["trial", "status", "iter", "time", "acc", "lr"]
     assert screen[3].split()[:2] == ["aaaaa_00001", "RUNNING"]
     assert screen[4].split()[:2] == ["aaaaa_00000", "TERMINATED"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from holdfast.experiment.retries import Retries, Retry, retry_of
 from holdfast.experiment.wording import retry_text
@@ -126,3 +129,26 @@ def test_of_one_cause_three_are_told_then_the_tenth_and_the_hundredth() -> None:
     assert retries.count(other) == (1, True)
     assert retries.total == 121
     assert "The 10th retry with this cause: not each of them is told" in retry_text(one, 10, "/r")
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ({"err.log": "last words"}, "see {0}/err.log"),
+        ({"err.log": "", "out.log": "epoch 3"}, "its err.log is empty, see {0}/out.log"),
+        ({"err.log": "", "out.log": ""}, "it printed nothing to err.log and out.log"),
+        ({}, "see {0}/err.log"),  # not on this machine
+    ],
+)
+def test_nobody_is_sent_to_an_empty_file(
+    tmp_path: Path, printed: dict[str, str], told: str
+) -> None:
+    folder = tmp_path / BEFORE.spec.dirname
+    folder.mkdir()
+    for name, text in printed.items():
+        (folder / name).write_text(text)
+    exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
+    again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
+    logs = replace(spec(), options={"log_to_file": ["out.log", "err.log"]})
+    shown = retry_text(retry_of(exited, BEFORE, again, logs), 1, str(tmp_path))
+    assert shown.splitlines()[1] == f"  {told.format(folder)}"

@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_failures_are_told(
     assert main(["show", str(bench.root)]) == 0
     out = capsys.readouterr().out
     assert "run: interrupted (" in out
-    assert f"holdfast resume {bench.root}   goes on with it" in out
+    assert f"holdfast resume {bench.root}   finishes the rest" in out
     assert main(["logs", str(bench.root), "1", "--error"]) == 0
     assert "RuntimeError: trial 1 cannot do epoch 2" in capsys.readouterr().out
 

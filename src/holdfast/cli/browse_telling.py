@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +14,18 @@ from holdfast.experiment.browse.catalog import Entry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.browse.overview import failures
+from holdfast.experiment.planned import has_rest
 from holdfast.experiment.summarizer import summarize
 from holdfast.experiment.summary import RunFacts
 from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.wording import best_text, duration, hidden_text, short, size
+from holdfast.experiment.wording import (
+    best_text,
+    duration,
+    hidden_text,
+    short,
+    size,
+    states_text,
+)
 from holdfast.trial.trial import Status
 
 _STYLES = {
@@ -27,15 +36,6 @@ _STYLES = {
     Condition.UNREADABLE: "bold red",
 }
 _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PENDING": "dim"}
-_WORDS = {
-    Status.TERMINATED: "done",
-    Status.ERROR: "failed",
-    Status.RUNNING: "running",
-    Status.STARTING: "starting",
-    Status.STOPPING: "stopping",
-    Status.PAUSED: "paused",
-    Status.PENDING: "pending",
-}
 _SHOWN_CAUSES = 3
 _INFERRED = 3
 
@@ -68,17 +68,18 @@ def _cells(entry: Entry, now: float) -> list[str]:
     return [
         entry.name,
         entry.state.value,
-        counts_text(entry.trials),
+        _states(entry.trials, entry.not_created, entry.state),
         "" if best is None else f"{best.metric}={short(best.value)} ({best.trial_id})",
         "" if entry.began_at is None else duration(max(0.0, now - entry.began_at)),
         "" if entry.size_bytes is None else size(entry.size_bytes),
     ]
 
 
-def counts_text(counts: Mapping[str, int]) -> str:
-    """`7 done, 1 failed, 2 running`."""
-    told = {status: counts[status.value] for status in _WORDS if counts.get(status.value)}
-    return ", ".join(f"{count} {_WORDS[status]}" for status, count in told.items()) or "none yet"
+def _states(counts: Mapping[str, int], not_created: int | None, state: Condition) -> str:
+    """`7 finished, 1 failed, 2 running, 3 not created yet`."""
+    known = {Status(name): count for name, count in counts.items()}
+    ended = state in (Condition.FINISHED, Condition.ERRORED)
+    return states_text(known, not_created or 0, ended=ended) or "no trials yet"
 
 
 def aligned(lines: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -97,7 +98,8 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
     """`holdfast show`; `most` trials in the table, None for all."""
     state = Condition(shown["state"])
     say(f"{shown['name']}: {state}{_because(shown, now)}", _STYLES[state])
-    say(f"  {counts_text(shown['counts'])}; {shown['trainable']}, began {_when(shown, now)}")
+    states = _states(shown["counts"], shown["not_created"], state)
+    say(f"  {states}; {shown['trainable']}, began {_when(shown, now)}")
     rows = len(found.machine.trials) if most is None else most
     summary = summarize(
         found.machine,
@@ -120,7 +122,7 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
     if hidden := hidden_text(summary.hidden):
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(found)
-    _show_next(shown, state)
+    _show_next(shown, state, has_rest=has_rest(found.machine))
 
 
 def _because(shown: Mapping[str, Any], now: float) -> str:
@@ -147,19 +149,30 @@ def _show_failures(found: Found) -> None:
         say("")
     for first, count in causes[:_SHOWN_CAUSES]:
         error = first["error"]
-        alike = f" (and {count - 1} more alike)" if count > 1 else ""
+        trials = "1 trial" if count == 2 else f"{count - 1} trials"
+        alike = f" (and {trials} alike)" if count > 1 else ""
         where = f" at {error['where']}" if error["where"] else ""
         say(f"{first['trial_id']} failed{where}: {short(error['headline'], 300)}{alike}", "red")
         for place in (error["error_file"], *error["logs"]):
-            say(f"  {place}")
+            say(f"  {place}{_emptiness(place)}")
     if len(causes) > _SHOWN_CAUSES:
         say(f"and {len(causes) - _SHOWN_CAUSES} other causes (--json has them all)")
 
 
-def _show_next(shown: Mapping[str, Any], state: Condition) -> None:
+def _emptiness(file: str) -> str:
+    """That nobody need look into it; "" also for one that is not here."""
+    try:
+        return " (empty)" if os.stat(file).st_size == 0 else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _show_next(shown: Mapping[str, Any], state: Condition, *, has_rest: bool) -> None:
     """What can be done about it."""
     path = quoted(shown["path"])
-    if state is Condition.INTERRUPTED:
-        say(f"  holdfast resume {path}   goes on with it")
-    elif state is Condition.ERRORED:
-        say(f"  holdfast resume --restart-errored {path}   begins the failed trials again")
+    resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest)
+    if resumes:
+        say(f"  holdfast resume {path}   finishes the rest")
+    if state is not Condition.LIVE and shown["counts"].get(Status.ERROR.value):
+        too = "finishes the rest, and begins" if resumes else "begins"
+        say(f"  holdfast resume --restart-errored {path}   {too} the failed trials again")
