@@ -150,5 +150,7 @@ def test_nobody_is_sent_to_an_empty_file(
     exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
     again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
     logs = replace(spec(), options={"log_to_file": ["out.log", "err.log"]})
-    shown = retry_text(retry_of(exited, BEFORE, again, logs), 1, str(tmp_path))
+    retry = retry_of(exited, BEFORE, again, logs)
+    assert retry is not None
+    shown = retry_text(retry, 1, str(tmp_path))
     assert shown.splitlines()[1] == f"  {told.format(folder)}"
