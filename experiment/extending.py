@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.pickling import dumps
+from holdfast.experiment.planned import planned_as
 from holdfast.experiment.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -185,7 +186,7 @@ def extended(
             extension.spec, made=made, strict=strict, resources=resources
         )
 
-    if machine.spec == changed(machine.spec.space_from):
+    if machine.spec == planned_as(changed(machine.spec.space_from), machine.spec):
         return None  # by the same tuner, whose fit() is called once more
     if machine.spec != extension.spec:
         raise InvalidConfig(

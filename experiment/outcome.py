@@ -160,6 +160,13 @@ class Outcome:
         """The trial of `best_scored`."""
         return self.best_scored(metric, mode, scope, filter_nan_and_inf).trial
 
+    def best_result(
+        self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
+    ) -> Result:
+        """The result of the trial of `best_scored`; with the scope "all" as of its best row."""
+        found = self.result(self.best(metric, mode, scope, filter_nan_and_inf))
+        return found.at_best(metric, mode) if scope == "all" else found
+
     def best_scored(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Scored:

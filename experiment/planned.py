@@ -16,6 +16,13 @@ def planned(spec: ExperimentSpec, total: int | None) -> ExperimentSpec:
     return replace(spec, options={**spec.options, _PLANNED: total})
 
 
+def planned_as(spec: ExperimentSpec, other: ExperimentSpec) -> ExperimentSpec:
+    """`spec` with the number that `other` has: what follows from the rest makes no difference."""
+    if _PLANNED not in other.options:
+        return spec
+    return planned(spec, other.options[_PLANNED])
+
+
 def not_created(machine: Machine) -> int | None:
     """How many trials the search has yet to create; None where the records do not say."""
     if machine.search_ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from holdfast.experiment.drawing.plots import ResultPlots
 
+_log = logging.getLogger(__name__)
 _SHOWN_METRICS = 8
 
 
@@ -60,13 +62,15 @@ class Kept:
 class Left:
     """What a trial left: its folder, its checkpoints oldest first.
 
-    `trial` is None where only the folder is known.
+    `trial` is None where only the folder is known. `best` is the row that the result is of, None
+    for the newest.
     """
 
     folder: TrialFolder
     kept: tuple[Kept, ...]
     trial: Trial | None = None
     resolve_config: ResolveConfig = config_without_code
+    best: Row | None = None
 
     def checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
         """Without those that were not persisted and are not on this machine."""
@@ -79,6 +83,9 @@ class Left:
     def metrics(self) -> Row:
         if self.trial is None:
             return _folder_metrics(self.folder)
+        if self.best is not None:
+            config = self.resolve_config(self.trial.config)
+            return {**result_metrics(self.trial, self.best), "config": config}
         return trial_metrics(self.trial, self.folder, self.resolve_config)
 
     def to_travel(self) -> Left:
@@ -91,7 +98,8 @@ class Left:
 
     def shown_metrics(self) -> Row:
         """What a repr shows: nothing is read where the records tell it."""
-        return self.metrics() if self.trial is None else told_row(self.trial)
+        told = self.trial is not None and self.best is None
+        return told_row(self.trial) if told and self.trial is not None else self.metrics()
 
 
 def told_row(trial: Trial) -> Row:
@@ -218,8 +226,49 @@ class Result:
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint, None if there is none."""
-        return next((found for found, _ in reversed(self._checkpoints)), None)
+        """The newest checkpoint, None if there is none. Of a best row (`at_best`) its own, or if
+        it has none, the newest before it, which is logged as a warning."""
+        found = self._checkpoint_of_row()
+        return None if found is None else found[0]
+
+    @property
+    def checkpoint_iteration(self) -> int | None:
+        """The iteration that `checkpoint` was reported with, None where there is none."""
+        found = self._checkpoint_of_row()
+        return None if found is None else found[1].iteration
+
+    def at_best(self, metric: str, mode: str) -> Self:
+        """This result as of the row with the best finite `metric`, among equals the first:
+        `metrics` are that row, and `checkpoint` is the one that was reported with it."""
+        rows = self.rows()
+        at = index_of_best(rows, metric, check_mode(mode))
+        if at is None or self._left is None:
+            return self
+        result = type(self)._of(replace(self._left, best=rows[at]), self.error)
+        result._warn_of_checkpoint()
+        return result
+
+    def _checkpoint_of_row(self) -> tuple[Checkpoint, Kept] | None:
+        known = self._checkpoints
+        best = None if self._left is None else self._left.best
+        if best is not None:
+            own = [one for one in known if one[1].dirname == best.get("checkpoint_dir_name")]
+            last = best.get("training_iteration", 0)
+            known = own or [one for one in known if (one[1].iteration or 0) <= last]
+        return known[-1] if known else None
+
+    def _warn_of_checkpoint(self) -> None:
+        row = self.metrics or {}
+        iteration, own = row.get("training_iteration"), self.checkpoint_iteration
+        if not self._checkpoints or own == iteration:
+            return
+        have = "there is none before it" if own is None else f"`checkpoint` is of iteration {own}"
+        _log.warning(
+            "trial %s: its best row, of iteration %s, has no checkpoint that is kept; %s",
+            row.get("trial_id"),
+            iteration,
+            have,
+        )
 
     @cached_property
     def best_checkpoints(self) -> list[tuple[Checkpoint, Row]]:

@@ -80,6 +80,9 @@ class ResultGrid(Sequence[Result]):
         `metric` (`a/b` for a nested one) and `mode` ("max" or "min") default to those of
         TuneConfig. `scope` says what counts of a trial: its "last" value, its best of "all", or
         the average of all, the last 5 or the last 10 ("avg", "last-5-avg", "last-10-avg").
+        With "all" the result is of the trial's best row: its `metrics` are that row, and its
+        `checkpoint` is the one that was reported with it, or else the newest before it (a warning
+        says so). Otherwise they are the newest row and the newest checkpoint, as in Ray.
         Trials whose value is NaN or infinite cannot win, unless `filter_nan_and_inf` is False;
         NaN never beats a number.
 
@@ -88,7 +91,7 @@ class ResultGrid(Sequence[Result]):
         if len(self) == 1 and metric is None and self._outcome.metric is None:
             return self[0]
         metric, mode = self._outcome.goal(metric, mode)
-        return self._outcome.result(self._outcome.best(metric, mode, scope, filter_nan_and_inf))
+        return self._outcome.best_result(metric, mode, scope, filter_nan_and_inf)
 
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None

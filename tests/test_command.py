@@ -254,6 +254,7 @@ def test_best_is_a_config_that_a_program_can_read(
     assert json.loads(told(capsys, "best", store / "ended")) == {"lr": 0.1, "kind": "a"}
     found = parsed(capsys, "best", "--mode", "max", "--scope", "all", store / "ended")
     assert (found["trial_id"], found["value"], found["scope"]) == ("d2a66_00000", 1.0, "all")
+    assert (found["iteration"], found["metrics"]["loss"]) == (1, 1.0)
     assert main(["best", str(store / "ended"), "--metric", "nothing"]) == 1
     assert "no trial reported a number 'nothing'" in capsys.readouterr().err
 

@@ -12,6 +12,8 @@ from holdfast.experiment.ended import value_of
 from holdfast.experiment.layout import ERROR
 from holdfast.experiment.parameters import params_of, varied_names
 from holdfast.experiment.planned import not_created
+from holdfast.experiment.ranking import AUTOMATIC
+from holdfast.experiment.result import Result
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 
@@ -74,6 +76,17 @@ def described(found: Found, trial: Trial) -> dict[str, Any]:
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
         "folder": spec.dirname,
         "error": None if trial.error is None else _error(found, trial),
+    }
+
+
+def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
+    """What of `described` is otherwise where a result is of another row than the newest."""
+    row, checkpoint = result.metrics or {}, result.checkpoint
+    name = None if checkpoint is None else checkpoint.path.rstrip("/").rpartition("/")[2]
+    return {
+        "iteration": row.get("training_iteration"),
+        "metrics": readable({key: value for key, value in row.items() if key not in AUTOMATIC}),
+        "checkpoint": None if name is None else f"{trial.spec.dirname}/{name}",
     }
 
 

@@ -449,3 +449,56 @@ def test_ten_thousand_trials_make_no_results_until_one_is_asked_for(
     assert len(grid) == 10_000
     assert grid.get_best_result("loss", "min") is grid[9_999]
     assert made == ["d2a66_09999"]
+
+
+def test_with_scope_all_metrics_and_checkpoint_are_those_of_the_best_row(
+    run: RecordedExperiment,
+) -> None:
+    trial_id = run.begin()
+    for loss in (3.0, 1.0, 2.0):
+        run.report(trial_id, {"loss": loss}, checkpoint="committed")
+    run.finish(trial_id)
+    run.write_files()
+    grid = grid_of(run)
+    best = grid.get_best_result("loss", "min", scope="all")
+    assert best.metrics is not None
+    assert (best.metrics["loss"], best.metrics["training_iteration"]) == (1.0, 2)
+    assert best.checkpoint is not None
+    assert Path(best.checkpoint.path, "model.txt").read_text() == "model of iteration 2"
+    assert best.checkpoint_iteration == 2
+    assert "training_iteration=2" in repr(best)
+    again = pickle.loads(pickle.dumps(best))
+    assert (again.metrics["loss"], again.checkpoint.path) == (1.0, best.checkpoint.path)
+    # As in Ray, otherwise both are the newest.
+    newest = grid.get_best_result("loss", "min")
+    assert newest.metrics is not None
+    assert (newest.metrics["loss"], newest.checkpoint_iteration) == (2.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("with_checkpoint", "iteration", "told"),
+    [
+        ({1, 3}, 1, "has no checkpoint that is kept; `checkpoint` is of iteration 1"),
+        ({3}, None, "has no checkpoint that is kept; there is none before it"),
+        ({2}, 2, ""),
+        (set(), None, ""),
+    ],
+)
+def test_a_best_row_without_a_checkpoint_of_its_own_says_which_one_is_given(
+    run: RecordedExperiment,
+    caplog: pytest.LogCaptureFixture,
+    with_checkpoint: set[int],
+    iteration: int | None,
+    told: str,
+) -> None:
+    trial_id = run.begin()
+    for number, loss in enumerate((3.0, 1.0, 2.0), start=1):
+        kind = "committed" if number in with_checkpoint else ""
+        run.report(trial_id, {"loss": loss}, checkpoint=kind)
+    run.finish(trial_id)
+    run.write_files()
+    best = grid_of(run).get_best_result("loss", "min", scope="all")
+    assert best.checkpoint_iteration == iteration
+    assert (best.checkpoint is None) == (iteration is None)
+    assert bool(caplog.records) == bool(told)
+    assert told in caplog.text

@@ -91,7 +91,7 @@ def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
 
 
 def _best(given: argparse.Namespace, found: Found) -> int:
-    from holdfast.experiment.browse.overview import described
+    from holdfast.experiment.browse.overview import as_of_row, described
     from holdfast.experiment.rows import shown_config
 
     outcome = found.outcome
@@ -103,7 +103,12 @@ def _best(given: argparse.Namespace, found: Found) -> int:
         return SOUND
     about = described(found, best)
     goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
-    say_json({**about, **goal, "config": config})
+    result, row = outcome.result(best), {}
+    if given.scope == "all":
+        result = result.at_best(metric, mode)
+        row = as_of_row(best, result)
+    about["checkpoint_iteration"] = result.checkpoint_iteration
+    say_json({**about, **row, **goal, "config": config})
     return SOUND
 
 
