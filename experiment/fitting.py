@@ -26,6 +26,7 @@ from holdfast.experiment.place import (
     bring,
     check_free,
     check_local,
+    check_nothing_hidden,
     check_remote,
     claim,
     find_place,
@@ -156,6 +157,8 @@ def _plan(
     else:
         bring(place)
         recovered = recover(place.layout, policy, to_go_on=True)
+        if recovered.machine.finished:
+            check_nothing_hidden(place, recovered)
         for notice in recovered.notices:
             view.message(notice, "warning")
         machine, begins, fresh = recovered.machine, recovered.begins, False

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import (
+    Beginning,
+    JournalUnreadable,
+    check_nothing_behind,
+    find_beginning,
+)
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.published import (
     fetch_state,
@@ -20,9 +26,8 @@ from holdfast.experiment.published import (
     published,
     read_head,
 )
-from holdfast.experiment.recovery import NothingToRestore, recover
+from holdfast.experiment.recovery import NothingToRestore, Recovered, recover
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -30,6 +35,7 @@ from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageError, redact
+from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
@@ -118,9 +124,10 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     refused, for a second run would make it impossible to go on with. One that has ended and come
     to nothing may be followed too: `tell` is told so.
 
-    Raises ExperimentExists, StorageError.
+    Raises ExperimentExists, StorageError, or JournalUnreadable where one of that name cannot be
+    read.
     """
-    exists = find_beginning(place.layout.journal) is not None
+    exists = beginning_at(place) is not None
     if place.remote is None and place.layout.mirror_of.exists():
         raise ExperimentExists(
             f"{place.layout.root} is the local tree of an experiment that is kept in another "
@@ -135,8 +142,10 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
             exists = fetch_state(place.layout, place.remote)
     if not exists:
         return False
-    machine = recover(place.layout).machine
-    ending = machine.ending
+    recovered = recover(place.layout)
+    machine, ending = recovered.machine, recovered.machine.ending
+    if machine.finished:
+        check_nothing_hidden(place, recovered)
     if machine.finished and (ending is None or ending.reason not in RESUMABLE):
         return True
     if machine.finished and machine.is_barren:
@@ -155,6 +164,30 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     )
 
 
+def beginning_at(place: Place) -> Beginning | None:
+    """Where the experiment on this machine begins; None where there is none, or only in storage.
+
+    Raises JournalUnreadable where there is one and its journal cannot be read.
+    """
+    if place.remote is not None and not segments(place.layout.journal):
+        return None
+    try:
+        return find_beginning(place.layout.journal)
+    except JournalUnreadable as error:
+        raise error.at(place.location.public) from error
+
+
+def check_nothing_hidden(place: Place, recovered: Recovered) -> None:
+    """What is finished as far as it can be read may be followed by another that cannot.
+
+    Raises JournalUnreadable.
+    """
+    try:
+        check_nothing_behind(place.layout.journal, recovered.end)
+    except JournalUnreadable as error:
+        raise error.at(place.location.public) from error
+
+
 def call_that_goes_on(path: str, spec: ExperimentSpec) -> str:
     """What to write to go on with the experiment there, ready to be pasted."""
     if trainer := spec.options.get("trainer"):
@@ -169,7 +202,7 @@ def bring(place: Place) -> None:
     """
     if place.remote is None:
         return
-    if find_beginning(place.layout.journal) is None:
+    if beginning_at(place) is None:
         if not fetch_state(place.layout, place.remote):
             raise NothingToRestore(
                 f"there is no experiment in {place.location.public}: it has no journal"
@@ -279,7 +312,7 @@ def is_experiment(
     except NothingToRestore:
         return False
     place = find_place(parent, filesystem, name, settings, environ)
-    if find_beginning(place.layout.journal) is not None:
+    if beginning_at(place) is not None:
         return True
     return place.remote is not None and with_store(place.remote, read_head) is not None
 
@@ -298,7 +331,7 @@ def open_for_restore(
             f"{place.location.public} is a file: give the folder of an experiment"
         )
     _bring_unless_in_use(place)
-    beginning = find_beginning(place.layout.journal)
+    beginning = beginning_at(place)
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {place.location.public}")
     spec = beginning.spec

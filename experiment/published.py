@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.experiment.beginning import JournalUnreadable, find_beginning
 from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
-from holdfast.experiment.snapshots import find_beginning
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
@@ -32,7 +32,10 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
     try:
         return layout.mirror_of.read_text() == _address(remote)
     except FileNotFoundError:
-        return find_beginning(layout.journal) is None
+        try:
+            return find_beginning(layout.journal) is None
+        except JournalUnreadable:
+            return False
 
 
 def mark(layout: Layout, remote: Location) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import JournalUnreadable, find_beginning
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.published import read_head
 from holdfast.experiment.recovery import NothingToRestore, recover
-from holdfast.experiment.snapshots import find_beginning
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
@@ -79,8 +79,12 @@ def records_of(
         if location.local_path is not None
         else _fetched(location)
     ) as root:
-        if find_beginning(Layout(root).journal) is None:
-            raise ExperimentNotFound(_not_found(Layout(root), location), location.public)
+        try:
+            beginning = find_beginning(Layout(root).journal)
+        except JournalUnreadable as error:
+            raise error.at(location.public) from error
+        if beginning is None:
+            raise ExperimentNotFound(_not_found(location), location.public)
         yield Layout(root)
 
 
@@ -105,7 +109,9 @@ def _folded(layout: Layout, location: Location, *, here: Layout | None) -> ReadE
     try:
         recovered = recover(layout)
     except NothingToRestore as error:
-        raise ExperimentNotFound(_not_found(layout, location), location.public) from error
+        raise ExperimentNotFound(_not_found(location), location.public) from error
+    except JournalUnreadable as error:
+        raise error.at(location.public) from error
     notices = (*recovered.notices, *_left_out(layout, recovered.end))
     for notice in notices:
         _log.info("%s: %s", location, notice)
@@ -136,9 +142,7 @@ def _left_out(layout: Layout, end: Position) -> Iterator[str]:
         )
 
 
-def _not_found(layout: Layout, location: Location) -> str:
-    if segments(layout.journal):
-        return f"the journal of the experiment at {location} has no readable beginning"
+def _not_found(location: Location) -> str:
     return (
         f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Give "
         f"the directory <storage_path>/<name>, and the storage_filesystem if one was used"

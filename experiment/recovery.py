@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import replay, unpack
-from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
+from holdfast.experiment.snapshots import load_newest_snapshot
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
@@ -47,13 +48,11 @@ def recover(
     `to_go_on`: the journal will be written further, so it is cut where it is damaged, and a
     snapshot of what is behind that place would not fit it.
 
-    Raises NothingToRestore, and UnreadableRecord for a record that is no use.
+    Raises NothingToRestore, JournalUnreadable, and UnreadableRecord for a record that is no use.
     """
     beginning = find_beginning(layout.journal)
     if beginning is None:
-        raise NothingToRestore(
-            f"there is no experiment in {layout.root}: its journal has no readable beginning"
-        )
+        raise NothingToRestore(f"there is no experiment in {layout.root}: it has no journal")
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if to_go_on else None
     loaded = load_newest_snapshot(layout, within=within)

@@ -17,29 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import Beginning, find_beginning
 from holdfast.experiment.growing import replace_file
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.records import first_end, unpack
 from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
-from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import fsync_path, write_atomic
-from holdfast.syncer.journal import Position, read_segment, segment_name, segments
+from holdfast.syncer.journal import Position, read_segment, segment_name
 
 FORMAT = 1
 _SUFFIX = ".json"
 _FIRST_LINE = len('{"crc32": "00000000",\n')
 _MARK = "__holdfast_bytes__"
-_HEAD_BYTES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """Where the newest experiment of a journal begins, and what it was asked to do."""
-
-    position: Position
-    spec: ExperimentSpec
-    began_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +90,6 @@ class BadSnapshot(ValueError):
     """The file is no snapshot that this version can use; the message says why."""
 
 
-def find_beginning(journal: Path) -> Beginning | None:
-    """The newest experiment of the journal: a directory may hold several, one after another."""
-    for number in reversed(segments(journal)):
-        payload = _first_payload(journal, number)
-        if payload is None:
-            continue
-        event, now, _ = unpack(payload, first_end(number, payload))
-        if isinstance(event, Begun):
-            return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
-    return None
-
-
 def load_newest_snapshot(layout: Layout, *, within: Position | None = None) -> Loaded:
     """The newest snapshot of the newest experiment that is whole and fits the journal.
 
@@ -155,15 +132,7 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
     return name
 
 
-def _first_payload(journal: Path, number: int) -> bytes | None:
-    """The first record of a segment, without reading a large one whole."""
-    for size in (_HEAD_BYTES, None):
-        for payload, _ in read_segment(journal, number, 0, size):
-            return payload
-    return None
-
-
-def _names(root: Path) -> list[str]:
+def snapshot_names(root: Path) -> list[str]:
     """Snapshots in the order of their incarnations, newest first."""
     try:
         names = os.listdir(root)
@@ -175,10 +144,14 @@ def _names(root: Path) -> list[str]:
 
 def snapshots_of(root: Path, experiment_id: str) -> list[str]:
     """Those whose head does not name another experiment: a damaged head may be ours."""
-    return [name for name in _names(root) if _named_in(root / name) in (experiment_id, None)]
+    return [
+        name
+        for name in snapshot_names(root)
+        if experiment_named_in(root / name) in (experiment_id, None)
+    ]
 
 
-def _named_in(path: Path) -> str | None:
+def experiment_named_in(path: Path) -> str | None:
     """The experiment that a snapshot says it is of, read from its head; None if unreadable."""
     try:
         with path.open("rb") as file:
@@ -226,7 +199,14 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
 
 
 def load_snapshot(layout: Layout, name: str) -> Snapshot:
-    """Raises BadSnapshot, UnknownRecord, OSError."""
+    """Raises BadSnapshot, also where it is of another journal, UnknownRecord, OSError."""
+    taken = read_snapshot(layout, name)
+    _check_journal(layout.journal, taken.last)
+    return taken
+
+
+def read_snapshot(layout: Layout, name: str) -> Snapshot:
+    """As it is, whatever the journal says. Raises BadSnapshot, UnknownRecord, OSError."""
     data = (layout.root / name).read_bytes()
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
@@ -241,7 +221,6 @@ def load_snapshot(layout: Layout, name: str) -> Snapshot:
         end=Position(journal["segment"], journal["offset"]),
         crc32=journal["record_crc32"],
     )
-    _check_journal(layout.journal, last)
     return Snapshot(
         machine=from_snapshot(plain["machine"]),
         last=last,
@@ -283,8 +262,8 @@ def _variants(machine: Machine) -> Mapping[str, Any]:
 
 def _prune(root: Path, experiment_id: str, newest: str) -> None:
     """Keep the one just written and the one before: a script restarted in a loop leaves many."""
-    older = [name for name in _names(root) if name < newest]
-    ours = [name for name in older if _named_in(root / name) == experiment_id]
+    older = [name for name in snapshot_names(root) if name < newest]
+    ours = [name for name in older if experiment_named_in(root / name) == experiment_id]
     for name in ours[1:]:
         (root / name).unlink(missing_ok=True)
         (root / name.replace(SNAPSHOT_PREFIX, VARIANTS_PREFIX)).unlink(missing_ok=True)

@@ -24,6 +24,7 @@ MAGIC = _MAGIC + b"\x01"
 _TAKES_OVER = _MAGIC + b"\x02"
 NEWEST_FORMAT = 2
 HEADER = struct.Struct("<II")
+_SEARCHED_BYTES = 1 << 20
 
 
 class NewerFormat(StorageRefused):
@@ -172,3 +173,39 @@ def last_word(number: int, known: Sequence[Takeover]) -> Takeover | None:
     """Where to go on reading after what still counts of the segment; None for the next one."""
     over = [one for one in known if one.limit(number) is not None]
     return over[-1] if over else None
+
+
+def is_torn(path: Path, offset: int) -> bool:
+    """Whether a crash in the middle of a write leaves a segment so from `offset` on.
+
+    Then less than a record, or nothing but zeros, stands there, and no whole record behind it.
+    """
+    with open(path, "rb") as file:
+        file.seek(offset)
+        data = file.read(_SEARCHED_BYTES)
+        if not offset and data[: len(MAGIC)] == MAGIC:
+            offset, data = len(MAGIC), data[len(MAGIC) :]
+    if not any(data) or (not offset and MAGIC.startswith(data)):
+        return True
+    if len(data) < HEADER.size:
+        return bool(offset)
+    length, _ = HEADER.unpack_from(data)
+    return (
+        bool(offset)
+        and length > path.stat().st_size - offset - HEADER.size
+        and not _has_record(data)
+    )
+
+
+def _has_record(data: bytes) -> bool:
+    return bool(next_record(data[:_SEARCHED_BYTES], 1))
+
+
+def next_record(data: bytes, since: int) -> int:
+    """Where the first whole record begins from offset `since` on; 0 for nowhere."""
+    for at in range(since, len(data) - HEADER.size):
+        length, crc = HEADER.unpack_from(data, at)
+        start = at + HEADER.size
+        if 0 < length <= len(data) - start and zlib.crc32(data[start : start + length]) == crc:
+            return at
+    return 0

@@ -103,8 +103,8 @@ def test_a_damaged_experiment_hides_no_other_and_names_the_doctor(
     assert "cut    unreadable" in out
     assert f"holdfast doctor {store}/cut" in out
     assert "ended  interrupted" in out
-    assert main(["show", str(store / "cut")]) == 2
-    assert "has no readable beginning" in capsys.readouterr().err
+    assert main(["show", str(store / "cut")]) == 1
+    assert "does not begin as a journal does" in capsys.readouterr().err
 
 
 def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(

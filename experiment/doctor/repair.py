@@ -15,6 +15,8 @@ from holdfast.experiment.doctor import kept, storage, tree
 from holdfast.experiment.doctor.bringing import bring_checkpoint
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Deed, Remedy, Report
+from holdfast.experiment.doctor.rebuilding import rebuild
+from holdfast.experiment.doctor.replacing import bring_segments
 from holdfast.experiment.doctor.sealing import seal
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import Stored
@@ -72,11 +74,14 @@ def repair(
 
 
 def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
+    # Asked before anything is changed: it may not answer.
+    stored = None if case.remote is None else storage.gather(case.remote, case.layout)
+    if case.remote is not None and stored is not None:
+        yield from bring_segments(case.remote, layout, stored)
+    yield from rebuild(layout, is_mirror=bool(case.kept_in))
     before = tree.read(layout)
     if before.story is None:
         return  # without a beginning nothing says what anything means: it stays as it is
-    # Asked before anything is changed: it may not answer.
-    stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     yield from seal(layout.journal, before.chapters)
     found = tree.examine(
         layout,

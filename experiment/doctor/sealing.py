@@ -32,7 +32,7 @@ def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
 def _put_aside(journal: Path, number: int, offset: int) -> Deed:
     path = journal / segment_name(number)
     data = path.read_bytes()[offset:]
-    aside = _name(path, offset, data)
+    aside = name_aside(path, offset, data)
     if not aside.exists():
         write_atomic(aside, data)
     if offset:
@@ -48,7 +48,7 @@ def _put_aside(journal: Path, number: int, offset: int) -> Deed:
     )
 
 
-def _name(path: Path, offset: int, data: bytes) -> Path:
+def name_aside(path: Path, offset: int, data: bytes) -> Path:
     """What a sealing that died had put aside already needs no second copy."""
     for number in count(1):
         ending = f"-{number}" if number > 1 else ""

@@ -6,8 +6,6 @@ where one begins. A damage concerns the experiment that it is in, and no later o
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,10 +17,14 @@ from holdfast.experiment.wording import size
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
-from holdfast.syncer.segment import Takeover, check_magic, first_record, last_word, takeovers
-
-_FRAME = struct.Struct("<II")
-_SEARCHED_BYTES = 1 << 20
+from holdfast.syncer.segment import (
+    Takeover,
+    check_magic,
+    first_record,
+    is_torn,
+    last_word,
+    takeovers,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +161,8 @@ def _unreadable(is_foreign: bool) -> Finding:
         severity=Severity.ERROR,
         where=JOURNAL,
         what="no segment of it has a readable beginning: what the experiment was is not known",
-        advice="Put a copy of the journal in its place: remote storage has one, where the "
-        "experiment was persisted there",
+        advice="Where the experiment was persisted elsewhere, doctor repair --storage URI takes "
+        "what is damaged here from there; else put a copy of the journal in its place",
     )
 
 
@@ -208,7 +210,7 @@ def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
         end=end,
         begins=begins is True and end > len(MAGIC),
         is_foreign=begins is None,
-        is_torn=end < size and _is_torn(path, end),
+        is_torn=end < size and is_torn(path, end),
     )
 
 
@@ -225,23 +227,3 @@ def _is_beginning(payload: bytes) -> bool | None:
         return isinstance(unpack(payload).event, Begun)
     except UnknownRecord:
         return None
-
-
-def _is_torn(path: Path, offset: int) -> bool:
-    """Whether less than a record, or nothing but zeros, stands there, and no whole one behind."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        data = file.read(_SEARCHED_BYTES)
-    if len(data) < _FRAME.size or not any(data):
-        return True
-    length, _ = _FRAME.unpack_from(data)
-    return length > path.stat().st_size - offset - _FRAME.size and not _has_record(data)
-
-
-def _has_record(data: bytes) -> bool:
-    for at in range(1, len(data) - _FRAME.size):
-        length, crc = _FRAME.unpack_from(data, at)
-        start = at + _FRAME.size
-        if 0 < length <= len(data) - start and zlib.crc32(data[start : start + length]) == crc:
-            return True
-    return False

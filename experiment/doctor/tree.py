@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.doctor import garbage, kept, projected, segments, state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
+from holdfast.experiment.doctor.rebuilding import rebuilt
 from holdfast.experiment.doctor.story import Story, tell
 from holdfast.experiment.layout import JOURNAL, Layout
-from holdfast.experiment.snapshots import find_beginning
 
 
 @dataclass(slots=True)
@@ -71,6 +72,8 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
     tree.findings += segments.judge(chapters, in_use=in_use)
     newest = chapters[-1] if chapters else None
     if newest is None or not newest.begins:
+        if rebuilt(layout):
+            tree.findings = [replace(one, remedy=Remedy.REPAIR) for one in tree.findings]
         return tree
     beginning = find_beginning(layout.journal)
     assert beginning is not None

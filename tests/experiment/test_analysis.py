@@ -17,6 +17,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast.experiment.analysis import ExperimentAnalysis
+from holdfast.experiment.beginning import JournalUnreadable
 from holdfast.experiment.layout import HEAD, JOURNAL
 from holdfast.experiment.placeholders import StoredObject
 from holdfast.experiment.reading import ExperimentNotFound, load_experiment
@@ -154,7 +155,7 @@ def test_no_experiment_is_told_with_what_to_give(tmp_path: Path) -> None:
 def test_a_journal_without_a_readable_beginning_is_told(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).mkdir()
     (tmp_path / JOURNAL / segment_name(0)).write_bytes(b"nonsense")
-    with pytest.raises(ExperimentNotFound, match="has no readable beginning"):
+    with pytest.raises(JournalUnreadable, match="does not begin as a journal does"):
         load_experiment(tmp_path)
 
 

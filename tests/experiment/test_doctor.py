@@ -25,7 +25,6 @@ from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.snapshots import find_beginning
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
@@ -131,7 +130,7 @@ def test_what_an_independent_checker_finds_the_doctor_finds_and_mends(
     before = verify(shown)
     if said:
         assert not before.is_sound, f"{path} was {how}: {said}"
-    if find_beginning(Layout(root).journal) is None:
+    if not segments(Layout(root).journal):
         data = path.read_bytes() if path.exists() else b""
         mended = repair(shown, SETTINGS)
         assert not mended.is_sound

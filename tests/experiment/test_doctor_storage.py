@@ -300,6 +300,34 @@ def test_what_is_published_there_names_checkpoints_that_stay(
     assert (newest(there).parent / "checkpoint_000000" / "model.txt").exists()
 
 
+@pytest.mark.parametrize("damage", ["flipped", "zeroed", "missing"])
+def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
+    case: Case, here: Path, there: Path, damage: str
+) -> None:
+    """What is here and not published yet stays."""
+    path = here / "journal" / "000000.log"
+    sound = path.read_bytes()
+    journal = Journal(here / "journal", fresh=True)
+    lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
+    journal.append([pack(lost, 1.0)])
+    journal.close()
+    newest_segment = (here / "journal" / "000001.log").read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(
+            bytes(600) + sound[600:]
+            if damage == "zeroed"
+            else b"X" + sound[1:40] + b"?" + sound[41:]
+        )
+    report = repair(case, SETTINGS)
+    assert "given its beginning back, from storage" in report.deeds[0].what
+    assert not [f for f in report.findings if f.kind.startswith("journal")]
+    assert path.read_bytes() == sound
+    assert (here / "journal" / "000001.log").read_bytes() == newest_segment
+    assert bool(list((here / "journal").glob("000000.cut-0"))) is (damage != "missing")
+
+
 def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:
     kept = tmp_path / "there" / "trial" / "checkpoint_000000"
     (kept / "empty").mkdir(parents=True)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.records import pack
 from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import find_beginning, load_newest_snapshot
+from holdfast.experiment.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine

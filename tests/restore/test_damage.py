@@ -85,8 +85,8 @@ def test_a_journal_without_a_readable_beginning_is_refused_and_left_as_it_is(
     restored = killed.restore()
     assert restored.ends() == 1
     restored.finish_reading()
-    assert "NothingToRestore" in restored.stderr
-    assert str(killed.root) in restored.stderr
+    assert "JournalUnreadable" in restored.stderr
+    assert f"holdfast doctor repair {killed.root}" in restored.stderr
     assert journal.read_bytes() == bytes(data)
 
 

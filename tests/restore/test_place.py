@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem
 
+from holdfast.experiment.beginning import JournalUnreadable
 from holdfast.experiment.place import (
     Place,
     bring,
@@ -305,7 +306,7 @@ def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     place.layout.journal.mkdir(parents=True)
-    (place.layout.journal / "000003.log").write_bytes(b"half of one")
+    (place.layout.journal / "000003.log").write_bytes(b"HFJRNL\0\1half")
     bring(place)
     assert names(place.layout.journal) == ["000000.log"]
     (aside,) = (tmp_path / "here").glob("e.before-*")
@@ -356,3 +357,16 @@ def test_a_path_that_is_none_is_refused(path: Any) -> None:
 )
 def test_a_path_is_a_storage_path_and_a_name(path: str, parts: tuple[str, str]) -> None:
     assert split(path, None) == parts
+
+
+def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
+    place: Place, tmp_path: Path
+) -> None:
+    """What is here may be newer, and the doctor can put the two together."""
+    publish(place, record(tmp_path / "first", "first"))
+    place.layout.journal.mkdir(parents=True)
+    (place.layout.journal / "000000.log").write_bytes(b"HFJRMLxxx and much more")
+    with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
+        bring(place)
+    with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
+        check_free(place)

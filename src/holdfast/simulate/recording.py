@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import find_beginning
 from holdfast.experiment.reading import records_of
 from holdfast.experiment.records import replay, unpack
-from holdfast.experiment.snapshots import find_beginning
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.simulate.tally import Incumbent, Tally, ending_of

@@ -181,7 +181,8 @@ class RecordedExperiment:
             self._scribe.snapshot()
 
     def close(self) -> None:
-        self._journal.close()
+        """Also where the test has moved it away."""
+        self._journal.abandon()
 
     def _stage(self, trial: Trial) -> CheckpointRecord:
         folder = self.layout.trial(trial.spec) / checkpoint_dirname(trial.next_checkpoint)

@@ -1,0 +1,129 @@
+"""Where the newest experiment of a journal begins, and the refusal where that cannot be read.
+
+A journal that is there and cannot be read is never taken for none: another run in its place would
+set it aside, and run again what was run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.layout import PARAMS, SNAPSHOT_PREFIX
+from holdfast.experiment.records import first_end, unpack
+from holdfast.scheduler.events import Begun, ExperimentSpec
+from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.segment import check_magic, is_torn
+from holdfast.trial.errors import TuneError
+
+_HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where the newest experiment of a journal begins, and what it was asked to do."""
+
+    position: Position
+    spec: ExperimentSpec
+    began_at: float
+
+
+class JournalUnreadable(TuneError):
+    """A journal is there, and cannot be read: nothing begins in its place before it is mended.
+
+    `where` is the experiment, `found` what was found.
+    """
+
+    def __init__(self, where: str, found: str) -> None:
+        super().__init__(where, found)
+        self.where = where
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"the experiment in {self.where} has a journal, and it cannot be read: {self.found}. "
+            f"Nothing was changed. Mend it: holdfast doctor repair {self.where}"
+        )
+
+    def at(self, where: str) -> JournalUnreadable:
+        """The same, of the place as the user knows it."""
+        return JournalUnreadable(where, self.found)
+
+
+def find_beginning(journal: Path) -> Beginning | None:
+    """The newest experiment of the journal: a directory may hold several, one after another.
+
+    None where none has begun, also where a run died in the middle of its very first write. Raises
+    JournalUnreadable, or NewerFormat where a newer version wrote it.
+    """
+    known = segments(journal)
+    found = ""
+    for number in reversed(known):
+        payload = _first_payload(journal, number)
+        if payload is None:
+            found = _fault(journal, number) or found
+            continue
+        event, now, _ = unpack(payload, first_end(number, payload))
+        if isinstance(event, Begun):
+            return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
+        found = f"{segment_name(number)} is whole, and what stood before it is not there"
+    if found:
+        raise JournalUnreadable(str(journal.parent), found)
+    if traces := _traces(journal.parent):
+        what = "its segments are empty" if known else "it has no segments"
+        raise JournalUnreadable(str(journal.parent), f"{what}, and there is {traces}")
+    return None
+
+
+def check_nothing_behind(journal: Path, end: Position) -> None:
+    """Refuse a finished experiment with records behind its end that cannot be read.
+
+    Another experiment may have begun there. What a crash left in the middle of a write is none.
+    Raises JournalUnreadable.
+    """
+    for number in segments(journal):
+        if number < end.segment:
+            continue
+        offset = end.offset if number == end.segment else len(MAGIC)
+        path = journal / segment_name(number)
+        if path.stat().st_size > offset and not is_torn(path, offset):
+            raise JournalUnreadable(
+                str(journal.parent),
+                f"what follows offset {offset} of {segment_name(number)} is damaged, behind the "
+                f"end of a finished run: it may be another one",
+            )
+
+
+def _first_payload(journal: Path, number: int) -> bytes | None:
+    """The first record of a segment, without reading a large one whole."""
+    for size in (_HEAD_BYTES, None):
+        for payload, _ in read_segment(journal, number, 0, size):
+            return payload
+    return None
+
+
+def _fault(journal: Path, number: int) -> str:
+    """Why a segment has no first record; "" where a crash in a first write leaves it so."""
+    path = journal / segment_name(number)
+    if is_torn(path, 0):
+        return ""
+    with open(path, "rb") as file:
+        first = file.read(len(MAGIC))
+    if not check_magic(first, path):
+        return f"{path.name} does not begin as a journal does (its first bytes are {first!r})"
+    return f"the first record of {path.name} is damaged"
+
+
+def _traces(root: Path) -> str:
+    """What says that an experiment was here, where its journal does not; "" for nothing."""
+    try:
+        with os.scandir(root) as entries:
+            for entry in entries:
+                if entry.name.startswith(SNAPSHOT_PREFIX) and entry.name.endswith(".json"):
+                    return entry.name
+                if entry.is_dir() and os.path.exists(os.path.join(entry.path, PARAMS)):
+                    return f"{entry.name}/{PARAMS}"
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    return ""

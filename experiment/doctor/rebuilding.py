@@ -1,0 +1,188 @@
+"""Giving a journal its beginning back: from its own bytes, from a snapshot, or from storage.
+
+What is made is used only where it proves itself: a beginning that was made anew must lead, through
+the records that are there, to exactly the state that the snapshot has. The old bytes are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.doctor.findings import Deed
+from holdfast.experiment.doctor.sealing import name_aside
+from holdfast.experiment.layout import JOURNAL, Layout
+from holdfast.experiment.records import pack, unpack
+from holdfast.experiment.snapshots import (
+    BadSnapshot,
+    Snapshot,
+    experiment_named_in,
+    read_snapshot,
+    snapshot_names,
+)
+from holdfast.scheduler.codec import UnknownRecord
+from holdfast.scheduler.codec import snapshot as plain_machine
+from holdfast.scheduler.events import FORMAT, Begun, Event, Suggested
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.journal import MAGIC, Position, read, read_segment, segment_name, segments
+from holdfast.syncer.segment import check_magic, framed, next_record
+
+# Nothing but the experiment's first moment is unknown where its first record is lost.
+_UNCERTAIN = ("active_s", "boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a segment should be; `how` says where that is known from."""
+
+    number: int
+    data: bytes
+    how: str
+
+
+def rebuilt(layout: Layout, *, is_mirror: bool = False) -> list[Rebuilt]:
+    """The segments whose beginning can be made again, as they should be. Raises OSError.
+
+    `is_mirror`: storage may have the segments as they were. Others in their place would not fit
+    what is published there, so that nothing is made anew.
+    """
+    found = list(_with_magic(layout.journal))
+    if found or is_mirror:
+        return found
+    made = _from_snapshots(layout)
+    return [] if made is None else [made]
+
+
+def rebuild(layout: Layout, *, is_mirror: bool) -> Iterator[Deed]:
+    """Put the segments in place; what was there is kept aside. Raises OSError."""
+    while made := rebuilt(layout, is_mirror=is_mirror):
+        for one in made:
+            yield put(layout.journal, one)
+
+
+def put(journal: Path, made: Rebuilt) -> Deed:
+    """The old bytes are durable under another name before the new ones take their place."""
+    path = journal / segment_name(made.number)
+    kept = ""
+    if path.exists():
+        old = path.read_bytes()
+        aside = name_aside(path, 0, old)
+        if not aside.exists():
+            write_atomic(aside, old)
+        kept = f"; what was there is kept as {aside.name}"
+    write_atomic(path, made.data)
+    return Deed(what=f"given its beginning back, {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
+
+
+def _with_magic(journal: Path) -> Iterator[Rebuilt]:
+    """Segments with nothing wrong but their first eight bytes."""
+    for number in segments(journal):
+        path = journal / segment_name(number)
+        with open(path, "rb") as file:
+            if check_magic(file.read(len(MAGIC)), path):
+                continue
+        if any(_is_record(payload) for payload, _ in _first(journal, number, len(MAGIC))):
+            data = MAGIC + path.read_bytes()[len(MAGIC) :]
+            yield Rebuilt(number=number, data=data, how="as its first record is whole")
+
+
+def _first(journal: Path, number: int, offset: int) -> Iterator[tuple[bytes, int]]:
+    for found in read_segment(journal, number, offset):
+        yield found
+        return
+
+
+def _is_record(payload: bytes) -> bool:
+    try:
+        unpack(payload)
+    except (UnknownRecord, ValueError):
+        return False
+    return True
+
+
+def _from_snapshots(layout: Layout) -> Rebuilt | None:
+    known = set(_beginnings(layout.journal))
+    for name in snapshot_names(layout.root):
+        if experiment_named_in(layout.root / name) in known:
+            continue
+        try:
+            taken = read_snapshot(layout, name)
+        except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
+            continue
+        for number in reversed(segments(layout.journal)):
+            if number <= taken.position.segment:
+                made = _before(layout.journal, number, taken)
+                if made is not None:
+                    return replace(made, how=f"from the snapshot {name}")
+    return None
+
+
+def _beginnings(journal: Path) -> Iterator[str]:
+    """The experiments whose first record can be read."""
+    for number in segments(journal):
+        for payload, _ in _first(journal, number, 0):
+            if _is_record(payload) and isinstance(event := unpack(payload).event, Begun):
+                yield event.spec.experiment_id
+
+
+def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
+    """The segment with a beginning that leads to the snapshot; None where none does."""
+    path = journal / segment_name(number)
+    data = path.read_bytes()
+    start = next_record(data, len(MAGIC))
+    if not start:
+        return None
+    tail = [unpack(p) for p, _ in read(journal, Position(number, start), taken.position)]
+    if not tail:
+        return None
+    began_at = tail[0].now
+    suggested = {
+        record.event.spec.trial_id for record in tail if isinstance(record.event, Suggested)
+    }
+    for version in range(FORMAT, 0, -1):
+        events: list[Event] = [_begun(taken, version)]
+        events += _suggestions(taken, suggested)
+        machine = Machine()
+        try:
+            for event in events:
+                machine.replay(event, now=began_at)
+            for record in tail:
+                machine.replay(record.event, now=record.now, answers=record.answers)
+        except Exception:  # what was lost cannot be made again so: another way, or none
+            continue
+        if _same(machine, taken.machine):
+            head = b"".join(framed(pack(event, began_at)) for event in events)
+            return Rebuilt(number=number, data=MAGIC + head + data[start:], how="")
+    return None
+
+
+def _begun(taken: Snapshot, version: int) -> Begun:
+    machine = taken.machine
+    return Begun(
+        spec=machine.spec,
+        capacity=machine.allotment.capacity.total,
+        boot_id=machine.boot_id if machine.epoch <= 1 else "",
+        version=version,
+    )
+
+
+def _suggestions(taken: Snapshot, known: set[str]) -> Iterator[Suggested]:
+    """The trials whose first record was lost too."""
+    made = list(taken.machine.trials.values())
+    for trial in made:
+        if trial.trial_id not in known:
+            yield Suggested(
+                spec=trial.spec, is_last=taken.machine.is_complete and trial is made[-1]
+            )
+
+
+def _same(one: Machine, other: Machine) -> bool:
+    texts = []
+    for machine in (one, other):
+        plain = {k: v for k, v in plain_machine(machine).items() if k not in _UNCERTAIN}
+        texts.append(json.dumps(plain, sort_keys=True, default=repr))
+    return texts[0] == texts[1]
