@@ -152,7 +152,7 @@ class Run:
         callbacks = open_callbacks(plan, self.tell)
         launcher = plan.launcher or LocalLauncher(
             environ=plan.environ,
-            inherited_fds=[plan.lock.fileno()],
+            held=plan.lock.workers,
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
@@ -253,6 +253,7 @@ class Run:
             show_line=self._show_line,
             warn=self.tell,
             on_retry=self._on_retry,
+            prove=plan.lock.prove,
         )
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:

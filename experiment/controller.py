@@ -60,6 +60,7 @@ from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import JournalFull
+from holdfast.syncer.lock import LockLost
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
@@ -86,6 +87,7 @@ class Parts:
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[[str], None]
     on_retry: Callable[[Retry], None]
+    prove: Callable[[], None]
 
 
 class Controller:
@@ -170,6 +172,11 @@ class Controller:
 
     def sweep(self) -> None:
         """Have files removed that the incarnation, or the keeper, before had no time to remove."""
+        try:
+            self._parts.prove()
+        except LockLost as error:
+            self.usurped(str(error))
+            return
         for trial in self.machine.trials.values():
             kept = self.machine.kept_of(trial.trial_id)
             if len(kept) < trial.next_checkpoint:
@@ -352,7 +359,10 @@ class Controller:
 
     def _unkept(self, error: Exception) -> None:
         """The journal cannot be kept, or what was to be done once it was durable has failed."""
-        self._fail(TuneError(str(error)) if isinstance(error, StorageError) else error)
+        if isinstance(error, LockLost):
+            self.usurped(str(error))
+        else:
+            self._fail(TuneError(str(error)) if isinstance(error, StorageError) else error)
 
     def unfit(self, text: str) -> None:
         """A tracker cannot be set up, which nothing later would change."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.reading import JOURNAL as JOURNAL
 from holdfast.syncer.reading import LOCK as LOCK
+from holdfast.syncer.reading import LOCK_WORKERS as LOCK_WORKERS
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import TrialSpec
 
@@ -124,6 +125,11 @@ class Layout:
     @property
     def lock(self) -> Path:
         return self.root / LOCK
+
+    @property
+    def locks(self) -> tuple[Path, Path]:
+        """What is held as long as anything runs here."""
+        return self.lock, self.root / LOCK_WORKERS
 
     @property
     def mirror_of(self) -> Path:

@@ -32,7 +32,7 @@ class Ledger:
         warn: Callable[[str], None] = lambda text: None,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """`warn` hears of an fsync that failed. `prove` is called before each sync, in a thread:
+        """`warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
         it raises StorageError where the experiment is not ours any more."""
         self._journal = journal
         self._scribe = scribe
@@ -155,8 +155,9 @@ class Ledger:
 
     async def _force(self, unsynced: Unsynced) -> Position:
         def force() -> Position:
+            position = unsynced.force()
             self._prove()
-            return unsynced.force()
+            return position
 
         return await self._loop.run_in_executor(None, force)
 

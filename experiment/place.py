@@ -46,11 +46,13 @@ from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """`layout` is the tree on this machine; `remote` is where it is persisted, None where the tree
-    itself lies in the storage. `location` is the experiment's folder as users see it."""
+    itself lies in the storage. `location` is the experiment's folder as users see it. `mode` are
+    the permissions of the tree's folder where it is made now."""
 
     layout: Layout
     location: Location
     remote: Location | None
+    mode: int = 0o700
 
 
 def find_place(
@@ -68,11 +70,12 @@ def find_place(
     location = Location.resolve(storage_path, filesystem, environ).child(name)
     local = location.local_path
     work = settings.local_dir / name
+    mode = 0o777 if settings.shared else 0o700
     if local is not None and (not settings.explicit_local_dir or Path(local) == work):
-        return Place(layout=Layout(Path(local)), location=location, remote=None)
+        return Place(layout=Layout(Path(local)), location=location, remote=None, mode=mode)
     if not is_mirror_of(Layout(work), location):
         work = settings.local_dir / mirror_name(name, location)
-    return Place(layout=Layout(work), location=location, remote=location)
+    return Place(layout=Layout(work), location=location, remote=location, mode=mode)
 
 
 def check_local(place: Place) -> None:
@@ -81,7 +84,8 @@ def check_local(place: Place) -> None:
     Raises StorageError, saying what was tried and what answered.
     """
     try:
-        place.layout.root.mkdir(parents=True, exist_ok=True)
+        place.layout.root.parent.mkdir(parents=True, exist_ok=True)
+        place.layout.root.mkdir(mode=place.mode, exist_ok=True)
         with tempfile.TemporaryFile(dir=place.layout.root):  # without a name that could stay
             pass
     except OSError as error:
@@ -139,7 +143,7 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
         if exists:
             _check_newest(place, place.remote)
         else:
-            exists = fetch_state(place.layout, place.remote)
+            exists = fetch_state(place.layout, place.remote, mode=place.mode)
     if not exists:
         return False
     recovered = recover(place.layout)
@@ -203,7 +207,7 @@ def bring(place: Place) -> None:
     if place.remote is None:
         return
     if beginning_at(place) is None:
-        if not fetch_state(place.layout, place.remote):
+        if not fetch_state(place.layout, place.remote, mode=place.mode):
             raise NothingToRestore(
                 f"there is no experiment in {place.location.public}: it has no journal"
             )
@@ -214,7 +218,7 @@ def bring(place: Place) -> None:
     aside = place.layout.root.with_name(f"{place.layout.root.name}.before-{head['epoch'][-6:]}")
     if aside.exists():
         aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
-    fetch_state(place.layout, place.remote, aside)
+    fetch_state(place.layout, place.remote, aside, mode=place.mode)
 
 
 def left_elsewhere(place: Place, machine: Machine, sync: SyncConfig) -> str:

@@ -79,16 +79,21 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
 
 
-def fetch_state(layout: Layout, remote: Location, aside: Path | None = None) -> bool:
+def fetch_state(
+    layout: Layout, remote: Location, aside: Path | None = None, *, mode: int = 0o700
+) -> bool:
     """Download journal and tuner.pkl; False where there is no experiment.
 
     They appear here when they are whole, so that a death meanwhile leaves no half of a journal
     that counts as an older one. What is here is moved to `aside`, where that is given.
+    A folder that is made for it has the permissions `mode`.
     """
     root = layout.root
     partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
     _clear_partials(root)
     try:
+        partial.root.parent.mkdir(parents=True, exist_ok=True)
+        partial.root.mkdir(mode=mode)
         found: bool = with_store(remote, lambda store: _download(store, partial))
         if found:
             mark(partial, remote)
@@ -114,11 +119,11 @@ def _is_another(pid: int) -> bool:
 
 
 def _set_aside(layout: Layout, aside: Path) -> None:
-    """All but the lock, which is held; the journal first, without which there is no experiment."""
+    """All but the locks, which are held; first the journal: without it there is no experiment."""
     aside.mkdir()
     layout.journal.rename(aside / JOURNAL)
     for path in list(layout.root.iterdir()):
-        if path != layout.lock:
+        if path not in layout.locks:
             path.rename(aside / path.name)
 
 

@@ -34,6 +34,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position
+from holdfast.syncer.lock import LockLost
 from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
@@ -65,8 +66,11 @@ class Scribe:
         clock: Callable[[], float] = time.monotonic,
         *,
         boot: str | None = None,
+        prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """`boot` names this start of the operating system, for tests."""
+        """`boot` names this start of the operating system, for tests. `prove` raises LockLost
+        where the experiment is another incarnation's: nothing is removed then."""
+        self._prove = prove
         self._layout = layout
         self._settings = settings
         self._clock = clock
@@ -181,7 +185,8 @@ class Scribe:
 
     def _sweep(self, trial_ids: Iterable[str]) -> None:
         trials = self._fold.machine.trials
-        with suppress(OSError):  # it is in nobody's way
+        with suppress(OSError, LockLost):  # it is in nobody's way
+            self._prove()
             sweep_unnamed(self._layout, [trials[trial_id] for trial_id in trial_ids])
 
     def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:

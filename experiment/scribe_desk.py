@@ -28,13 +28,15 @@ def serve(
     layout: Layout,
     settings: ScribeSettings,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    prove: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve the controller until it says `close` or is gone.
 
     In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
     files cannot be written, `["done"]` when all is written after `close`.
     """
-    _Desk(connection, Scribe(layout, settings, clock)).serve()
+    _Desk(connection, Scribe(layout, settings, clock, prove=prove)).serve()
 
 
 class _Desk:

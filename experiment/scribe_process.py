@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from holdfast.experiment.scribe_desk import serve
 from holdfast.experiment.sweeping import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
+from holdfast.syncer.lock import LockLost
+from holdfast.syncer.lock import prove as prove_lock
 
 _NICE = 10
 
@@ -35,17 +39,29 @@ def main(channel: Channel) -> None:
     # Whatever it has to write can wait for training.
     give_way(_NICE)
     opening = channel.receive()
+    prove = _proof(opening)
     if opening is not None:
-        with suppress(OSError):  # it is in nobody's way
+        # What is left is in nobody's way; a lock that is lost ends the run elsewhere.
+        with suppress(OSError, LockLost):
+            prove()
             sweep_tree(Layout(Path(opening[1])))
     # Nothing is read before the controller has said how far the journal goes: an experiment that
     # follows another in the same directory would else be taken for the other.
     first = channel.receive()
     if opening is None:
         return
-    _, root, settings = opening
+    _, root, settings, _ = opening
     serve(
         _Begun(channel, first),
         Layout(Path(root)),
         ScribeSettings(**settings),
+        prove=prove,
     )
+
+
+def _proof(opening: list[Any] | None) -> Callable[[], None]:
+    """How to prove that the experiment is still this incarnation's."""
+    if opening is None:
+        return lambda: None
+    _, root, _, (descriptor, said) = opening
+    return partial(prove_lock, Layout(Path(root)).lock, descriptor, said)

@@ -48,6 +48,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
             "config_in_rows": plan.settings.config_in_rows,
             "snapshot_period_s": plan.settings.snapshot_period_s,
         },
+        list(plan.lock.claim),
     ]
     scribe = LastingService(
         "scribe (it writes result.json and its like)",
@@ -66,6 +67,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
         scribe,
         fsync_period_s=plan.settings.fsync_period_s,
         warn=lambda text: tell(text, "warning"),
+        prove=plan.lock.prove,
     )
     ledgers.append(ledger)
     return ledger

@@ -76,13 +76,16 @@ class LocalLauncher:
         directory: str | None = None,
         learns: bool = True,
         workers_move: bool = False,
+        held: str = "",
     ) -> None:
         """`inherited_fds` are held open by every process of this launcher until it ends. In
         `directory` workers start, and there they look first for what they import. `learns`: what
         the first workers import is ready for the next. `workers_move`: each soon has a working
-        directory of its own."""
+        directory of its own. Every process holds a share of the file `held`: who gets it for
+        itself knows that all are gone."""
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
+        self._held = held
         self._directory = directory
         self._learns = learns
         self._importing_directory = os.sep if workers_move else ""
@@ -200,6 +203,7 @@ class LocalLauncher:
             environ=self._environ,
             inherited_fds=self._inherited,
             directory=self._directory,
+            held=self._held,
         )
         self._not_reaped[nursery] = Succession(
             nursery,

@@ -30,6 +30,7 @@ class Nursery:
         environ: Mapping[str, str],
         inherited_fds: Sequence[int],
         directory: str | None = None,
+        held: str = "",
     ) -> None:
         """`on_lost` is called once, when the process is dead. Raises OSError."""
         self._on_message = on_message
@@ -41,7 +42,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = _start(theirs.fileno(), environ, inherited_fds, directory)
+                self._process = _start(theirs.fileno(), environ, inherited_fds, directory, held)
             except OSError:
                 ours.close()
                 raise
@@ -101,8 +102,9 @@ def _start(
     environ: Mapping[str, str],
     inherited_fds: Sequence[int],
     directory: str | None,
+    held: str,
 ) -> subprocess.Popen[bytes]:
-    arguments = [fd, os.getpid(), *inherited_fds]
+    arguments = [held, fd, os.getpid(), *inherited_fds]
     return subprocess.Popen(
         guard.python_command("holdfast.runtime.warm:main", list(map(str, arguments)), directory),
         env=dict(environ),

@@ -44,6 +44,7 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from holdfast.runtime import guard, learning, preloading, threads
+from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
 from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import CHUNK_BYTES
@@ -62,11 +63,15 @@ _NO_FD = -1
 
 
 class WarmParent:
-    def __init__(self, sock: socket.socket, controller: int, inherited: Sequence[int]) -> None:
-        """`controller` is the process that started this one; `inherited` go to every worker."""
+    def __init__(
+        self, sock: socket.socket, controller: int, inherited: Sequence[int], held: str = ""
+    ) -> None:
+        """`controller` is the process that started this one; `inherited` go to every worker, and
+        each holds the file `held` (see `holdfast.runtime.holding`)."""
         self._socket = sock
         self._controller = controller
         self._inherited = inherited
+        self._held = held
         self._waker, self._wakes = socket.socketpair()
         self._decoder = Decoder()
         self._fds: list[int] = []
@@ -293,6 +298,7 @@ class WarmParent:
         try:
             os.setpgid(0, 0)
             guard.die_with_parent(parent)
+            hold(self._held)
             guard.adopt_orphans()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
@@ -312,10 +318,11 @@ class WarmParent:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
             self._close()
-            successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited)
+            successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
             signal.signal(signal.SIGTERM, successor._forsake)
             guard.set_blocked(signal.SIGTERM, False)
             guard.die_with_parent(parent)
+            hold(self._held)
             guard.adopt_orphans()
             successor._entry = entry
             successor.serve()
@@ -334,7 +341,7 @@ class WarmParent:
         payload = self._payload.fileno()
         command = guard.python_command(
             "holdfast.runtime.warm:spawned_worker",
-            [self._entry_name, str(fd), str(payload), str(os.getpid())],
+            [self._entry_name, str(fd), str(payload), str(os.getpid()), self._held],
         )
         process = subprocess.Popen(
             command, pass_fds=(fd, payload, *self._inherited), process_group=0
@@ -377,6 +384,7 @@ def spawned_worker() -> NoReturn:
     """Main function of a worker that was not forked."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     guard.die_with_parent(parent)
+    hold(sys.argv[5])
     guard.adopt_orphans()
     # The environment is the warm parent's, with its limits.
     entry = find_entry(name)
@@ -385,14 +393,17 @@ def spawned_worker() -> NoReturn:
 
 
 def main() -> None:
-    """Main function of the warm parent: `argv` holds the socket's descriptor and the parent."""
-    fd, parent, *inherited = map(int, sys.argv[1:])
+    """Main function of the warm parent: `argv` holds the file that it and its workers hold, the
+    socket's descriptor, and the parent."""
+    held = sys.argv[1]
+    fd, parent, *inherited = map(int, sys.argv[2:])
     guard.die_with_parent(parent)
+    hold(held)
     guard.adopt_orphans()
     threads.limit_imports(os.environ)
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
-    warm = WarmParent(sock, parent, inherited)
+    warm = WarmParent(sock, parent, inherited, held)
     # Registered first, it is done last: modules may end by themselves what they started.
     atexit.register(warm.outlive_all)
     if not warm.serve():

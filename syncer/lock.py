@@ -1,23 +1,34 @@
-"""One incarnation at a time: a lock on the experiment that all of its processes hold together.
+"""One incarnation at a time: a lock on the experiment that outlasts each of its processes.
 
-The lock is on an open file, which forked and started processes share. It is free when the last
-process of the incarnation is gone, so taking it means that no one of the old one can still write.
+Two files. `.lock` is locked for one incarnation: the controller and the services that keep what is
+reported share one open file, on which the lock is. The warm parent and the workers, which run the
+user's code, have no descriptor of it: each holds a share of `.lock-workers`, by an open file of
+its own. Who takes `.lock` then waits for `.lock-workers` too, so that no process of an earlier
+incarnation can still write.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from holdfast.syncer.errors import StorageError, StorageRefused
+from holdfast.syncer.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
+from holdfast.syncer.reading import LOCK_WORKERS
+
+__all__ = ["ExperimentLock", "LockLost", "Locked", "is_alive", "prove"]
 
 
 class Locked(StorageError):
     """Somebody else holds the experiment; `cause` says who."""
+
+
+class LockLost(StorageError):
+    """The lock that this incarnation held is not its own any more: another may have begun."""
 
 
 class ExperimentLock:
@@ -28,19 +39,34 @@ class ExperimentLock:
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = _open(path)
         try:
             self._take(deadline_s)
+            self._wait_for_workers(deadline_s)
         except BaseException:
             os.close(self._fd)
             raise
-        holder = json.dumps({"pid": os.getpid(), "host": os.uname().nodename})
+        self._said = Holder.here().to_bytes()
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, holder.encode(), 0)
+        os.pwrite(self._fd, self._said, 0)
 
     def fileno(self) -> int:
-        """The descriptor that every process of this incarnation inherits."""
+        """The descriptor that this incarnation's services inherit."""
         return self._fd
+
+    @property
+    def workers(self) -> str:
+        """The file of which each process that runs the user's code holds a share."""
+        return str(self._path.with_name(LOCK_WORKERS))
+
+    @property
+    def claim(self) -> tuple[int, bytes]:
+        """With what a process that inherits the descriptor can `prove` the same."""
+        return self._fd, self._said
+
+    def prove(self) -> None:
+        """Raises LockLost where the lock is not this incarnation's any more."""
+        prove(self._path, self._fd, self._said)
 
     def release(self) -> None:
         """Give the lock up for this process; the others hold it until they end."""
@@ -58,55 +84,115 @@ class ExperimentLock:
                     "This file system has no locks: set RAY_AIR_LOCAL_CACHE_DIR to a directory on "
                     "a local disk",
                 ) from error
-            holder = self._holder()
-            if _lives(holder) or not _wait_for(self._fd, deadline_s):
-                raise Locked(
-                    "use the experiment in",
-                    str(self._path.parent),
-                    f"process {holder.get('pid', '?')} on {holder.get('host', '?')} is using it",
-                    "Wait for it, stop it, or choose another RunConfig(name=...)",
-                ) from None
+            if Holder.read(self._fd).is_controller or not _wait_for(
+                self._fd, fcntl.LOCK_EX, deadline_s
+            ):
+                raise self._locked(f"{holder_of(self._path, self._fd)} is using it") from None
 
-    def _holder(self) -> dict[str, Any]:
+    def _wait_for_workers(self, deadline_s: float) -> None:
+        """Nobody can begin to work for the old incarnation: its controller is gone."""
+        path = self._path.with_name(LOCK_WORKERS)
+        descriptor = _open(path)
         try:
-            found = json.loads(os.pread(self._fd, 4096, 0) or b"{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+            if not _wait_for(descriptor, fcntl.LOCK_EX, deadline_s):
+                raise self._locked(
+                    f"workers of an earlier run still live: {holder_of(path, descriptor)}"
+                )
+        finally:
+            os.close(descriptor)
+
+    def _locked(self, cause: str) -> Locked:
+        return Locked(
+            "use the experiment in",
+            str(self._path.parent),
+            cause,
+            "Wait for it, stop it, or choose another RunConfig(name=...)",
+        )
 
 
-def _wait_for(fd: int, deadline_s: float) -> bool:
+def prove(path: Path, descriptor: int, said: bytes) -> None:
+    """Raises LockLost unless the open file, under its name, is locked by who `said` so in it."""
+    held = os.fstat(descriptor)
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _lost(path, "it was removed") from None
+    if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
+        raise _lost(path, "another file was put in its place")
+    other = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        # A second open file must not get what the first one holds, and the first one keeps it.
+        if _locks(other) and _tells_apart(path):
+            raise _lost(path, "it was unlocked")
+    finally:
+        os.close(other)
+    if not _locks(descriptor) or os.pread(descriptor, 1 << 16, 0) != said:
+        who = kernels_holder_of(path) or str(Holder.read(descriptor))
+        raise _lost(path, f"{who} has taken it")
+
+
+def _lost(path: Path, cause: str) -> LockLost:
+    return LockLost(
+        "keep the lock",
+        str(path),
+        cause,
+        "This run has ended so that no two write to one experiment. See that no other one runs, "
+        "then restore it",
+    )
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _tells_apart(path: Path) -> bool:
+    """Whether two open files of one process exclude each other here; on some network file systems
+    they do not."""
+    trial = path.with_name(f"{path.name}-trial-{os.getpid()}-{threading.get_ident()}")
+    first = os.open(trial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    second = os.open(trial, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return _locks(first) and not _locks(second)
+    finally:
+        os.close(first)
+        os.close(second)
+        trial.unlink(missing_ok=True)
+
+
+def _open(path: Path) -> int:
+    """A file that only those can open, and so lock, who may write to the experiment's folder."""
+    mode = 0o600
+    folder = stat.S_IMODE(os.stat(path.parent).st_mode)
+    mode |= 0o060 if folder & stat.S_IWGRP else 0
+    mode |= 0o006 if folder & stat.S_IWOTH and not folder & stat.S_ISVTX else 0
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        with suppress(PermissionError):  # it is another user's, who shares the folder
+            os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def _wait_for(fd: int, how: int, deadline_s: float) -> bool:
     """Block until the lock is ours. `flock` knows no deadline, so that a thread waits in it."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    else:
+        return True
     waiting = os.dup(fd)
     taken = threading.Event()
 
     def wait() -> None:
         try:
-            fcntl.flock(waiting, fcntl.LOCK_EX)
+            fcntl.flock(waiting, how)
             taken.set()
         finally:
             os.close(waiting)
 
     threading.Thread(target=wait, name="holdfast-lock", daemon=True).start()
     return taken.wait(deadline_s)
-
-
-def _lives(holder: dict[str, Any]) -> bool:
-    pid = holder.get("pid")
-    here = holder.get("host") == os.uname().nodename
-    return here and isinstance(pid, int) and pid > 0 and is_alive(pid)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this id runs on this machine, whoever's it is.
-
-    One that has ended does not, also where its parent never asks: some containers are like that.
-    """
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True

@@ -21,6 +21,7 @@ from holdfast.syncer.tree import MANIFEST_NAME, check_directory
 # Claims stand in each place that an experiment is uploaded to, a lock where one is run in, and a
 # journal in both.
 CLAIMS, LOCK, JOURNAL = ".epochs", ".lock", "journal"
+LOCK_WORKERS = ".lock-workers"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 INCOMPLETE = "it has no manifest: it is not uploaded whole, or it is being removed"
 _REMOVED = "A run removes the checkpoints that num_to_keep supersedes: ask for its newest or best"

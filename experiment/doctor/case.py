@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock_holder import holder_of, kernels_holder_of
 from holdfast.trial.errors import TuneError
 
 
@@ -98,19 +98,13 @@ def user_of(layout: Layout) -> str:
         descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ""
+    except PermissionError:
+        return kernels_holder_of(layout.lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         is_held = error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
-        return _holder(os.pread(descriptor, 4096, 0)) if is_held else ""
+        return holder_of(layout.lock, descriptor) if is_held else ""
     finally:
         os.close(descriptor)
     return ""
-
-
-def _holder(data: bytes) -> str:
-    try:
-        told = json.loads(data or b"{}")
-        return f"process {told['pid']} on {told['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "another process"

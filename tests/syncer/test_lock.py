@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.lock import ExperimentLock, Locked, is_alive
+from holdfast.syncer.lock import ExperimentLock, Locked, LockLost
+from holdfast.syncer.lock_holder import Holder, is_alive
 
 
 def test_a_second_lock_is_refused_at_once_with_the_name_of_the_holder(tmp_path: Path) -> None:
@@ -63,3 +66,144 @@ def test_a_process_that_has_ended_is_not_alive() -> None:
         assert not is_alive(ended.pid), "it is a zombie"
     assert not is_alive(ended.pid)
     assert is_alive(os.getpid())
+
+
+def started(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """It has printed a line when this returns, and ends when its input does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+LOCKING = """
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_SH if "shared" in sys.argv else fcntl.LOCK_EX)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_that_is_held_is_proved(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    lock.prove()
+    lock.prove()
+    with pytest.raises(Locked):
+        ExperimentLock(tmp_path / ".lock", deadline_s=0)
+    lock.prove()
+    lock.release()
+
+
+def test_a_lock_that_was_removed_is_lost(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(LockLost, match="it was removed"):
+        lock.prove()
+    second = ExperimentLock(tmp_path / ".lock")
+    with pytest.raises(LockLost, match="another file was put in its place"):
+        lock.prove()
+    second.prove()
+    lock.release()
+    second.release()
+
+
+def test_a_lock_that_was_unlocked_is_lost(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
+    with pytest.raises(LockLost, match="it was unlocked"):
+        lock.prove()
+    lock.release()
+
+
+def test_a_lock_that_another_has_taken_meanwhile_is_lost_and_who_is_said(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = ExperimentLock(path)
+    fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
+    with started(LOCKING, str(path)) as other:
+        with pytest.raises(LockLost, match=rf"process {other.pid} on .*has taken it"):
+            lock.prove()
+        assert other.stdin is not None
+        other.stdin.close()
+    lock.release()
+
+
+def test_a_lock_that_another_has_taken_and_given_back_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = ExperimentLock(path)
+    fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
+    ExperimentLock(path).release()
+    fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(LockLost):
+        lock.prove()
+    lock.release()
+
+
+def test_a_holder_that_says_nothing_is_named_by_the_kernel(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.touch()
+    with started(LOCKING, str(path), "shared") as other:
+        with pytest.raises(Locked) as caught:
+            ExperimentLock(path, deadline_s=0)
+        assert f"process {other.pid} on {os.uname().nodename} (" in str(caught.value)
+        assert "of the user" in str(caught.value)
+        assert other.stdin is not None
+        other.stdin.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"nonsense", b"[1]", b'{"pid": "1", "host": 7}', b"[" * 5000, b'{"pid": 1e99}']
+)
+def test_what_a_lock_says_is_not_believed(tmp_path: Path, said: bytes) -> None:
+    path = tmp_path / ".lock"
+    path.write_bytes(said)
+    with started(LOCKING, str(path)) as other:
+        with pytest.raises(Locked, match=f"process {other.pid} on"):
+            ExperimentLock(path, deadline_s=0)
+        assert other.stdin is not None
+        other.stdin.close()
+    ExperimentLock(path).release()
+
+
+def test_a_number_that_another_process_has_by_now_is_no_holder(tmp_path: Path) -> None:
+    said = replace(Holder.here(), started=1.0)
+    assert not said.is_controller
+    assert Holder.here().is_controller
+    path = tmp_path / ".lock"
+    path.write_bytes(said.to_bytes())
+    with started(LOCKING, str(path)) as other:
+        with pytest.raises(Locked, match=f"process {other.pid} on"):
+            ExperimentLock(path, deadline_s=0)
+        assert other.stdin is not None
+        other.stdin.close()
+
+
+def test_workers_that_live_keep_the_next_incarnation_out(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = ExperimentLock(path)
+    with started(LOCKING, lock.workers, "shared") as worker:
+        lock.prove()
+        lock.release()
+        with pytest.raises(Locked, match=f"workers of an earlier run still live: .*{worker.pid}"):
+            ExperimentLock(path, deadline_s=0)
+        assert worker.stdin is not None
+        worker.stdin.close()
+    ExperimentLock(path).release()
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"), [(0o700, 0o600), (0o755, 0o600), (0o775, 0o660), (0o777, 0o666)]
+)
+def test_only_who_may_write_to_the_folder_can_lock_it(
+    tmp_path: Path, folder: int, expected: int
+) -> None:
+    tmp_path.chmod(folder)
+    path = tmp_path / ".lock"
+    path.touch(0o644)
+    ExperimentLock(path).release()
+    assert stat.S_IMODE(path.stat().st_mode) == expected

@@ -1,0 +1,173 @@
+"""Who holds a lock: as it wrote into the file itself, or as the kernel knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast.dataclass import dataclass
+
+_LARGEST = 1 << 16
+_LONGEST_COMMAND = 120
+# Start times are told in ticks of the kernel, and compared across clocks.
+_TOLERANCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process: `started` and `since`, when it took the lock, are seconds since 1970, 0 where
+    they are not known. Nothing of it has been checked."""
+
+    pid: int = 0
+    host: str = ""
+    command: str = ""
+    started: float = 0.0
+    since: float = 0.0
+
+    @classmethod
+    def here(cls) -> Self:
+        """This process."""
+        pid = os.getpid()
+        return cls(
+            pid=pid,
+            host=os.uname().nodename,
+            command=_command(sys.orig_argv),
+            started=_started(pid),
+            since=time.time(),
+        )
+
+    @classmethod
+    def read(cls, descriptor: int) -> Self:
+        """What stands in the lock's file; nothing is known where that is nonsense."""
+        try:
+            found = json.loads(os.pread(descriptor, _LARGEST, 0) or b"{}")
+        except (ValueError, RecursionError):
+            return cls()
+        if not isinstance(found, dict):
+            return cls()
+        return cls(
+            pid=_number(found.get("pid"), int, most=1 << 31),
+            host=_text(found.get("host")),
+            command=_text(found.get("command")),
+            started=_number(found.get("started"), float, most=1e11),
+            since=_number(found.get("since"), float, most=1e11),
+        )
+
+    def to_bytes(self) -> bytes:
+        plain = {name: getattr(self, name) for name in ("pid", "host", "command")}
+        return json.dumps({**plain, "started": self.started, "since": self.since}).encode()
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the process that wrote this lives on this machine: it, and not another one that
+        was given its number since."""
+        if self.host != os.uname().nodename or self.pid <= 0 or not is_alive(self.pid):
+            return False
+        now = _started(self.pid)
+        return not (self.started and now) or abs(now - self.started) < _TOLERANCE_S
+
+    def __str__(self) -> str:
+        facts = [self.command] if self.command else []
+        facts += [f"since {_moment(self.since)}"] if self.since else []
+        told = f"process {self.pid or '?'} on {self.host or '?'}"
+        return f"{told} ({', '.join(facts)})" if facts else told
+
+
+def holder_of(path: Path, descriptor: int | None = None) -> str:
+    """Who holds the lock, in words: the process that says so in the file, if it lives, else those
+    that the kernel names."""
+    if descriptor is not None:
+        said = Holder.read(descriptor)
+        if said.is_controller:
+            return str(said)
+    return kernels_holder_of(path) or (str(said) if descriptor is not None else "another process")
+
+
+def kernels_holder_of(path: Path) -> str:
+    """Those who took a lock on the file and live; "" where there is nobody, or none can be named.
+
+    No right to open the file is needed.
+    """
+    pids = [pid for pid in _lockers(path) if pid != os.getpid() and is_alive(pid)]
+    return " and ".join(_described(pid) for pid in pids[:3])
+
+
+def _lockers(path: Path) -> list[int]:
+    """The processes that took a lock on the file; those they forked share it (Linux)."""
+    try:
+        facts = os.stat(path)
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return []
+    found: dict[int, None] = {}
+    for line in lines:
+        parts = line.split()
+        if len(parts) < 8 or parts[1] == "->" or parts[1] != "FLOCK":
+            continue
+        device, _, inode = parts[5].rpartition(":")
+        major, _, minor = device.partition(":")
+        with suppress(ValueError):
+            known = (int(major, 16), int(minor, 16), int(inode))
+            if known == (os.major(facts.st_dev), os.minor(facts.st_dev), facts.st_ino):
+                found[int(parts[4])] = None
+    return [pid for pid in found if pid > 0]
+
+
+def _described(pid: int) -> str:
+    import psutil
+
+    told = f"process {pid} on {os.uname().nodename}"
+    with suppress(psutil.Error, OSError):
+        process = psutil.Process(pid)
+        what = _command(process.cmdline()) or process.name()
+        started = _moment(process.create_time())
+        told += f" ({what}, of the user {process.username()}, started {started})"
+    return told
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _command(words: list[str]) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(words))
+    return text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]}..."
+
+
+def _text(value: Any) -> str:
+    return _command([value]) if isinstance(value, str) else ""
+
+
+def _number(value: Any, kind: type, *, most: float) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return kind(value) if is_number and 0 <= value <= most else kind(0)
+
+
+def _started(pid: int) -> float:
+    """When the process began (seconds since 1970); 0 where that cannot be known."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).create_time()
+    except (psutil.Error, OSError):
+        return 0.0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this id runs on this machine, whoever's it is.
+
+    One that has ended does not, also where its parent never asks: some containers are like that.
+    """
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
