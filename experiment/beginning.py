@@ -14,6 +14,7 @@ from holdfast.experiment.layout import PARAMS, SNAPSHOT_PREFIX
 from holdfast.experiment.records import first_end, unpack
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.segment import check_magic, is_torn
 from holdfast.trial.errors import TuneError
 
@@ -108,7 +109,7 @@ def _fault(journal: Path, number: int) -> str:
     path = journal / segment_name(number)
     if is_torn(path, 0):
         return ""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         first = file.read(len(MAGIC))
     if not check_magic(first, path):
         return f"{path.name} does not begin as a journal does (its first bytes are {first!r})"

@@ -10,6 +10,7 @@ import msgpack
 
 from holdfast.experiment.pickling import dumps
 from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.regular import read_regular
 
 _FORMAT = 1
 
@@ -28,7 +29,7 @@ def read(path: Path) -> dict[str, bytes]:
     Raises ValueError for a file that is damaged or from another version.
     """
     try:
-        data = msgpack.unpackb(path.read_bytes())
+        data = msgpack.unpackb(read_regular(path))
     except FileNotFoundError:
         return {}
     if not isinstance(data, dict) or data.get("format") != _FORMAT:

@@ -21,6 +21,7 @@ from holdfast.experiment import tensorboard
 from holdfast.experiment.layout import EVENTS_PREFIX, EVENTS_SUFFIX
 from holdfast.experiment.rows import flatten_row
 from holdfast.syncer.durable import TEMPORARY
+from holdfast.syncer.regular import open_regular, regular_descriptor
 
 # So many cells of a table may always be written again for new columns (0.2 s); at most so many are
 # held back in memory (55 MB).
@@ -59,7 +60,7 @@ class Growing:
             return
         flags = os.O_WRONLY | os.O_CLOEXEC
         flags |= os.O_APPEND if self.size else os.O_CREAT | os.O_TRUNC
-        descriptor = os.open(self.path, flags, 0o644)
+        descriptor = regular_descriptor(self.path, flags)
         try:
             if self.size and os.fstat(descriptor).st_size != self.size:
                 raise Changed(self.path)
@@ -93,7 +94,7 @@ class Growing:
 
     def head(self, size: int) -> bytes:
         """Raises Changed where the file has no such beginning any more."""
-        with open(self.path, "rb") as file:
+        with open_regular(self.path) as file:
             data = file.read(size)
         if len(data) != size:
             raise Changed(self.path)

@@ -13,6 +13,7 @@ from holdfast.experiment.echo import LineEcho
 from holdfast.experiment.session import Session
 from holdfast.experiment.trial_stream import TrialStream
 from holdfast.runtime import c_stdio, guard
+from holdfast.syncer.regular import regular_descriptor
 
 
 class Outlet:
@@ -25,7 +26,9 @@ class Outlet:
     def open(self) -> None:
         directory = self._session.folder
         for fd, name in enumerate(self._session.log_names, start=1):
-            file = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            file = regular_descriptor(
+                f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            )
             os.dup2(file, fd)
             os.close(file)
         # A crash in native code leaves its stack there, and so does a worker that hangs, which

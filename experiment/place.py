@@ -39,6 +39,7 @@ from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.syncer.preflight import preflight
+from holdfast.syncer.regular import read_regular
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 
@@ -133,9 +134,10 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     """
     exists = beginning_at(place) is not None
     if place.remote is None and place.layout.mirror_of.exists():
+        storage = read_regular(place.layout.mirror_of).decode()
         raise ExperimentExists(
             f"{place.layout.root} is the local tree of an experiment that is kept in another "
-            f"storage ({place.layout.mirror_of.read_text()}): choose another RunConfig(name=...) "
+            f"storage ({storage}): choose another RunConfig(name=...) "
             f"or storage_path",
             place.location.public,
         )

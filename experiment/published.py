@@ -18,6 +18,7 @@ from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import is_alive
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import Store, for_each
 
 _AT_ONCE = 16
@@ -30,7 +31,7 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
     An experiment of the same name may lie in another storage, or only here.
     """
     try:
-        return layout.mirror_of.read_text() == _address(remote)
+        return read_regular(layout.mirror_of).decode() == _address(remote)
     except FileNotFoundError:
         try:
             return find_beginning(layout.journal) is None
@@ -74,7 +75,7 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     path = layout.journal / segment["name"]
     if not path.exists():
         return False
-    data = path.read_bytes()[: segment["size"]]
+    data = read_regular(path)[: segment["size"]]
     known = segment.get("crc32", zlib.crc32(data))
     return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
 

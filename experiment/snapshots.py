@@ -24,6 +24,7 @@ from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name
+from holdfast.syncer.regular import open_regular, read_regular
 
 FORMAT = 1
 _SUFFIX = ".json"
@@ -154,7 +155,7 @@ def snapshots_of(root: Path, experiment_id: str) -> list[str]:
 def experiment_named_in(path: Path) -> str | None:
     """The experiment that a snapshot says it is of, read from its head; None if unreadable."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             line = file.read(_FIRST_LINE + 4096)[_FIRST_LINE:].split(b"\n", 1)[0]
         named = json.loads(b"{" + line.rstrip(b",") + b"}")["experiment_id"]
     except (OSError, ValueError, KeyError):
@@ -207,7 +208,7 @@ def load_snapshot(layout: Layout, name: str) -> Snapshot:
 
 def read_snapshot(layout: Layout, name: str) -> Snapshot:
     """As it is, whatever the journal says. Raises BadSnapshot, UnknownRecord, OSError."""
-    data = (layout.root / name).read_bytes()
+    data = read_regular(layout.root / name)
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
     # A hook for each of a million small objects doubles the time: only where it has work.

@@ -13,6 +13,7 @@ from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout,
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.location import Location
+from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import TrialSpec
@@ -144,7 +145,7 @@ class TrialFolder:
         if self.local is None:
             return read_file(self.location, name)
         try:
-            return (self.local / name).read_bytes()
+            return read_regular(self.local / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -161,7 +162,7 @@ class TrialFolder:
     def _tail(self) -> bytes:
         assert self.local is not None
         try:
-            with open(self.local / RESULTS, "rb") as file:
+            with open_regular(self.local / RESULTS) as file:
                 return _last_line_of(file)
         except (FileNotFoundError, NotADirectoryError):
             return b""

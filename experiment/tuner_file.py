@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.experiment.layout import TRAINER
 from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.regular import read_regular
 from holdfast.trial.errors import TuneError
 
 _FORMAT = 1
@@ -74,7 +75,7 @@ class TunerFile:
         try:
             # Nothing but a dict of bytes is taken from it: what is in them is unpickled by `load`,
             # field by field.
-            data = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+            data = _PlainUnpickler(io.BytesIO(read_regular(path))).load()
             fields: dict[str, bytes] = data["fields"]
             if data["crc32"] == _checksum(fields):
                 self._fields |= fields

@@ -31,6 +31,7 @@ from holdfast.syncer.durable import (
 )
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.forcing import Unsynced
+from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.segment import (
     HEADER,
     MAGIC,
@@ -122,7 +123,7 @@ def read_segment(
     `size` reads no further than so many bytes of the file.
     """
     path = directory / segment_name(number)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if offset < len(MAGIC):
             if not check_magic(file.read(len(MAGIC)), path):
                 return
@@ -411,7 +412,7 @@ class Journal:
         return known
 
     def _cut(self, path: Path, offset: int) -> None:
-        data = path.read_bytes()[offset:]
+        data = read_regular(path)[offset:]
         aside = path.with_name(f"{path.stem}.cut-{offset}")
         for number in count(2):  # what was put aside at an earlier time stays
             if not aside.exists():
@@ -433,7 +434,7 @@ def _sound_end(directory: Path, number: int) -> int:
     if ends:
         return ends[-1]
     path = directory / segment_name(number)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         data = file.read()
     return first_record(data) if check_magic(data, path) else 0
 

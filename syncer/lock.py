@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
 from holdfast.syncer.reading import LOCK_WORKERS
+from holdfast.syncer.regular import regular_descriptor
 
 __all__ = ["ExperimentLock", "LockLost", "Locked", "is_alive", "prove"]
 
@@ -169,7 +170,7 @@ def _open(path: Path) -> int:
     folder = stat.S_IMODE(os.stat(path.parent).st_mode)
     mode |= 0o060 if folder & stat.S_IWGRP else 0
     mode |= 0o006 if folder & stat.S_IWOTH and not folder & stat.S_ISVTX else 0
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    descriptor = regular_descriptor(path, os.O_RDWR | os.O_CREAT, mode)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         with suppress(PermissionError):  # it is another user's, who shares the folder
             os.fchmod(descriptor, mode)

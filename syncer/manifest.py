@@ -17,6 +17,7 @@ from typing import Any, Self
 from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import fsync_dir, fsync_file, write_atomic
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME, Found, walk
 
 VERSION = 1
@@ -139,7 +140,7 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
     """The manifest of a directory. Raises NotStored if there is none, ManifestMismatch if bad."""
     path = os.path.join(directory, MANIFEST_NAME)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read()
     except FileNotFoundError as error:
         raise NotStored("read", path, "there is no manifest: never committed") from error

@@ -20,6 +20,7 @@ from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import Patience
+from holdfast.syncer.regular import read_regular
 
 
 class Publication:
@@ -58,7 +59,7 @@ class Publication:
     def _are_here(self, segments: Mapping[str, tuple[int, int]]) -> bool:
         for name, (size, crc32) in segments.items():
             try:
-                data = (self._orders.root / self._orders.journal / name).read_bytes()[:size]
+                data = read_regular(self._orders.root / self._orders.journal / name)[:size]
             except FileNotFoundError:
                 return False
             if (len(data), zlib.crc32(data)) != (size, crc32):

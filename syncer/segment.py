@@ -18,6 +18,7 @@ import msgpack
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.regular import open_regular
 
 _MAGIC = b"HFJRNL\x00"
 MAGIC = _MAGIC + b"\x01"
@@ -131,7 +132,7 @@ def first_record(data: bytes) -> int:
 def takeover_of(directory: Path, number: int) -> Takeover | None:
     """What the segment takes the place of; None for most. Raises NewerFormat, OSError."""
     path = directory / segment_name(number)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         magic = file.read(len(MAGIC))
         if not check_magic(magic, path) or magic != _TAKES_OVER:
             return None
@@ -180,7 +181,7 @@ def is_torn(path: Path, offset: int) -> bool:
 
     Then less than a record, or nothing but zeros, stands there, and no whole record behind it.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         data = file.read(_SEARCHED_BYTES)
         if not offset and data[: len(MAGIC)] == MAGIC:

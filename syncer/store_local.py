@@ -26,6 +26,7 @@ from holdfast.syncer.errors import (
     StorageError,
     from_os_error,
 )
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.staging import copy_bytes
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
@@ -82,7 +83,7 @@ class LocalStore(PutsAtOnce):
         return await self._call("get", key, self._get, check_key(key), target)
 
     async def read(self, key: str) -> bytes:
-        return await self._call("read", key, (self.root / check_key(key)).read_bytes)
+        return await self._call("read", key, read_regular, self.root / check_key(key))
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         found = await self._call("list", prefix, self._list, folder_prefix(prefix))

@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts import INDEX_NAME, Facts, Known, missing_there, uncertain
 from holdfast.syncer.durable import TEMPORARY, unique
+from holdfast.syncer.regular import read_regular
 
 _FORMAT = 1
 
@@ -164,7 +165,7 @@ class LocalIndex:
 def _read(path: Path) -> dict[str, Any]:
     """The document of an index file, an empty one where it is missing or damaged."""
     try:
-        checksum, _, text = path.read_bytes().partition(b"\n")
+        checksum, _, text = read_regular(path).partition(b"\n")
         if int(checksum, 16) != zlib.crc32(text):
             return {}
         document = json.loads(text)

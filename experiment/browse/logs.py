@@ -12,6 +12,7 @@ from holdfast.experiment.layout import rank_log
 from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.syncer.regular import open_regular
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
@@ -91,7 +92,7 @@ def piece_from(found: Found, trial: Trial, name: str, offset: int) -> tuple[int,
     if layout is None:
         return read_from(found.read.location.child(trial.spec.dirname), name, offset, _PIECE)
     try:
-        with (layout.trial(trial.spec) / name).open("rb") as file:
+        with open_regular(layout.trial(trial.spec) / name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(offset)
             return size, file.read(_PIECE)
@@ -112,7 +113,7 @@ def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(_PIECE):
             yield piece
 

@@ -18,6 +18,7 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock_holder import holder_of, kernels_holder_of
+from holdfast.syncer.regular import read_regular, regular_descriptor
 from holdfast.trial.errors import TuneError
 
 
@@ -54,7 +55,7 @@ def find_case(
             f"directory <storage_path>/<name>, or its URI",
             path,
         )
-    kept_in = layout.mirror_of.read_text() if layout.mirror_of.exists() else ""
+    kept_in = read_regular(layout.mirror_of).decode() if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)
     return Case(
         shown=path, layout=layout, remote=remote, kept_in="" if remote is not None else kept_in
@@ -95,7 +96,7 @@ def user_of(layout: Layout) -> str:
     Nothing is written: the lock is asked for, shared, and given back at once.
     """
     try:
-        descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = regular_descriptor(layout.lock, os.O_RDONLY)
     except FileNotFoundError:
         return ""
     except PermissionError:

@@ -22,6 +22,7 @@ from holdfast.experiment.layout import (
     Layout,
 )
 from holdfast.experiment.rows import encode, shown_config
+from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.trial.trial import Status, Trial
 
 Rows = Sequence[ExpectedRow]
@@ -50,7 +51,7 @@ def habits(layout: Layout, story: Story) -> Habits:
         if not rows or not (folder / RESULTS).exists():
             continue
         charted.append(bool(_event_files(folder)))
-        with (folder / RESULTS).open("rb") as file:
+        with open_regular(folder / RESULTS) as file:
             configured.append(b'"config": {' in file.readline())
     return Habits(
         charts=any(charted) if charted else None,
@@ -133,7 +134,7 @@ def _check_errors(folder: Path, trial: Trial, _: Rows) -> None:
 def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
     steps: list[int] = []
     for path in _event_files(folder):
-        steps += tensorboard.charted_steps(path.read_bytes())
+        steps += tensorboard.charted_steps(read_regular(path))
     _check_iterations(steps, expected)
 
 
@@ -143,7 +144,7 @@ def _event_files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise _Wrong("it is missing") from None
 

@@ -29,6 +29,7 @@ from holdfast.scheduler.events import FORMAT, Begun, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.journal import MAGIC, Position, read, read_segment, segment_name, segments
+from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.segment import check_magic, framed, next_record
 
 # Nothing but the experiment's first moment is unknown where its first record is lost.
@@ -69,7 +70,7 @@ def put(journal: Path, made: Rebuilt) -> Deed:
     path = journal / segment_name(made.number)
     kept = ""
     if path.exists():
-        old = path.read_bytes()
+        old = read_regular(path)
         aside = name_aside(path, 0, old)
         if not aside.exists():
             write_atomic(aside, old)
@@ -82,11 +83,11 @@ def _with_magic(journal: Path) -> Iterator[Rebuilt]:
     """Segments with nothing wrong but their first eight bytes."""
     for number in segments(journal):
         path = journal / segment_name(number)
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if check_magic(file.read(len(MAGIC)), path):
                 continue
         if any(_is_record(payload) for payload, _ in _first(journal, number, len(MAGIC))):
-            data = MAGIC + path.read_bytes()[len(MAGIC) :]
+            data = MAGIC + read_regular(path)[len(MAGIC) :]
             yield Rebuilt(number=number, data=data, how="as its first record is whole")
 
 
@@ -132,7 +133,7 @@ def _beginnings(journal: Path) -> Iterator[str]:
 def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
     """The segment with a beginning that leads to the snapshot; None where none does."""
     path = journal / segment_name(number)
-    data = path.read_bytes()
+    data = read_regular(path)
     start = next_record(data, len(MAGIC))
     if not start:
         return None

@@ -12,6 +12,7 @@ from holdfast.experiment.doctor.segments import Chapter
 from holdfast.experiment.layout import JOURNAL
 from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.journal import segment_name
+from holdfast.syncer.regular import read_regular
 
 
 def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
@@ -31,7 +32,7 @@ def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
 
 def _put_aside(journal: Path, number: int, offset: int) -> Deed:
     path = journal / segment_name(number)
-    data = path.read_bytes()[offset:]
+    data = read_regular(path)[offset:]
     aside = name_aside(path, offset, data)
     if not aside.exists():
         write_atomic(aside, data)

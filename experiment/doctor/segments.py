@@ -17,6 +17,7 @@ from holdfast.experiment.wording import size
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.segment import (
     Takeover,
     check_magic,
@@ -216,7 +217,7 @@ def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
 
 def _start(path: Path) -> int:
     """Where the first record would stand; 0 without a sound beginning."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         data = file.read()
     return first_record(data) if check_magic(data, path) else 0
 

@@ -24,6 +24,7 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import ManifestMismatch, NotStored
 from holdfast.syncer.location import Location
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import Entry, Store, for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 
@@ -94,7 +95,7 @@ def gather(remote: Location, here: Layout | None = None) -> Stored:
 def _stand_in(here: Layout, copy: Layout, segment: Mapping[str, Any]) -> None:
     """The same segment from this machine, where it is what the head says."""
     if has_all(here, {"segments": [segment]}):
-        data = (here.journal / segment["name"]).read_bytes()[: segment["size"]]
+        data = read_regular(here.journal / segment["name"])[: segment["size"]]
         (copy.journal / segment["name"]).write_bytes(data)
 
 

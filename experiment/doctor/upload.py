@@ -34,6 +34,7 @@ from holdfast.syncer.lock import ExperimentLock
 from holdfast.syncer.mirror import may_be_behind
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.errors import TuneError
@@ -198,7 +199,7 @@ class _Upload:
             )
             for name in stored.bad_segments:
                 path = self._layout.journal / name
-                data = path.read_bytes()[: stored.segments[name]["size"]]
+                data = read_regular(path)[: stored.segments[name]["size"]]
                 await owned.put(f"{names.JOURNAL}/{name}", data)
                 self._deeds.append(Deed(what="uploaded anew", where=f"{names.JOURNAL}/{name}"))
         finally:

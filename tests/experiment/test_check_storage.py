@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.place import Place, check_local, check_remote
+from holdfast.syncer import store_local
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 
@@ -50,7 +51,7 @@ def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Place) 
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "read_bytes", die)
+        patch.setattr(store_local, "read_regular", die)
         with pytest.raises(Killed):
             check_remote(place)
     (probes[0].parent / ".tmp-0123456789abcdef").touch()
