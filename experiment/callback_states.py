@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from holdfast.experiment.pickling import dumps
+from holdfast.experiment.pickling import dumps, loads
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.regular import read_regular
 
@@ -40,6 +40,4 @@ def read(path: Path) -> dict[str, bytes]:
 
 def load(pickled: bytes) -> Any:
     """Called only with the state of a callback that is there again: it is the user's code."""
-    import cloudpickle
-
-    return cloudpickle.loads(pickled)
+    return loads(pickled)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from holdfast.described import Described, state_of
+
 # What is compared by itself, or may change.
 _APART = frozenset({"metric", "mode", "max_concurrent"})
 
@@ -47,4 +49,6 @@ def _is_ours(value: object) -> bool:
 def _parts(value: Any) -> dict[str, Any]:
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Described):
+        return state_of(value)
     return dict(getattr(value, "__dict__", {}))

@@ -7,8 +7,8 @@ from dataclasses import field, fields, is_dataclass, replace
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.pickling import dumps
 from holdfast.experiment.planned import planned_as
+from holdfast.experiment.stored import Field, stored
 from holdfast.experiment.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -147,12 +147,12 @@ class Wanted:
 
         `spec` is that of `applied`. Raises NotPicklable, BrokenTunerFile, OSError.
         """
-        objects: dict[str, bytes] = {}
+        objects: dict[str, Field] = {}
         if self.param_space is not None:
             name = numbered("param_space", spec.space_number)
-            objects[name] = dumps(dict(self.param_space), "param_space")
+            objects[name] = stored(dict(self.param_space), "param_space")
         if self.stop is not None and spec.has_stopper:
-            objects[numbered("stop", spec.stop_number)] = dumps(self.stop, "stop")
+            objects[numbered("stop", spec.stop_number)] = stored(self.stop, "stop")
         file.extend(objects)
 
     @property

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
+import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, fold_values, replace_leaves
@@ -36,6 +39,37 @@ def dumps(value: object, what: str) -> bytes:
     return data
 
 
+def loads(pickled: bytes) -> Any:
+    """What `dumps` was given. Runs the code that the pickle names."""
+    return _Unpickler(io.BytesIO(pickled)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what is public where it is now: a pickle names the module that it was in."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        try:
+            return super().find_class(module_name, global_name)
+        except (ImportError, AttributeError):
+            if module_name.partition(".")[0] == "holdfast":
+                for home in _PUBLIC:
+                    module = import_module(home)
+                    if global_name in module.__all__:
+                        return getattr(module, global_name)
+            raise
+
+
+_PUBLIC: Final = (
+    "holdfast",
+    "holdfast.tune",
+    "holdfast.tune.schedulers",
+    "holdfast.tune.search",
+    "holdfast.tune.stopper",
+    "holdfast.train",
+    "holdfast.data",
+)
+
+
 def users_config(config: Mapping[str, Any], param_space: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's config as the user wrote it: the objects themselves for what stands for them.
 
@@ -45,9 +79,7 @@ def users_config(config: Mapping[str, Any], param_space: Mapping[str, Any]) -> d
     def load(_path: object, leaf: Any) -> Any:
         if not isinstance(leaf, Opaque):
             return leaf
-        import cloudpickle
-
-        return cloudpickle.loads(leaf.pickled)
+        return loads(leaf.pickled)
 
     found: dict[str, Any] = replace_leaves(fold_values(config, param_space), load)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.pickling import NotPicklable, dumps
+from holdfast.experiment.pickling import NotPicklable, dumps, loads
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.values import Opaque, Path, Ref, fold_values, key_name, replace_leaves
 
@@ -30,9 +30,7 @@ class StoredObject:
 
     def load(self) -> Any:
         """The object. Runs the code that its pickle names, which must be importable here."""
-        import cloudpickle
-
-        return cloudpickle.loads(self.pickled)
+        return loads(self.pickled)
 
     def __repr__(self) -> str:
         told = _told(self.shown)
@@ -123,10 +121,8 @@ class UsersValues:
 
     def _loaded(self) -> Mapping[str, Any]:
         if self._space is None:
-            import cloudpickle
-
             try:
-                self._space = dict(cloudpickle.loads(self._pickled or b""))
+                self._space = dict(loads(self._pickled or b""))
             except Exception:  # the user's classes are not here: told by what stands there
                 self._space = {}
         return self._space

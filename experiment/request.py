@@ -18,7 +18,8 @@ from holdfast.experiment.layout import (
     STDOUT,
     TRIAL_FILES,
 )
-from holdfast.experiment.pickling import NotPicklable, dumps, pickles
+from holdfast.experiment.pickling import NotPicklable, pickles
+from holdfast.experiment.stored import Field, stored
 from holdfast.experiment.surroundings import kept_of, located
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.scheduler.policy import is_memoryless, scheduler_of
@@ -197,7 +198,7 @@ class Request:
         yield "callbacks", self.run.callbacks or None
         yield "progress_reporter", self.run.progress_reporter
 
-    def objects(self, *, travels: bool) -> dict[str, bytes]:
+    def objects(self, *, travels: bool) -> dict[str, Field]:
         """The user's objects for tuner.pkl.
 
         Raises NotPicklable for one that decides how the experiment goes on: a restore without it
@@ -217,7 +218,7 @@ class Request:
         for name, value in decisive.items():
             if value is not None:
                 try:
-                    fields[name] = dumps(value, _TOLD.get(name, name))
+                    fields[name] = stored(value, _TOLD.get(name, name))
                 except NotPicklable:
                     if travels:
                         raise
@@ -228,13 +229,13 @@ class Request:
             for one in self.run.callbacks or ()
             if not any(one is kept for kept in callbacks)
         ]
-        fields["callbacks"] = dumps(callbacks, "callbacks")
+        fields["callbacks"] = stored(callbacks, "callbacks")
         if self.run.progress_reporter is not None:
             if pickles(self.run.progress_reporter):
-                fields["progress_reporter"] = dumps(self.run.progress_reporter, "the reporter")
+                fields["progress_reporter"] = stored(self.run.progress_reporter, "the reporter")
             else:
                 missing.append("progress_reporter")
-        return {**fields, "missing": dumps(missing, "missing")}
+        return {**fields, "missing": stored(missing, "missing")}
 
 
 # What does not change what a run does. Notices of what is missing in tuner.pkl begin so: "callback

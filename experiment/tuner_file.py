@@ -1,4 +1,7 @@
-"""tuner.pkl: the user's own objects, each pickled in a field of its own, loaded only when used.
+"""tuner.pkl: the user's objects, each in a field of its own, loaded only when used.
+
+A field is plain data as far as it can be, and what is the user's own in it is pickled
+(`holdfast.experiment.stored`). The file is MessagePack; that of format 1 was a pickle.
 
 The trainable of a training on several workers is in trainer.pkl, of the same form.
 """
@@ -6,18 +9,22 @@ The trainable of a training on several workers is in trainer.pkl, of the same fo
 from __future__ import annotations
 
 import io
-import pickle
+import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgpack
 
 from holdfast.experiment.layout import TRAINER
+from holdfast.experiment.stored import Field, NeedsTrust, PlainUnpickler, restored
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.regular import read_regular
 from holdfast.trial.errors import TuneError
 
-_FORMAT = 1
+_MAGIC: Final = b"HFTUNR\0\2"
+_FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of what follows
 EXTENDED = "extended"
 
 
@@ -38,32 +45,81 @@ class BrokenTunerFile(TuneError):
         return type(self), (self.fault, str(self).removeprefix(f"{self.fault}: "))
 
 
-def write(path: Path, fields: Mapping[str, bytes]) -> None:
-    """A pickle of a plain dict of bytes, with a checksum over them."""
-    kept = dict(fields)
-    data = {"format": _FORMAT, "crc32": _checksum(kept), "fields": kept}
-    write_atomic(path, pickle.dumps(data))
+class NotTrusted(BrokenTunerFile):
+    """A restore with `trusted=False` needs what is pickled: the message says what to give."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Knows no class and no function, so that a file from elsewhere can have nothing called."""
+def write(path: Path, fields: Mapping[str, Field]) -> None:
+    """Eight bytes, a frame, and MessagePack: of each field what is plain and what is pickled."""
+    body: bytes = msgpack.packb({name: _parts(field) for name, field in fields.items()})
+    write_atomic(path, _MAGIC + _FRAME.pack(zlib.crc32(body), len(body)) + body)
 
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        raise pickle.UnpicklingError(
-            f"it names {module_name}.{global_name}, and may only hold data"
-        )
+
+def _parts(field: Field) -> dict[str, Any]:
+    given = {"plain": field.plain, "objects": field.objects, "pickled": field.pickled}
+    return {name: part for name, part in given.items() if part is not None}
+
+
+def read(data: bytes) -> dict[str, Field]:
+    """The fields of a file of any format. Raises ValueError for what is none."""
+    if not data.startswith(_MAGIC):
+        return _of_format_1(data)
+    body = memoryview(data)[len(_MAGIC) + _FRAME.size :]
+    if len(data) < len(_MAGIC) + _FRAME.size:
+        raise ValueError("it is truncated")
+    crc, length = _FRAME.unpack_from(data, len(_MAGIC))
+    if len(body) < length:
+        raise ValueError("it is truncated")
+    if zlib.crc32(body) != crc:
+        raise ChecksumError
+    found = msgpack.unpackb(body, strict_map_key=False)
+    if not isinstance(found, dict):
+        raise ValueError("it holds no fields")
+    return {_name(name): _field(parts) for name, parts in found.items()}
+
+
+class ChecksumError(ValueError):
+    """The file is not as it was written."""
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"a field is named {name!r:.100}")
+    return name
+
+
+def _field(parts: Any) -> Field:
+    match parts:
+        case {"pickled": bytes(pickled)}:
+            return Field(pickled=pickled)
+        case {"objects": bytes(objects)}:
+            return Field(plain=parts.get("plain"), objects=objects)
+        case dict() if parts.keys() <= {"plain"}:
+            return Field(plain=parts.get("plain"))
+    raise ValueError("a field is neither plain nor pickled")
+
+
+def _of_format_1(data: bytes) -> dict[str, Field]:
+    """A pickle of a plain dict of bytes, with a checksum over them. Nothing but data is taken from
+    it: what is in them is unpickled by `load`, field by field."""
+    found = PlainUnpickler(io.BytesIO(data)).load()
+    fields: dict[str, bytes] = found["fields"]
+    if found["crc32"] != _checksum(fields):
+        raise ChecksumError
+    return {_name(name): Field(pickled=bytes(pickled)) for name, pickled in fields.items()}
 
 
 class TunerFile:
     """What a restore may take from tuner.pkl, and from trainer.pkl beside it.
 
     `fault` says what is wrong with the files as a whole, "" for nothing: it may be that nothing in
-    them is needed.
+    them is needed. Unless they are `trusted`, nothing is unpickled.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, trusted: bool = True) -> None:
         self._path = path
-        self._fields: dict[str, bytes] = {}
+        self._trusted = trusted
+        self._fields: dict[str, Field] = {}
         self.fault = ""
         self._read(path)
         self._own = dict(self._fields)
@@ -73,14 +129,9 @@ class TunerFile:
 
     def _read(self, path: Path) -> None:
         try:
-            # Nothing but a dict of bytes is taken from it: what is in them is unpickled by `load`,
-            # field by field.
-            data = _PlainUnpickler(io.BytesIO(read_regular(path))).load()
-            fields: dict[str, bytes] = data["fields"]
-            if data["crc32"] == _checksum(fields):
-                self._fields |= fields
-            else:
-                self.fault = f"{path} was changed, its checksum is wrong"
+            self._fields |= read(read_regular(path))
+        except ChecksumError:
+            self.fault = f"{path} was changed, its checksum is wrong"
         except FileNotFoundError:
             self.fault = f"{path} is not there"
         except Exception as error:  # pickle raises nearly anything for broken bytes
@@ -91,7 +142,7 @@ class TunerFile:
         """Whether a restore may have changed the experiment: the journal knows."""
         return bool(self.fault) or EXTENDED in self._own
 
-    def extend(self, more: Mapping[str, bytes]) -> None:
+    def extend(self, more: Mapping[str, Field]) -> None:
         """Add fields to tuner.pkl, and leave those that are there: until the journal names the new
         ones, a restore goes on with the former.
 
@@ -103,28 +154,42 @@ class TunerFile:
                 "an experiment is extended with a whole file only. Put a copy of it in its place: "
                 "remote storage has one beside the journal",
             )
-        write(self._path, {**self._own, **more, EXTENDED: b""})
+        write(self._path, {**self._own, **more, EXTENDED: Field()})
 
     def load(self, name: str) -> Any:
-        """The object of a field, None where there is none. Raises BrokenTunerFile."""
-        import cloudpickle
-
-        pickled = self._fields.get(name)
-        if pickled is None:
+        """The object of a field, None where there is none. Raises BrokenTunerFile, or NotTrusted
+        for what would have to be unpickled."""
+        field = self._fields.get(name)
+        if field is None:
             return None
         try:
-            return cloudpickle.loads(pickled)
+            return restored(field, trusted=self._trusted)
+        except NeedsTrust as error:
+            raise NotTrusted(f"{name} in {self._path} is pickled", _GIVE_ANEW) from error
         except Exception as error:  # the user's own classes may have moved or changed
             raise BrokenTunerFile(
                 f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error})",
                 _advice([name]),
             ) from error
 
+    def untrusted(self, given: Collection[str]) -> list[str]:
+        """What would have to be unpickled, and is not `given` anew."""
+        return [name for name in self._fields if name not in given and not self._is_plain(name)]
+
+    def _is_plain(self, name: str) -> bool:
+        try:
+            restored(self._fields[name], trusted=False)
+        except NeedsTrust:
+            return False
+        except Exception:  # said by whoever loads it
+            return True
+        return True
+
     def load_trainable(self) -> Any:
         """Raises BrokenTunerFile, also where there is none: it is in trainer.pkl, or could not be
         pickled."""
         if "trainable" not in self._fields:
-            fault = f"there is no trainable in {self._path}, and no trainer.pkl beside it"
+            fault = f"there is no trainable in {self._path}, and no trainer.pkl next to it"
             raise BrokenTunerFile(fault, _advice(["trainable"]))
         return self.load("trainable")
 
@@ -152,6 +217,10 @@ def _advice(names: Sequence[str]) -> str:
     return f"give {told} to restore(), as the experiment began with: {call}"
 
 
+_GIVE_ANEW = (
+    "with trusted=False nothing is unpickled. Give it to restore(): trainable, param_space=, "
+    "tune_config= and run_config= as the experiment began with"
+)
 _GIVEN = {"trainable": "the trainable", "param_space": "param_space"}
 
 

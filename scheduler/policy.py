@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Protocol, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.described import Described
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
@@ -196,7 +197,7 @@ class View(Protocol):
         """Whether it is known that the search has no further trial."""
 
 
-class TrialScheduler:
+class TrialScheduler(Described):
     """Base of schedulers. `decide` is pure: the same view and event give the same decisions.
 
     What it decides is journalled with the event that it decided upon. A decision that does not

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final
 
+from holdfast.described import Described, Made, without
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
@@ -13,7 +14,7 @@ from holdfast.trial.values import unwrap_scalar
 FINISHED: Final = "FINISHED"
 
 
-class Searcher:
+class Searcher(Described):
     """Base of search algorithms that are asked for one config at a time.
 
     Its methods run in one thread of the script's process, in the order of events, and may block;
@@ -115,7 +116,7 @@ def introduce(
     return searcher.set_search_properties(metric, mode, config, **more)
 
 
-class BasicVariantGenerator:
+class BasicVariantGenerator(Described):
     """Random and grid search: every grid combination, `num_samples` times.
 
     `points_to_evaluate`: configs, or parts of them, to begin with. `max_concurrent`: trials at
@@ -139,6 +140,10 @@ class BasicVariantGenerator:
         self.max_concurrent = max_concurrent
         self.constant_grid_search = constant_grid_search
         self.seed = _seed_from(random_state)
+
+    def made_of(self) -> Made:
+        """A generator would give another number."""
+        return without(super().made_of(), random_state=self.seed)
 
 
 def points_of(given: Any) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.described import reduced
 from holdfast.trial.errors import InvalidSearchSpace
 
 _INT64: Final = 1 << 63
@@ -31,6 +32,9 @@ class Domain(ABC):
     """What one parameter may be. Frozen; equal domains draw equal values from equal generators."""
 
     __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced(self, protocol)
 
     @abstractmethod
     def draw(self, rng: Random) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.described import Described
 
-class Stopper:
+
+class Stopper(Described):
     """Decides after each report whether its trial, or every trial, ends.
 
     Subclass it and override both methods. They run in a thread of the script's process, off the

@@ -13,6 +13,7 @@ from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from holdfast.described import Made, without
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import Stopper, lookup
 
@@ -53,6 +54,10 @@ class TimeoutStopper(Stopper):
         _require(self.timeout_s > 0, "timeout", "seconds above 0, or a timedelta", timeout)
         self._first: float | None = None
         self._newest = 0.0
+
+    def made_of(self) -> Made:
+        """A timedelta is not plain; its seconds are."""
+        return without(super().made_of(), timeout=self.timeout_s)
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         self._newest = float(result["timestamp"])

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.described import Described
 from holdfast.scheduler.policies.goal import MODES, Goal
 from holdfast.trial.errors import require
 from holdfast.trial.resources import PlacementGroupFactory, validated
@@ -64,7 +65,7 @@ Allocated = PlacementGroupFactory | Mapping[str, float] | None
 AllocationFunction = Callable[[Any, Any, Mapping[str, Any], Any], Allocated]
 
 
-class DistributeResources:
+class DistributeResources(Described):
     """Gives what is free to all trials alike.
 
     Each has at least what it began with, and of the rest as many times `increase_by` as the

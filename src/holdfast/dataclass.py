@@ -124,12 +124,25 @@ def _delattr(self: Any, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, field.name) for field in fields(self)]
+def _getstate(self: Any) -> dict[str, Any]:
+    """By name: another version may have other fields, in another order."""
+    return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def _setstate(self: Any, state: list[Any]) -> None:
-    for field, value in zip(fields(self), state, strict=True):
+def _setstate(self: Any, state: dict[str, Any] | list[Any]) -> None:
+    """Also from the list of values that the first release has written."""
+    known = fields(self)
+    if isinstance(state, list):
+        state = {field.name: value for field, value in zip(known, state, strict=False)}
+    for field in known:
+        if field.name in state:
+            value = state[field.name]
+        elif field.default_factory is not MISSING:
+            value = field.default_factory()
+        elif field.default is not MISSING:
+            value = field.default
+        else:
+            raise TypeError(f"a stored {type(self).__name__} has no {field.name}")
         object.__setattr__(self, field.name, value)
 
 

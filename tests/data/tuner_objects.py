@@ -138,12 +138,12 @@ def objects() -> dict[str, Any]:
 
 
 def main() -> None:
-    from holdfast.experiment.pickling import dumps
+    from holdfast.experiment.stored import stored
     from holdfast.experiment.tuner_file import write
 
     folder = Path(sys.argv[1])
     folder.mkdir()
-    write(folder / "tuner.pkl", {name: dumps(one, name) for name, one in objects().items()})
+    write(folder / "tuner.pkl", {name: stored(one, name) for name, one in objects().items()})
 
 
 if __name__ == "__main__":

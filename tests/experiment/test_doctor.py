@@ -25,6 +25,7 @@ from holdfast.experiment.records import pack
 from holdfast.experiment.recovery import recover
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.stored import Field
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
@@ -449,7 +450,7 @@ def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:
             return os.mkdir, (str(witness),)
 
     field = pickle.dumps(Trap())
-    tuner_file.write(root / "tuner.pkl", {"trainable": field})
+    tuner_file.write(root / "tuner.pkl", {"trainable": Field(pickled=field)})
     assert verify(case(root)).findings == ()
     (root / "tuner.pkl").write_bytes(field)
     (finding,) = verify(case(root)).findings
@@ -500,7 +501,7 @@ def paused(in_memory: Path) -> Path:
     run.close()
     assert run.trial(first).attempt == 2
     Scribe(run.layout, ScribeSettings(tensorboard=False)).catch_up()
-    tuner_file.write(run.layout.tuner, {"scheduler": b"of no use here"})
+    tuner_file.write(run.layout.tuner, {"scheduler": Field(pickled=b"of no use here")})
     return root
 
 

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from holdfast.experiment import tuner_file
+from holdfast.experiment.stored import Field
 from holdfast.runtime.guard import boot_id
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
@@ -23,7 +24,10 @@ def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperimen
     """
     retried = FailureConfig(max_failures=1)
     run = RecordedExperiment(root, boot=boot_id(), tensorboard=True, failure=retried, **spec)
-    tuner_file.write(run.layout.tuner, {"trainable": b"never unpickled", "param_space": b""})
+    tuner_file.write(
+        run.layout.tuner,
+        {"trainable": Field(pickled=b"never unpickled"), "param_space": Field(plain={})},
+    )
     first, second, third = (run.begin({"lr": 0.1 * n, "kind": "a"}) for n in range(1, 4))
     for epoch in range(2):
         run.report(second, {"loss": 9.0 - epoch})

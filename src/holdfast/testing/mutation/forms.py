@@ -6,7 +6,6 @@ This shares no code with holdfast: it follows docs/layout.md.
 from __future__ import annotations
 
 import json
-import pickle
 import struct
 import zlib
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from typing import Any
 import msgpack
 
 JOURNAL_MAGIC = b"HFJRNL\x00\x01"
+TUNER_MAGIC = b"HFTUNR\x00\x02"
 _FRAME = struct.Struct("<II")
-_PICKLE_PROTOCOL = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +96,14 @@ def _encode_lines(tree: Any) -> bytes:
 
 
 def _decode_tuner(data: bytes) -> Any:
-    # Our own specimen's, made a moment ago.
-    return pickle.loads(data)
+    if not data.startswith(TUNER_MAGIC):
+        raise ValueError("no tuner.pkl of this version")
+    return msgpack.unpackb(data[len(TUNER_MAGIC) + 12 :], strict_map_key=False)
 
 
 def _encode_tuner(tree: Any) -> bytes:
-    fields = tree.get("fields") if isinstance(tree, dict) else None
-    if isinstance(fields, dict) and all(isinstance(value, bytes) for value in fields.values()):
-        crc = 0
-        for name in sorted(fields, key=str):
-            crc = zlib.crc32(fields[name], zlib.crc32(str(name).encode(), crc))
-        tree = {**tree, "crc32": crc}
-    return pickle.dumps(tree, _PICKLE_PROTOCOL)
+    body: bytes = msgpack.packb(tree)
+    return TUNER_MAGIC + struct.pack("<IQ", zlib.crc32(body), len(body)) + body
 
 
 JOURNAL = Form(name="journal", decode=_decode_journal, encode=_encode_journal)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.described import Made, without
 from holdfast.lazy import Framework
 from holdfast.scheduler.axes import place, value_at
 from holdfast.scheduler.search import FINISHED
@@ -75,6 +76,10 @@ class BayesOptSearch(LibrarySearch):
             if metric is None:
                 raise InvalidConfig("BayesOptSearch(analysis=...) needs metric=... besides")
             self.add_evaluated_trials(analysis, metric)
+
+    def made_of(self) -> Made:
+        """What `analysis` has told is told again by itself."""
+        return without(super().made_of(), "analysis")
 
     def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
         searched = check_flat(parameters, "BayesOptSearch")

@@ -10,10 +10,11 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
+from holdfast.described import Call, Made, argument
 from holdfast.lazy import Framework
 from holdfast.scheduler.search import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
@@ -35,6 +36,12 @@ class _Evaluated:
     values: tuple[Any, ...] | None
     pruned: bool = False
     steps: tuple[float, ...] = ()
+
+    def call(self) -> Call:
+        """How it is told of."""
+        failed = self.values is None
+        told = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
+        return "add_evaluated_point", (dict(self.config), list(self.values or ())), told
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,6 +254,13 @@ class LibrarySearch(Searcher, ABC):
             if seen is not None:
                 run.study.saw(query, step, seen)
         run.study.tell(query, assignment, losses)
+
+    def made_of(self) -> Made:
+        """Points that were told after it was made are told again."""
+        made = super().made_of()
+        first = len(argument(made, "evaluated_rewards") or ())
+        told = tuple(one.call() for one in self._evaluated[first:])
+        return replace(made, calls=told)
 
     # -- the rest -------------------------------------------------------------------------------
 

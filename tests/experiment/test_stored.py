@@ -1,0 +1,330 @@
+"""Objects in files: ours as a class and its arguments, and the user's own pickled."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import pickletools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import msgpack
+import pytest
+
+from holdfast import tune
+from holdfast.described import UnknownDescription, alike, description_of
+from holdfast.experiment.job import GangTerms
+from holdfast.experiment.pickling import NotPicklable, loads
+from holdfast.experiment.stored import Field, NeedsTrust, restored, stored
+from holdfast.experiment.tuner_file import BrokenTunerFile, NotTrusted, TunerFile, read, write
+from holdfast.lazy import Framework
+from holdfast.tune import schedulers, search, stopper
+from tests.data import tuner_objects
+from tests.data.tuner_objects import Thing
+
+DATA = Path(__file__).parent.parent / "data"
+OBJECTS = tuner_objects.objects()
+# Those that hold something of the user's: a function, an object.
+NOT_PLAIN = {
+    "trainable",
+    "param_space",
+    "scheduler PopulationBasedTraining",
+    "stop FunctionStopper",
+    "stop CombinedStopper",
+}
+
+
+def there_and_back(value: Any, *, trusted: bool = True) -> Any:
+    field = stored(value, "it")
+    plain = msgpack.unpackb(msgpack.packb(field.plain), strict_map_key=False)
+    return restored(Field(plain=plain, objects=field.objects), trusted=trusted)
+
+
+def test_the_file_of_the_first_release_loads() -> None:
+    """Its pickles name private attributes: one that is renamed needs a `__setstate__`."""
+    file = TunerFile(DATA / "tuner-1" / "tuner.pkl")
+    assert file.fault == ""
+    for name, value in OBJECTS.items():
+        found = file.load(name)
+        if name == "scheduler PopulationBasedTrainingReplay":  # which keeps more of its file now
+            assert alike(found._schedule, value._schedule)
+            continue
+        assert alike(found, value), name
+        assert alike(loads(cloudpickle.dumps(found)), value), name
+
+
+def test_the_file_of_format_2_loads() -> None:
+    file = TunerFile(DATA / "tuner-2" / "tuner.pkl")
+    assert file.fault == ""
+    for name, value in OBJECTS.items():
+        assert alike(file.load(name), value), name
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_object_of_ours_comes_back(name: str) -> None:
+    value = OBJECTS[name]
+    assert alike(there_and_back(value), value)
+    for twin in (pickle.loads(pickle.dumps(value)), loads(cloudpickle.dumps(value))):
+        assert alike(twin, value)
+    assert alike(copy.deepcopy(value), value)
+
+
+def test_what_has_nothing_of_the_users_is_read_without_pickle() -> None:
+    plain = {name for name, value in OBJECTS.items() if stored(value, name).objects is None}
+    assert plain == OBJECTS.keys() - NOT_PLAIN
+    for name in plain:
+        assert alike(there_and_back(OBJECTS[name], trusted=False), OBJECTS[name])
+    for name in NOT_PLAIN:
+        with pytest.raises(NeedsTrust):
+            there_and_back(OBJECTS[name], trusted=False)
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTS.keys() - {"trainable", "param_space", "missing"}))
+def test_no_private_attribute_of_ours_is_in_any_file(name: str) -> None:
+    """So that each of them can be renamed."""
+    found = description_of(OBJECTS[name])
+    assert found is not None
+    assert found.state == {}
+    private = {key for key in vars(OBJECTS[name]) if key.startswith("_")}
+    texts = {text for _, text, _ in pickletools.genops(pickle.dumps(OBJECTS[name]))}
+    assert not private & texts
+    tree = repr(stored(OBJECTS[name], name))
+    assert not [key for key in private if f"'{key}'" in tree]
+
+
+def test_what_was_set_after_it_was_made_is_kept() -> None:
+    scheduler = schedulers.ASHAScheduler(max_t=9)
+    scheduler.metric = "loss"
+    stop = stopper.TrialPlateauStopper("loss")
+    stop("t0", {"loss": 1.0, "training_iteration": 1})
+    for value in (scheduler, stop):
+        for twin in (there_and_back(value), pickle.loads(pickle.dumps(value))):
+            assert alike(twin, value)
+    assert there_and_back(scheduler, trusted=False).metric == "loss"
+
+
+class Hasty(schedulers.ASHAScheduler):
+    """A user's subclass, with settings of its own in front of ours."""
+
+    def __init__(self, hurry: int) -> None:
+        super().__init__("loss", "loss", "min", max_t=81 // hurry)
+        self.hurry = hurry
+
+
+class Own(schedulers.TrialScheduler):
+    def __init__(self, thing: Thing) -> None:
+        self.thing = thing
+
+
+class Reduced(stopper.MaximumIterationStopper):
+    def __reduce__(self) -> Any:
+        return Reduced, (self.max_iter + 1,)
+
+
+class Stated(stopper.MaximumIterationStopper):
+    def __getstate__(self) -> Any:
+        return {"told": self.max_iter}
+
+    def __setstate__(self, state: Any) -> None:
+        self.max_iter = state["told"] * 2
+
+
+def test_of_a_users_subclass_our_part_is_made_anew_and_theirs_is_kept() -> None:
+    value: Any = Hasty(3)
+    value.patience = 7
+    data = cloudpickle.dumps(value)
+    assert b"_max_t" not in data
+    assert b"_brackets" not in data
+    twins: list[Any] = [loads(data), copy.deepcopy(value), there_and_back([value])[0]]
+    for twin in twins:
+        assert type(twin) is Hasty
+        assert alike(twin, value)
+        assert (twin.hurry, vars(twin)["patience"]) == (3, 7)
+    assert loads(cloudpickle.dumps(Own(Thing(2)))).thing == Thing(2)
+
+
+def test_a_users_subclass_that_says_what_is_kept_of_it_is_heard() -> None:
+    assert there_and_back(Reduced(3)).max_iter == 4
+    assert there_and_back(Stated(3)).max_iter == 6
+
+
+def test_points_that_a_search_was_told_of_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Framework, "check", lambda _: None)
+    given = search.HyperOptSearch(
+        points_to_evaluate=[{"lr": 0.5}], evaluated_rewards=[1.0], random_state_seed=3
+    )
+    given.add_evaluated_point({"lr": 0.1}, 0.25, intermediate_values=[0.5])
+    given.add_evaluated_point({"lr": 0.2}, 0.0, error=True)
+    found = description_of(given)
+    assert found is not None
+    assert found.state == {}
+    assert alike(there_and_back(given), given)
+    with pytest.raises(NeedsTrust, match="to a library"):
+        there_and_back(given, trusted=False)
+
+
+def test_what_is_shared_stays_shared() -> None:
+    thing, bound = Thing(1), stopper.MaximumIterationStopper(2)
+    value = {
+        "a": [thing, lambda: thing],
+        "b": thing,
+        "c": stopper.CombinedStopper(bound, bound),
+    }
+    twin = there_and_back(value)
+    assert twin["a"][0] is twin["b"] is twin["a"][1]()
+    first, second = twin["c"].stoppers
+    assert first is second
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": (1, 2.5, None, True, b"\0", "é"), 3: {4: 5}, (6,): {7, 8}, "big": 2**90},
+        {"__holdfast__": "made", "class": "Float"},
+        [[], {}, (), frozenset({1}), float("inf"), -(2**63), 2**64 - 1],
+        tune.choice([tune.uniform(0, 1), {"x": tune.randint(1, 3)}]),
+    ],
+)
+def test_plain_values_come_back_as_what_they_were(value: Any) -> None:
+    found = there_and_back(value, trusted=False)
+    assert found == value
+    assert type(found) is type(value)
+    if isinstance(value, dict):
+        assert list(found) == list(value)
+
+
+def test_what_contains_itself_or_is_very_deep_is_stored_all_the_same() -> None:
+    round_about: list[Any] = []
+    round_about.append(round_about)
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    for value in (round_about, deep):
+        field = stored(value, "it")
+        assert repr(restored(field, trusted=True)) == repr(value)
+
+
+def test_what_cannot_be_pickled_is_named_by_its_place() -> None:
+    value = {"net": {"lock": threading.Lock(), "lr": tune.uniform(0, 1)}}
+    with pytest.raises(NotPicklable, match=r"param_space\['net'\]\['lock'\] is a lock"):
+        stored(value, "param_space")
+
+
+def made(name: Any = "stopper.MaximumIterationStopper", **more: Any) -> Any:
+    return {"__holdfast__": "made", "class": name, "version": 1, "args": [3], **more}
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "no such class": lambda: made("stopper.Gone"),
+    "not a class": lambda: made("search.grid_search"),
+    "another module": lambda: made("os.system"),
+    "a dotted path": lambda: made("search.os.system"),
+    "a newer version": lambda: made(version=2),
+    "a method": lambda: made(calls=[["__reduce_ex__", [4], {}]]),
+    "other arguments": lambda: made(args=["many"]),
+    "no arguments": lambda: made(args=7),
+    "an abstract class": lambda: made("search.LibrarySearch"),
+    "an unknown mark": lambda: {"__holdfast__": "called"},
+    "an object that is not there": lambda: {"__holdfast__": "object", "number": 3},
+    "an object below": lambda: {"__holdfast__": "object", "number": -1},
+    "one that comes later": lambda: {"__holdfast__": "again", "number": 0},
+    "a list as a key": lambda: {"__holdfast__": "dict", "pairs": [[[], 1]]},
+    "no pairs": lambda: {"__holdfast__": "dict", "pairs": [1]},
+    "a deep one": lambda: [made(args=[nested(500)])],
+}
+
+
+def nested(depth: int) -> Any:
+    tree: Any = 1
+    for _ in range(depth):
+        tree = [tree]
+    return tree
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_forged_field_is_an_error_of_one_line(tmp_path: Path, name: str, trusted: bool) -> None:
+    write(tmp_path / "tuner.pkl", {"stop": Field(plain=HOSTILE[name]())})
+    file = TunerFile(tmp_path / "tuner.pkl", trusted=trusted)
+    with pytest.raises(BrokenTunerFile, match=r"stop in|cannot be read") as caught:
+        _needed(file)
+    assert "\n" not in str(caught.value)
+
+
+def _needed(file: TunerFile) -> Any:
+    file.require(["stop"])
+    return file.load("stop")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HFTUNR\0\2",
+        b"HFTUNR\0\2\0\0\0",
+        b"HFTUNR\0\3" + bytes(20),
+        b"\x80\x04.",
+        pickle.dumps({"format": 1, "fields": {"a": 3}, "crc32": 0}),
+        pickle.dumps([1]),
+    ],
+)
+def test_a_file_that_is_none_says_so(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "tuner.pkl"
+    path.write_bytes(data)
+    assert TunerFile(path).fault.startswith(f"{path} cannot be read (")
+
+
+def test_a_changed_file_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.pkl"
+    write(path, {"missing": stored(["stop"], "missing")})
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert "its checksum is wrong" in TunerFile(path).fault
+
+
+def test_an_old_file_that_is_extended_keeps_what_it_had(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.pkl"
+    path.write_bytes((DATA / "tuner-1" / "tuner.pkl").read_bytes())
+    TunerFile(path).extend({"stop-1": stored(stopper.MaximumIterationStopper(9), "stop")})
+    file = TunerFile(path)
+    assert file.is_extended
+    assert file.load("stop-1").max_iter == 9
+    assert alike(file.load("param_space"), OBJECTS["param_space"])
+    assert read(path.read_bytes()).keys() == {*OBJECTS, "stop-1", "extended"}
+
+
+def test_without_trust_plain_data_of_the_first_format_is_read_too() -> None:
+    file = TunerFile(DATA / "tuner-1" / "tuner.pkl", trusted=False)
+    assert file.load("missing") == OBJECTS["missing"]
+    with pytest.raises(NotTrusted, match="with trusted=False nothing is unpickled"):
+        file.load("stop MaximumIterationStopper")
+    assert "missing" not in file.untrusted([])
+    assert "trainable" in file.untrusted([])
+
+
+def test_a_pickle_finds_what_has_moved_since() -> None:
+    data = pickle.dumps(tune.RunConfig, protocol=0).replace(
+        b"holdfast.trial.config", b"holdfast.gone.config"
+    )
+    assert loads(data) is tune.RunConfig
+    with pytest.raises(ModuleNotFoundError):
+        loads(data.replace(b"RunConfig", b"NoConfig"))
+
+
+def test_a_frozen_class_takes_a_state_of_fewer_fields() -> None:
+    """As an older release has written it."""
+    before = GangTerms(keeps_all_metrics=True)
+    state: Any = before.__getstate__()
+    for old in ([True], {"keeps_all_metrics": True}, [*state.values()], {**state, "gone": 1}):
+        twin = GangTerms.__new__(GangTerms)
+        twin.__setstate__(old)  # type: ignore[attr-defined]
+        assert twin == before
+
+
+def test_unknown_descriptions_say_what_is_unknown() -> None:
+    with pytest.raises(UnknownDescription, match=r"this version of holdfast has no stopper\.Gone"):
+        restored(Field(plain=made("stopper.Gone")), trusted=True)
