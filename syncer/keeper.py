@@ -30,6 +30,7 @@ from holdfast.syncer.publication import Publication
 from holdfast.syncer.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.store import check_key
 from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.unforced import BytesLost
 from holdfast.syncer.upload import Committed, Upload
 
 _CONTESTABLE = (
@@ -111,9 +112,13 @@ class Keeper:
             else:
                 self._tell(["committed", trial_id, index])
             return
-        written = await self._patience.until_done(
-            f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
-        )
+        try:
+            written = await self._patience.until_done(
+                f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
+            )
+        except BytesLost as error:
+            self._tell(["lost", trial_id, index, str(error)])
+            return
         if storage is not None and uploads:
             upload = Upload(
                 storage=storage,

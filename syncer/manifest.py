@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import fsync_dir, fsync_file, write_atomic
+from holdfast.syncer.durable import fsync_dir, write_atomic
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
 from holdfast.syncer.regular import open_regular
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME, Found, walk
+from holdfast.syncer.unforced import Unforced
 
 VERSION = 1
 ALGORITHM = "sha256"
 _BUFFER_BYTES = 1 << 20
+# Of this process: whoever asks for a file again must not be told that all is well.
+_unforced = Unforced()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +118,23 @@ def scan(directory: str | os.PathLike[str]) -> Manifest:
 def hash_directory(directory: str | os.PathLike[str], *, durable: bool = False) -> Manifest:
     """Read and hash every file; with `durable` also fsync each one and every folder.
 
-    Raises StorageError that names the file which cannot be read, DirectoryMissing, UnusableFile.
+    Raises StorageError that names the file which cannot be read, DirectoryMissing, UnusableFile,
+    BytesLost for a file that the disk has refused and memory has not any more.
     """
     manifest = _build(directory, lambda found: _hash_file(found.path, durable=durable))
     if durable:
         for found in walk(directory, "fsync"):
             if found.is_dir:
-                fsync_dir(found.path)
-        fsync_dir(directory)
+                _force_folder(found.path)
+        _force_folder(directory)
     return manifest
+
+
+def _force_folder(path: str | os.PathLike[str]) -> None:
+    try:
+        fsync_dir(path)
+    except OSError as error:
+        raise from_os_error(error, "force to the disk", os.fspath(path)) from error
 
 
 def write(directory: str | os.PathLike[str], manifest: Manifest | None = None) -> Manifest:
@@ -212,5 +223,5 @@ def _hash_file(path: str, *, durable: bool = False, algorithm: str = ALGORITHM) 
             digest.update(buffer[:count])
             size += count
         if durable:
-            fsync_file(file.fileno())
+            _unforced.force(file.fileno(), path, digest.hexdigest(), algorithm)
     return FileFact(size=size, checksum=digest.hexdigest())

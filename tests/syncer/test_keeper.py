@@ -149,7 +149,7 @@ async def keeping(kept: Kept) -> AsyncIterator[Callable[[Store], Kept]]:
     yield begin
     kept.desk.hang_up()
     await asyncio.gather(*tasks)
-    kept.journal.close()
+    kept.journal.abandon()
 
 
 async def test_a_committed_checkpoint_is_in_storage_and_its_manifest_came_last(
@@ -646,4 +646,4 @@ async def test_what_a_restore_needs_beside_the_journal_is_in_storage_before_it(
     await keeper.close()
     put = [key for operation, key in store.log if operation == "put"]
     assert put.index("tuner.pkl") < put.index("journal/000000.log") < put.index("head.json")
-    kept.journal.close()
+    kept.journal.abandon()
