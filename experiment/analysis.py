@@ -36,9 +36,10 @@ class ExperimentAnalysis:
     `experiment_checkpoint_path` is the experiment's directory (or a snapshot in it): local, a URI,
     or a path on `storage_filesystem`. `trials` narrows it to some trials (views, or ids).
     `default_metric` and `default_mode` take the place of those in the experiment's TuneConfig.
+    Where several experiments were run under one name it is the newest, or number `run` (from 1).
     In configs, objects of the user's that are no plain data are placeholders.
 
-    Raises ExperimentNotFound, InvalidConfig, StorageError.
+    Raises ExperimentNotFound, InvalidConfig (NoSuchRun, for one), StorageError.
     """
 
     @short_errors
@@ -50,9 +51,10 @@ class ExperimentAnalysis:
         trials: Sequence[TrialView | str] | None = None,
         default_metric: str | None = None,
         default_mode: str | None = None,
+        run: int | None = None,
     ) -> None:
         folder = _experiment_folder(experiment_checkpoint_path)
-        read = load_experiment(folder, storage_filesystem)
+        read = load_experiment(folder, storage_filesystem, run)
         self._hold(
             _outcome(read, config_without_code, default_metric, default_mode, trials),
             read.machine.spec.trainable,

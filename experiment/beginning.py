@@ -16,7 +16,7 @@ from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular
 from holdfast.syncer.segment import check_magic, is_torn
-from holdfast.trial.errors import TuneError
+from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16
 
@@ -52,6 +52,10 @@ class JournalUnreadable(TuneError):
         return JournalUnreadable(where, self.found)
 
 
+class NoSuchRun(InvalidConfig):
+    """A folder does not hold so many experiments, one after another."""
+
+
 def find_beginning(journal: Path) -> Beginning | None:
     """The newest experiment of the journal: a directory may hold several, one after another.
 
@@ -75,6 +79,37 @@ def find_beginning(journal: Path) -> Beginning | None:
         what = "its segments are empty" if known else "it has no segments"
         raise JournalUnreadable(str(journal.parent), f"{what}, and there is {traces}")
     return None
+
+
+def find_run(journal: Path, run: int) -> tuple[Beginning, int | None]:
+    """The experiment number `run` (from 1, the oldest) of those that have begun one after another
+    in a folder, and the segment in which the next one begins.
+
+    Raises NoSuchRun.
+    """
+    known = runs_before(journal, None)
+    if not 1 <= run <= len(known):
+        numbers = "only run 1" if len(known) == 1 else f"runs 1 to {len(known)}"
+        raise NoSuchRun(f"there is no run {run} in {journal.parent}: it holds {numbers}")
+    following = known[run].position.segment if run < len(known) else None
+    return known[run - 1], following
+
+
+def runs_before(journal: Path, segment: int | None) -> list[Beginning]:
+    """Every experiment that began before `segment` (None: all), oldest first. The first record of
+    each segment is read; one that cannot be read begins none."""
+    known = []
+    for number in segments(journal):
+        if segment is not None and number >= segment:
+            break
+        payload = _first_payload(journal, number)
+        event, now, _ = (
+            unpack(payload, first_end(number, payload)) if payload is not None else (None, 0.0, ())
+        )
+        if isinstance(event, Begun):
+            at = Position(number, 0)
+            known.append(Beginning(position=at, spec=event.spec, began_at=now))
+    return known
 
 
 def check_nothing_behind(journal: Path, end: Position) -> None:

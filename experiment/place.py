@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.experiment.beginning import (
     JournalUnreadable,
     check_nothing_behind,
     find_beginning,
+    runs_before,
 )
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.published import (
@@ -126,8 +128,8 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
 
     The rule for `fit()` under a name that exists: a finished experiment may be followed by
     another, whose trials get folders and a journal segment of their own; an unfinished one is
-    refused, for a second run would make it impossible to go on with. One that has ended and come
-    to nothing may be followed too: `tell` is told so.
+    refused, for a second run would make it impossible to go on with. One that has ended without
+    results may be followed too. `tell` gets a line that says how to see the earlier run.
 
     Raises ExperimentExists, StorageError, or JournalUnreadable where one of that name cannot be
     read.
@@ -153,12 +155,10 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     if machine.finished:
         check_nothing_hidden(place, recovered)
     if machine.finished and (ending is None or ending.reason not in RESUMABLE):
+        tell(_followed(place, recovered, "has finished"))
         return True
     if machine.finished and machine.is_barren:
-        tell(
-            f"{place.location.public} holds an experiment that ended before it had come to "
-            f"anything: its files stay, and this one begins beside them"
-        )
+        tell(_followed(place, recovered, "has no results"))
         return True
     left = sum(not trial.status.is_final for trial in machine.trials.values())
     raise ExperimentExists(
@@ -167,6 +167,16 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
         f"{call_that_goes_on(place.location.public, machine.spec)}, or fit(resume='auto') in this "
         f"script; or start anew under another RunConfig(name=...), or delete the folder",
         place.location.public,
+    )
+
+
+def _followed(place: Place, earlier: Recovered, state: str) -> str:
+    """That another run begins under the name of an earlier one, and how to see that."""
+    number = len(runs_before(place.layout.journal, earlier.begins)) + 1
+    path = place.location.public
+    return (
+        f"The earlier run in {path} {state}. Its files are kept (holdfast show --run {number} "
+        f"{shlex.quote(path)}); starting run {number + 1}"
     )
 
 

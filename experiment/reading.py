@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import JournalUnreadable, find_beginning
+from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_before
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.published import read_head
 from holdfast.experiment.recovery import NothingToRestore, recover
@@ -41,7 +41,8 @@ class ReadExperiment:
     """An experiment as its records tell it; `layout` is None where it is not on this machine.
 
     `began_at` (seconds since 1970) and `notices`, of records that could not be used, are known of
-    one that was read.
+    one that was read. `runs_before` counts the experiments that were run in its folder before it,
+    `is_followed` says that another was run after it.
     """
 
     machine: Machine
@@ -49,20 +50,24 @@ class ReadExperiment:
     layout: Layout | None
     began_at: float = 0.0
     notices: tuple[str, ...] = ()
+    runs_before: int = 0
+    is_followed: bool = False
 
 
 def load_experiment(
-    path: str | os.PathLike[str], filesystem: pyarrow.fs.FileSystem | None = None
+    path: str | os.PathLike[str],
+    filesystem: pyarrow.fs.FileSystem | None = None,
+    run: int | None = None,
 ) -> ReadExperiment:
-    """Fold the newest experiment in a directory from its snapshots and journal.
+    """Fold the newest experiment in a directory, or number `run`, from its snapshots and journal.
 
     Nothing is locked or written there, so it may be running. A remote one's records are fetched
     into a temporary directory first. Raises ExperimentNotFound, StorageError.
     """
     location = Location.resolve(path, filesystem, {})
     if location.local_path is not None:
-        return read_tree(Layout(Path(location.local_path)), location)
-    return read_storage(location)
+        return read_tree(Layout(Path(location.local_path)), location, run)
+    return read_storage(location, run)
 
 
 @contextmanager
@@ -88,31 +93,34 @@ def records_of(
         yield Layout(root)
 
 
-def read_tree(layout: Layout, location: Location) -> ReadExperiment:
+def read_tree(layout: Layout, location: Location, run: int | None = None) -> ReadExperiment:
     """Fold the tree on this machine of an experiment that is kept at `location`.
 
     Nothing is locked or written. Raises ExperimentNotFound, OSError.
     """
-    return _folded(layout, location, here=layout)
+    return _folded(layout, location, here=layout, run=run)
 
 
-def read_storage(location: Location) -> ReadExperiment:
+def read_storage(location: Location, run: int | None = None) -> ReadExperiment:
     """Fold what is published at `location`, fetched into a temporary directory that is removed.
 
     Raises ExperimentNotFound, StorageError.
     """
     with _fetched(location) as root:
-        return _folded(Layout(root), location, here=None)
+        return _folded(Layout(root), location, here=None, run=run)
 
 
-def _folded(layout: Layout, location: Location, *, here: Layout | None) -> ReadExperiment:
+def _folded(
+    layout: Layout, location: Location, *, here: Layout | None, run: int | None
+) -> ReadExperiment:
     try:
-        recovered = recover(layout)
+        recovered = recover(layout, run=run)
     except NothingToRestore as error:
         raise ExperimentNotFound(_not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
-    notices = (*recovered.notices, *_left_out(layout, recovered.end))
+    damage = _left_out(layout, recovered.end) if run is None else ()
+    notices = (*recovered.notices, *damage)
     for notice in notices:
         _log.info("%s: %s", location, notice)
     return ReadExperiment(
@@ -121,6 +129,8 @@ def _folded(layout: Layout, location: Location, *, here: Layout | None) -> ReadE
         layout=here,
         began_at=recovered.began_at,
         notices=notices,
+        runs_before=len(runs_before(layout.journal, recovered.begins)),
+        is_followed=recovered.is_followed,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import find_beginning
+from holdfast.experiment.beginning import find_beginning, find_run
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import replay, unpack
 from holdfast.experiment.snapshots import load_newest_snapshot
@@ -31,31 +31,41 @@ class NothingToRestore(TuneError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """An experiment as its journal tells it. `begins` is the segment it starts in, `began_at` when
-    (seconds since 1970), `end` where its last record ends that could be read."""
+    (seconds since 1970), `end` where its last record ends that could be read. `is_followed`:
+    another experiment has begun in the same folder after it."""
 
     machine: Machine
     begins: int
     end: Position
     began_at: float
     notices: tuple[str, ...]
+    is_followed: bool = False
 
 
 def recover(
-    layout: Layout, policy: TrialScheduler | None = None, *, to_go_on: bool = False
+    layout: Layout,
+    policy: TrialScheduler | None = None,
+    *,
+    to_go_on: bool = False,
+    run: int | None = None,
 ) -> Recovered:
     """Fold the newest snapshot and every record after it; all records for a policy with a state.
 
     `to_go_on`: the journal will be written further, so it is cut where it is damaged, and a
-    snapshot of what is behind that place would not fit it.
+    snapshot of what is behind that place would not fit it. `run`: of the experiments that were
+    run in this folder one after another, the one with this number, from 1; None for the newest.
 
-    Raises NothingToRestore, JournalUnreadable, and UnreadableRecord for a record that is no use.
+    Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for a record that
+    is of no use.
     """
-    beginning = find_beginning(layout.journal)
+    beginning, next_begins = find_beginning(layout.journal), None
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {layout.root}: it has no journal")
+    if run is not None:
+        beginning, next_begins = find_run(layout.journal, run)
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if to_go_on else None
-    loaded = load_newest_snapshot(layout, within=within)
+    loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
     notices = [str(skipped) for skipped in loaded.skipped]
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):
@@ -64,6 +74,8 @@ def recover(
         machine, start = Machine(policy), begins
     end = start
     for payload, position in read(layout.journal, start):
+        if next_begins is not None and position.segment >= next_begins:
+            break
         replay(machine, unpack(payload, position), payload, position)
         end = position
     return Recovered(
@@ -72,6 +84,7 @@ def recover(
         end=end,
         began_at=beginning.began_at,
         notices=tuple(notices),
+        is_followed=next_begins is not None,
     )
 
 

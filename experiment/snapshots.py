@@ -91,15 +91,18 @@ class BadSnapshot(ValueError):
     """The file is no snapshot that this version can use; the message says why."""
 
 
-def load_newest_snapshot(layout: Layout, *, within: Position | None = None) -> Loaded:
-    """The newest snapshot of the newest experiment that is whole and fits the journal.
+def load_newest_snapshot(
+    layout: Layout, *, within: Position | None = None, beginning: Beginning | None = None
+) -> Loaded:
+    """The newest snapshot of the newest experiment, or of the one with this `beginning`, that is
+    whole and fits the journal.
 
     Its machine has no policy: one with a state has to be shown everything from the beginning
     instead. `within` is how far the journal can be relied on: a snapshot of what comes after is
     not used. Raises UnknownRecord where the journal begins with a record of another version of
     holdfast.
     """
-    beginning = find_beginning(layout.journal)
+    beginning = beginning or find_beginning(layout.journal)
     if beginning is None:
         return Loaded(beginning=None)
     skipped = []

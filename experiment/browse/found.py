@@ -51,32 +51,39 @@ class Found:
         return condition_of(self.machine, self.signs, now=now)
 
 
-def find(path: str, settings: Settings, environ: Mapping[str, str]) -> Found:
+def find(
+    path: str, settings: Settings, environ: Mapping[str, str], run: int | None = None
+) -> Found:
     """Read the experiment at `path`: its directory, or a URI as `storage_path` takes it.
+
+    Of those that were run there one after another it is the newest, or number `run` (from 1).
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
     location = Location.resolve(path, None, {})
     case = find_case(location.local_path or path, None, settings, environ)
     if case.layout is None:
-        return _in_storage(location)
+        return _in_storage(location, run)
     holder = user_of(case.layout)
     if case.remote is not None and not holder and not _is_newest(case):
-        return _in_storage(case.remote)
-    read = read_tree(case.layout, case.remote or location)
-    return Found(shown=_shown(path, location), read=read, signs=Signs(holder=holder))
+        return _in_storage(case.remote, run)
+    read = read_tree(case.layout, case.remote or location, run)
+    # Who holds the lock runs the newest.
+    signs = Signs(holder="" if read.is_followed else holder)
+    return Found(shown=_shown(path, location), read=read, signs=signs)
 
 
-def _in_storage(location: Location) -> Found:
-    read = read_storage(location) if location.local_path is None else _read_here(location)
+def _in_storage(location: Location, run: int | None) -> Found:
+    storage = location.local_path is None
+    read = read_storage(location, run) if storage else _read_here(location, run)
     head = published_as(location)
     signs = Signs(heard_at=None if head is None else head.modified)
     return Found(shown=location.public, read=read, signs=signs)
 
 
-def _read_here(location: Location) -> ReadExperiment:
+def _read_here(location: Location, run: int | None) -> ReadExperiment:
     """Storage that is a directory of this machine: its files need not be copied to be read."""
-    return read_tree(Layout(Path(location.path)), location)
+    return read_tree(Layout(Path(location.path)), location, run)
 
 
 def published_as(location: Location) -> Entry | None:

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from holdfast import tune
-from holdfast.trial.errors import ExperimentExists, ExperimentInUse
+from holdfast.cli import main
+from holdfast.trial.errors import ExperimentExists, ExperimentInUse, InvalidConfig
 
 
 def report_twice(config: dict[str, Any]) -> None:
@@ -41,6 +42,47 @@ def test_a_finished_run_may_be_followed_by_another_of_its_name_and_nothing_mixes
     assert [result.metrics["n"] for result in first] == [1, 2]
     assert [result.metrics["n"] for result in second] == [3]
     assert rows_under(second.experiment_path) == [(n, i) for n in (1, 2, 3) for i in (1, 2)]
+
+
+def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = fit(report_twice, {"n": tune.grid_search([1, 2])}, name="exp").experiment_path
+    fit(report_twice, {"n": 3}, name="exp", verbose=1)
+    told = f"The earlier run in {path} has finished. Its files are kept (holdfast show --run 1 "
+    assert f"{told}{path}); starting run 2\n" in capfd.readouterr().err
+    for run, values in ((1, [1, 2]), (2, [3]), (None, [3])):
+        results = tune.ResultGrid(tune.ExperimentAnalysis(path, run=run))
+        assert [result.metrics["n"] for result in results if result.metrics] == values
+    with pytest.raises(InvalidConfig, match="there is no run 3 in .* it holds runs 1 to 2"):
+        tune.ExperimentAnalysis(path, run=3)
+    assert main(["show", path]) == 0
+    assert f"run 2 of this name; run 1 is kept: holdfast show --run 1 {path}" in (
+        shown := capfd.readouterr().out
+    )
+    assert "1 finished" in shown
+    assert main(["show", "--run", "1", path]) == 0
+    shown = capfd.readouterr().out
+    assert "2 finished" in shown
+    assert f"run 1 of this name, not the newest: holdfast show {path}" in shown
+    assert main(["best", "--metric", "n", "--mode", "max", "--run", "1", path]) == 0
+    assert json.loads(capfd.readouterr().out) == {"n": 2}
+    assert main(["ls", path]) == 0
+    assert f"holdfast show --run 1 {path}" in capfd.readouterr().out
+    assert main(["show", "--run", "0", path]) == 2
+
+
+def test_the_earlier_run_of_a_name_is_read_from_storage_too(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "cache"))
+    fit(report_twice, {"n": 1}, name="exp")
+    path = fit(report_twice, {"n": 2}, name="exp").experiment_path
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "another machine"))
+    for run in (1, 2):
+        (result,) = tune.ResultGrid(tune.ExperimentAnalysis(path, run=run))
+        assert result.metrics is not None
+        assert result.metrics["n"] == run
 
 
 def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(

@@ -65,6 +65,15 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
     path.completer = complete_experiment  # type: ignore[attr-defined]
 
 
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--run",
+        type=number,
+        metavar="N",
+        help="of several experiments that were run under this name the Nth (default: the newest)",
+    )
+
+
 def _add_goal(command: argparse.ArgumentParser) -> None:
     command.add_argument("--metric", help="instead of the experiment's; a/b for a nested one")
     command.add_argument("--mode", choices=("max", "min"), help="instead of the experiment's")
@@ -86,6 +95,7 @@ def _add_ls(rooms: Any) -> None:
 def _add_show(rooms: Any) -> None:
     command = _add(rooms, "show", _SHOW, json_help="one JSON object, with every trial")
     _add_experiment(command)
+    _add_run(command)
     command.add_argument(
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
@@ -95,6 +105,7 @@ def _add_logs(rooms: Any) -> None:
     told = "one JSON object with the text in it; with --follow one for each line"
     command = _add(rooms, "logs", _LOGS, json_help=told)
     _add_experiment(command)
+    _add_run(command)
     trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
     trial.completer = complete_trial  # type: ignore[attr-defined]
     which = command.add_mutually_exclusive_group()
@@ -117,6 +128,7 @@ def _add_logs(rooms: Any) -> None:
 def _add_best(rooms: Any) -> None:
     command = _add(rooms, "best", _BEST, json_help="the trial and its value beside the config")
     _add_experiment(command)
+    _add_run(command)
     _add_goal(command)
     command.add_argument(
         "--scope",
@@ -129,6 +141,7 @@ def _add_best(rooms: Any) -> None:
 def _add_export(rooms: Any) -> None:
     command = _add(rooms, "export", _EXPORT, json_help="one JSON object that says what was done")
     _add_experiment(command)
+    _add_run(command)
     command.add_argument(
         "-o",
         "--output",

@@ -35,7 +35,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> Found:
-    return find(given.path, settings, os.environ)
+    return find(given.path, settings, os.environ, given.run)
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:

@@ -58,6 +58,10 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
     ):
         say(line, style)
     for entry in entries:
+        if entry.run > 1:
+            earlier = "run 1" if entry.run == 2 else f"runs 1 to {entry.run - 1}"
+            say(f"{entry.name}: this is run {entry.run} of that name. For {earlier}:")
+            say(f"  holdfast show --run 1 {quoted(entry.path)}")
         if entry.state is Condition.UNREADABLE:
             say(f"{entry.name}: {entry.problem}")
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
@@ -110,6 +114,8 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
+    if text := _other_runs(found):
+        say(f"  {text}")
     for notice in shown["notices"]:
         say(f"  {notice}", "yellow")
     headers, cells, trials = table_of(summary, width=terminal_width())
@@ -122,7 +128,19 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
     if hidden := hidden_text(summary.hidden):
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(found)
-    _show_next(shown, state, has_rest=has_rest(found.machine))
+    if not found.read.is_followed:  # only the newest can be resumed
+        _show_next(shown, state, has_rest=has_rest(found.machine))
+
+
+def _other_runs(found: Found) -> str:
+    """Which of several under this name it is, and how to see the others; "" for the only one."""
+    before, path = found.read.runs_before, quoted(found.shown)
+    if found.read.is_followed:
+        return f"run {before + 1} of this name, not the newest: holdfast show {path}"
+    if not before:
+        return ""
+    earlier = "run 1 is" if before == 1 else f"runs 1 to {before} are"
+    return f"run {before + 1} of this name; {earlier} kept: holdfast show --run 1 {path}"
 
 
 def _because(shown: Mapping[str, Any], now: float) -> str:
