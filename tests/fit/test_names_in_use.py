@@ -54,7 +54,7 @@ def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
     for run, values in ((1, [1, 2]), (2, [3]), (None, [3])):
         results = tune.ResultGrid(tune.ExperimentAnalysis(path, run=run))
         assert [result.metrics["n"] for result in results if result.metrics] == values
-    with pytest.raises(InvalidConfig, match="there is no run 3 in .* it holds runs 1 to 2"):
+    with pytest.raises(InvalidConfig, match=r"there is no run 3 in .*: it holds runs 1 to 2"):
         tune.ExperimentAnalysis(path, run=3)
     assert main(["show", path]) == 0
     assert f"run 2 of this name; run 1 is kept: holdfast show --run 1 {path}" in (
