@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout, is_checkpoint
@@ -14,17 +16,53 @@ from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.location import Location
 from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.syncer.threads import call_and_wait
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import TrialSpec
 
 Row = dict[str, Any]
 
+R = TypeVar("R")
+
 _TAIL_BYTES = 1 << 14
+_CHUNK_BYTES = 4 << 20
+_DEADLINE_S = 60.0
+_UNREACHABLE = "Check that the storage can be reached from this machine"
 
 
 class DamagedRows(TuneError, ValueError):
     """A trial's `result.json` has a line that is no row; the message names file and line."""
+
+
+def _asked(
+    location: Location,
+    operation: str,
+    where: str,
+    ask: Callable[[], R],
+    progress: Callable[[], object] = lambda: None,
+) -> R | None:
+    """What the filesystem of a place answers; None where what was asked for is not there.
+
+    In a thread that nobody waits for: pyarrow asks a `gs://` that does not answer for a quarter
+    of an hour. Raises StorageError.
+    """
+    if location.local_path is not None:
+        return _told(ask, operation, where)
+    try:
+        return call_and_wait(lambda: _told(ask, operation, where), _DEADLINE_S, progress)
+    except TimeoutError as error:
+        cause = f"no answer within {_DEADLINE_S:g} s"
+        raise StorageUnavailable(operation, where, cause, _UNREACHABLE) from error
+
+
+def _told(ask: Callable[[], R], operation: str, where: str) -> R | None:
+    try:
+        return ask()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageUnavailable(operation, where, redact(str(error))) from error
 
 
 def read_file(location: Location, name: str) -> bytes | None:
@@ -32,17 +70,17 @@ def read_file(location: Location, name: str) -> bytes | None:
 
     Raises StorageError.
     """
-    filesystem, path = location.child(name).arrow()
-    try:
+    data = bytearray()
+
+    def read() -> bytes:
+        filesystem, path = location.child(name).arrow()
         with filesystem.open_input_stream(path) as stream:
-            data: bytes = stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StorageUnavailable(
-            "read", f"{location.public}: {name}", redact(str(error))
-        ) from error
-    return data
+            while chunk := stream.read(_CHUNK_BYTES):
+                data.extend(chunk)
+        return bytes(data)
+
+    where = f"{location.public}: {name}"
+    return _asked(location, "read", where, read, lambda: len(data))
 
 
 def read_from(location: Location, name: str, offset: int, most: int) -> tuple[int, bytes] | None:
@@ -50,17 +88,14 @@ def read_from(location: Location, name: str, offset: int, most: int) -> tuple[in
 
     None if there is no such file. Raises StorageError.
     """
-    filesystem, path = location.child(name).arrow()
-    try:
+
+    def read() -> tuple[int, bytes]:
+        filesystem, path = location.child(name).arrow()
         with filesystem.open_input_file(path) as file:
             size: int = file.size()
             return size, file.read_at(most, offset) if size > offset else b""
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StorageUnavailable(
-            "read", f"{location.public}: {name}", redact(str(error))
-        ) from error
+
+    return _asked(location, "read", f"{location.public}: {name}", read)
 
 
 def list_folder(location: Location) -> list[str]:
@@ -70,24 +105,46 @@ def list_folder(location: Location) -> list[str]:
     """
     from pyarrow.fs import FileSelector
 
-    filesystem, path = location.arrow()
-    try:
+    def look() -> list[str]:
+        filesystem, path = location.arrow()
         infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-    except OSError as error:
-        raise StorageUnavailable("list", location.public, redact(str(error))) from error
-    return sorted(info.base_name for info in infos)
+        return sorted(info.base_name for info in infos)
+
+    return _asked(location, "list", location.public, look) or []
 
 
 def have_files(location: Location, names: list[str]) -> list[bool]:
     """Whether there are these files below a folder of some storage. Raises StorageError."""
     from pyarrow.fs import FileType
 
-    filesystem, _ = location.arrow()
-    try:
+    def look() -> list[bool]:
+        filesystem, _ = location.arrow()
         infos = filesystem.get_file_info([location.child(name).arrow()[1] for name in names])
-    except OSError as error:
-        raise StorageUnavailable("list", location.public, redact(str(error))) from error
-    return [info.type == FileType.File for info in infos]
+        return [info.type == FileType.File for info in infos]
+
+    found = _asked(location, "list", location.public, look)
+    return [False] * len(names) if found is None else found
+
+
+def has_bucket(location: Location) -> bool:
+    """Whether the first part of a path in some storage is there; True for who may not ask.
+
+    Raises StorageError where there is no answer.
+    """
+    from pyarrow.fs import FileType
+
+    def look() -> bool:
+        filesystem, path = location.arrow()
+        with suppress(OSError):  # who may only list below it cannot ask for it
+            (found,) = filesystem.get_file_info([bucket_of(path)])
+            return bool(found.type != FileType.NotFound)
+        return True
+
+    return bool(_asked(location, "look for", location.public, look))
+
+
+def bucket_of(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def portable(location: Location) -> Location:

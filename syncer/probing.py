@@ -28,6 +28,8 @@ _SMALL = 5
 _FOLDER = ".holdfast-preflight"
 _DEADLINE_S = 30.0
 _CLEANUP_S = 30.0
+# Where the storage has answered nothing so far.
+_FUTILE_CLEANUP_S = 2.0
 
 
 class Outcome(StrEnum):
@@ -100,6 +102,7 @@ class _Probe:
         self._large = f"{self._folder}/large"
         self._digest = ""
         self._has_large = False
+        self._answered = False
         self._written: dict[str, int] = {}
 
     async def run(self) -> list[Step]:
@@ -121,7 +124,7 @@ class _Probe:
         if not self._written:
             return
         with suppress(StorageError, TimeoutError):  # the step `delete` has told it
-            async with asyncio.timeout(_CLEANUP_S):
+            async with asyncio.timeout(_CLEANUP_S if self._answered else _FUTILE_CLEANUP_S):
                 await self._store.delete(list(self._written))
 
     async def _try(self, name: str, attempt: _Attempt, meaning: str, size: int = 0) -> Step:
@@ -155,6 +158,7 @@ class _Probe:
         self._written.setdefault(key, size)
         await self._store.put(key, source, create_only=create_only)
         self._written[key] = size
+        self._answered = True
 
     async def _write(self) -> _Seen:
         times = []

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.syncer import threads
 from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
 from holdfast.syncer.errors import (
     AlreadyStored,
@@ -73,7 +74,7 @@ class ArrowStore(PutsAtOnce):
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
         self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
-        self._limiter: Any = None
+        self._slots = asyncio.Semaphore(_THREADS)
         self._given_up: set[str] = set()
 
     @property
@@ -221,19 +222,16 @@ class ArrowStore(PutsAtOnce):
                     self._given_up.discard(key)
 
     async def _call(
-        self, operation: str, key: str, perform: Callable[[], R], deadline_s: float = _LOOKUP_S
+        self,
+        operation: str,
+        key: str,
+        perform: Callable[[], R],
+        deadline_s: float | None = None,
     ) -> R:
-        import anyio
-        import anyio.to_thread
-
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(_THREADS)
         try:
-            async with asyncio.timeout(deadline_s):
-                # pyarrow's calls cannot be interrupted: past the deadline the thread is left.
-                return await anyio.to_thread.run_sync(
-                    perform, abandon_on_cancel=True, limiter=self._limiter
-                )
+            # Past the deadline the thread is left to itself.
+            async with asyncio.timeout(deadline_s or _LOOKUP_S), self._slots:
+                return await threads.call(perform)
         except Exception as error:  # a filesystem raises what its driver does; the caller is told
             raise self._translated(error, operation, key) from error
 

@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: Path) -> None:
 def test_the_wheel_has_the_command(wheel: Path) -> None:
     (name,) = (n for n in zipfile.ZipFile(wheel).namelist() if n.endswith("entry_points.txt"))
     told = zipfile.ZipFile(wheel).read(name).decode().split()
-    assert told == ["[console_scripts]", "holdfast", "=", "holdfast.cli:main"]
+    assert told == ["[console_scripts]", "holdfast", "=", "holdfast.__main__:run"]
 
 
 @pytest.mark.process

@@ -19,7 +19,7 @@ from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.planned import not_created
 from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.settings import Settings
-from holdfast.experiment.trial_folder import list_folder
+from holdfast.experiment.trial_folder import bucket_of, has_bucket, list_folder
 from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.journal import segments
@@ -126,15 +126,8 @@ def _inside(text: str, location: Location) -> list[str]:
 
 def _check_bucket(location: Location) -> None:
     """A prefix without objects is empty; a bucket that is not there is a mistake."""
-    from pyarrow.fs import FileType
-
-    filesystem, path = location.arrow()
-    bucket = path.partition("/")[0]
-    try:
-        (found,) = filesystem.get_file_info([bucket])
-    except OSError:
-        return  # who may only list below it cannot ask for it
-    if found.type == FileType.NotFound:
+    if not has_bucket(location):
+        bucket = bucket_of(location.path)
         raise ExperimentNotFound(f"there is no {bucket!r} for {location.public}", location.public)
 
 

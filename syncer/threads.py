@@ -1,0 +1,137 @@
+"""Blocking calls of storage libraries, in threads that nobody waits for when a process ends.
+
+Such a call cannot be interrupted: pyarrow goes on asking an unreachable `gs://` for a quarter of
+an hour. Python joins the threads of its pools at exit, however long they take, but no daemons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+_IDLE_S = 10.0
+
+
+class _Call:
+    """A call that was handed to a thread; `done` hears of its end there."""
+
+    def __init__(self, perform: Callable[[], Any], done: Callable[[_Call], None]) -> None:
+        self._perform = perform
+        self._done = done
+        self._context: Context = copy_context()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._context.run(self._perform)
+        except BaseException as error:  # whatever it is: who waits for the call raises it
+            self.error = error
+        self._done(self)
+
+    def result(self) -> Any:
+        try:
+            if self.error is not None:
+                raise self.error
+            return self.value
+        finally:
+            self.error = None  # it would hold its own frames, and those what they opened
+
+
+class _Pool:
+    """Threads that are used again; one whose call hangs is simply not there any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[queue.SimpleQueue[_Call]] = []
+        self._count = 0
+        self.busy = 0
+
+    def begin(self, call: _Call) -> None:
+        with self._lock:
+            self.busy += 1
+            inbox = self._idle.pop() if self._idle else None
+            self._count += inbox is None
+            number = self._count
+        if inbox is None:
+            inbox = queue.SimpleQueue()
+            name = f"holdfast-storage-{number}"
+            threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
+        inbox.put(call)
+
+    def _serve(self, inbox: queue.SimpleQueue[_Call]) -> None:
+        while True:
+            try:
+                call = inbox.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if inbox in self._idle:
+                        self._idle.remove(inbox)
+                        return
+                continue  # it was chosen a moment ago
+            call.run()
+            del call
+            with self._lock:
+                self.busy -= 1
+                self._idle.append(inbox)
+
+
+_pool = _Pool()
+
+
+def busy() -> int:
+    """How many calls are under way, among them those that were given up."""
+    return _pool.busy
+
+
+async def call(perform: Callable[[], R]) -> R:
+    """What `perform` returns or raises in a thread; who is cancelled leaves it to itself."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def done(_: _Call) -> None:
+        with suppress(RuntimeError):  # the loop is closed: it was given up
+            loop.call_soon_threadsafe(note)
+
+    asked = _Call(perform, done)
+    _pool.begin(asked)
+    await ended
+    value: R = asked.result()
+    return value
+
+
+def call_and_wait(
+    perform: Callable[[], R], deadline_s: float, progress: Callable[[], object] = lambda: None
+) -> R:
+    """The same for callers without a loop. Raises TimeoutError when the time is up and
+    `progress()` is what it was `deadline_s` ago."""
+    ended = threading.Event()
+    asked = _Call(perform, lambda _: ended.set())
+    before = progress()
+    _pool.begin(asked)
+    while not ended.wait(deadline_s):
+        if before == (before := progress()):
+            raise TimeoutError
+    value: R = asked.result()
+    return value
+
+
+def _forget() -> None:
+    """In a forked process there are no threads but the one that forked."""
+    global _pool
+    _pool = _Pool()
+
+
+os.register_at_fork(after_in_child=_forget)
