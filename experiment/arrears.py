@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.experiment.delivery import Account, Mark, decode_accounts, shown_range
 from holdfast.experiment.layout import Layout
 from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import read_json
 from holdfast.trial.trial import Trial
 
 
@@ -24,7 +24,7 @@ def list_missing(
     """List it in the file for that, which is removed where nothing is missing; the same in a line
     for people. The tracker's courier must be gone."""
     try:
-        data = json.loads(read_regular(layout.tracker_cursor(file)))
+        data = read_json(layout.tracker_cursor(file))
         accounts = decode_accounts(data, experiment_id)
     except (OSError, ValueError):
         accounts = {}  # then the next courier tells everything once more

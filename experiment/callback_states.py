@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import msgpack
 
 from holdfast.experiment.pickling import dumps, loads
+from holdfast.names import shown
 from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import read_small
 
-_FORMAT = 1
+# Format 1 had no checksum.
+_FORMAT = 2
 
 
 def write(path: Path, states: Mapping[str, Any]) -> None:
@@ -20,24 +23,41 @@ def write(path: Path, states: Mapping[str, Any]) -> None:
     pickled = {
         name: dumps(state, f"what {name}.get_state() returned") for name, state in states.items()
     }
-    write_atomic(path, msgpack.packb({"format": _FORMAT, "states": pickled}))
+    kept = {"format": _FORMAT, "crc32": _checksum(pickled), "states": pickled}
+    write_atomic(path, msgpack.packb(kept))
 
 
 def read(path: Path) -> dict[str, bytes]:
     """The pickled states by the callbacks' names; empty where there are none.
 
-    Raises ValueError for a file that is damaged or from another version.
+    Raises ValueError for a file that is damaged or from another version, and OSError.
     """
     try:
-        data = msgpack.unpackb(read_regular(path))
+        plain = msgpack.unpackb(read_small(path))
     except FileNotFoundError:
         return {}
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+    except (TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not MessagePack ({error!r:.200})") from error
+    found = plain.get("format") if type(plain) is dict else None
+    if found not in (1, _FORMAT):
         raise ValueError("not a file of this version of holdfast")
-    states: dict[str, bytes] = data["states"]
+    states: dict[str, bytes] = plain.get("states")
+    if type(states) is not dict or not all(
+        type(name) is str and type(state) is bytes for name, state in states.items()
+    ):
+        raise ValueError(f"its states must be bytes by the callbacks' names, not {shown(states)}")
+    if found != 1 and plain.get("crc32") != _checksum(states):
+        raise ValueError("its checksum is wrong: it was changed")
     return states
 
 
 def load(pickled: bytes) -> Any:
     """Called only with the state of a callback that is there again: it is the user's code."""
     return loads(pickled)
+
+
+def _checksum(states: Mapping[str, bytes]) -> int:
+    crc = 0
+    for name in sorted(states):
+        crc = zlib.crc32(states[name], zlib.crc32(name.encode(), crc))
+    return crc

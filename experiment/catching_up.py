@@ -9,9 +9,9 @@ from holdfast.experiment.delivery import Account, reached
 from holdfast.experiment.fold import Fold
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.snapshots import Snapshot, load_newest_snapshot
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position
+from holdfast.trial.errors import UnreadableRecord
 
 
 def fold_for(
@@ -24,7 +24,7 @@ def fold_for(
     """At the newest snapshot, if the tracker has all that stands before it; else at the segment
     where the experiment begins."""
     if accounts:
-        with suppress(OSError, UnknownRecord):
+        with suppress(OSError, UnreadableRecord):
             taken = load_newest_snapshot(layout).snapshot
             if taken is not None and _has_all(accounts, taken, experiment_id):
                 return Fold(taken.machine, taken.position, taken.begun_at)

@@ -29,7 +29,7 @@ from holdfast.experiment.fold import Fold, subject_of
 from holdfast.experiment.layout import Layout
 from holdfast.syncer.durable import TEMPORARY
 from holdfast.syncer.journal import Position, segment_name
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import read_json
 
 # A thousand rows of ten metrics; what a tracker takes in one request is less.
 _WINDOW_BYTES: Final = 1 << 18
@@ -277,7 +277,7 @@ class Courier:
 
     def _load(self) -> Books:
         try:
-            data = json.loads(read_regular(self._route.cursor))
+            data = read_json(self._route.cursor)
             return Books(decode_accounts(data, self._route.experiment_id))
         except FileNotFoundError:
             return Books()

@@ -7,13 +7,15 @@ the journal; that is how a courier knows after any death where it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import hooks_for
+from holdfast.names import shown as shown_value
 from holdfast.scheduler.events import Event
+from holdfast.trial.decoding import decode
 from holdfast.trial.trial import Trial
 
 FORMAT: Final = 2
@@ -205,19 +207,22 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
         raise ValueError(str(error)) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What `encode_books` writes of an account."""
+
+    delivered: Mark
+    refused: Sequence[Span]
+
+
 def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
     if data["format"] != FORMAT:
-        raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
+        raise ValueError(f"its format is {shown_value(data['format'])}, not {FORMAT}")
     if data["experiment"] != experiment_id:
         return {}
     return {
-        name: Account(
-            delivered=Mark(**kept["delivered"]),
-            refused=tuple(
-                Span(**{**span, "after": Mark(**span["after"])}) for span in kept["refused"]
-            ),
-        )
-        for name, kept in data["trials"].items()
+        name: Account(delivered=one.delivered, refused=tuple(one.refused))
+        for name, one in ((name, decode(_Kept, kept)) for name, kept in data["trials"].items())
     }
 
 

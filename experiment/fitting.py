@@ -17,6 +17,7 @@ from holdfast.experiment.conduct import Run
 from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
 from holdfast.experiment.debug import InlineLauncher
 from holdfast.experiment.drafting import job_of, spec_of
+from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
 from holdfast.experiment.extending import check_enough, extended, told
 from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
 from holdfast.experiment.notebook_view import in_notebook
@@ -86,6 +87,7 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     except Locked as error:
         raise ExperimentInUse(str(error), place.location.public, error.cause) from error
     try:
+        check_enclosed(place.layout)
         check_remote(place)
         claim(place)
         view = choose_view(
@@ -157,6 +159,7 @@ def _plan(
     else:
         bring(place)
         recovered = recover(place.layout, policy, to_go_on=True)
+        check_enclosed_trials(place.layout, recovered.machine)
         if recovered.machine.finished:
             check_nothing_hidden(place, recovered)
         for notice in recovered.notices:

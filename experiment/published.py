@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zlib
@@ -16,9 +15,11 @@ from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER,
 from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
+from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import is_alive
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import read_note, read_object
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.store import Store, for_each
 
 _AT_ONCE = 16
@@ -31,7 +32,7 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
     An experiment of the same name may lie in another storage, or only here.
     """
     try:
-        return read_regular(layout.mirror_of).decode() == _address(remote)
+        return read_note(layout.mirror_of) == _address(remote)
     except FileNotFoundError:
         try:
             return find_beginning(layout.journal) is None
@@ -75,7 +76,8 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
     path = layout.journal / segment["name"]
     if not path.exists():
         return False
-    data = read_regular(path)[: segment["size"]]
+    with open_regular(path) as file:
+        data = file.read(segment["size"])
     known = segment.get("crc32", zlib.crc32(data))
     return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
 
@@ -154,12 +156,11 @@ async def read_head(store: Store) -> dict[str, Any] | None:
     """What is published. Where no head names it (a local experiment that was copied there, or a
     damaged head): the segments that lie there."""
     try:
-        head: dict[str, Any] = json.loads(await store.read(HEAD))
+        return parse_head(await read_object(store, HEAD, HEAD_BYTES))
     except (NotStored, ValueError):
-        listed = [entry for entry in await store.list(JOURNAL) if entry.key.endswith(".log")]
-        found = [{"name": entry.key.rpartition("/")[2], "size": entry.size} for entry in listed]
+        listed = [entry for entry in await store.list(JOURNAL) if is_segment(entry.name)]
+        found = [{"name": entry.name, "size": entry.size} for entry in listed]
         return {"epoch": "", "segments": found} if found else None
-    return head
 
 
 async def _download(store: Store, layout: Layout) -> bool:

@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,20 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.beginning import Beginning, find_beginning
 from holdfast.experiment.growing import replace_file
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.scheduler.codec import UnknownRecord, from_snapshot, snapshot
+from holdfast.names import shown
+from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.syncer.plain_files import read_small
+from holdfast.syncer.regular import open_regular
+from holdfast.trial.bounds import Count, Moment
+from holdfast.trial.decoding import decode
+from holdfast.trial.errors import UnreadableRecord
 
 FORMAT = 1
 _SUFFIX = ".json"
+_MOST_BYTES = 1 << 30
 _FIRST_LINE = len('{"crc32": "00000000",\n')
 _MARK = "__holdfast_bytes__"
 
@@ -109,7 +115,7 @@ def load_newest_snapshot(
     for name in snapshots_of(layout.root, beginning.spec.experiment_id):
         try:
             found = load_snapshot(layout, name)
-        except (BadSnapshot, UnknownRecord, OSError) as error:
+        except (BadSnapshot, UnreadableRecord, OSError) as error:
             skipped.append(Skipped(name=name, reason=str(error)))
             continue
         if within is not None and found.position > within:
@@ -203,35 +209,64 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
 
 
 def load_snapshot(layout: Layout, name: str) -> Snapshot:
-    """Raises BadSnapshot, also where it is of another journal, UnknownRecord, OSError."""
+    """Raises BadSnapshot, also where it is of another journal, UnreadableRecord, OSError."""
     taken = read_snapshot(layout, name)
     _check_journal(layout.journal, taken.last)
     return taken
 
 
 def read_snapshot(layout: Layout, name: str) -> Snapshot:
-    """As it is, whatever the journal says. Raises BadSnapshot, UnknownRecord, OSError."""
-    data = read_regular(layout.root / name)
+    """As it is, whatever the journal says. Raises BadSnapshot, UnreadableRecord, OSError."""
+    data = read_small(layout.root / name, _MOST_BYTES)
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
     # A hook for each of a million small objects doubles the time: only where it has work.
     hook = _unmark_bytes if _MARK.encode() in data else None
-    plain = json.loads(data, object_hook=hook)
-    if plain["format"] != FORMAT:
-        raise BadSnapshot(f"it has format {plain['format']}, this version reads {FORMAT}")
-    journal = plain["journal"]
+    try:
+        plain = json.loads(data, object_hook=hook)
+    except RecursionError:
+        raise BadSnapshot("it is nested without end") from None
+    except (ValueError, TypeError) as error:
+        raise BadSnapshot(f"it is not JSON that holdfast writes ({error!r:.200})") from error
+    written = plain.get("format") if type(plain) is dict else None
+    if written != FORMAT:
+        raise BadSnapshot(f"it has format {shown(written)}, this version reads {FORMAT}")
+    file: _File = decode(_File, plain)
+    journal = file.journal
     last = LastRecord(
-        start=journal["record_start"],
-        end=Position(journal["segment"], journal["offset"]),
-        crc32=journal["record_crc32"],
+        start=journal.record_start,
+        end=Position(journal.segment, journal.offset),
+        crc32=journal.record_crc32,
     )
     return Snapshot(
-        machine=from_snapshot(plain["machine"]),
+        machine=from_snapshot(file.machine),
         last=last,
-        begun_at=plain["begun_at"],
-        boot_id=plain["boot_id"],
-        unwritten=tuple(plain["unwritten"]),
+        begun_at=file.begun_at,
+        boot_id=file.boot_id,
+        unwritten=tuple(file.unwritten),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    segment: Count
+    offset: Count
+    record_start: Count
+    record_crc32: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """The fields of a snapshot's file; those of the machine are decoded by the machine's room."""
+
+    crc32: str
+    experiment_id: str
+    format: int
+    journal: _Record
+    begun_at: Moment
+    boot_id: str
+    unwritten: Sequence[str]
+    machine: dict  # type: ignore[type-arg]  # `from_snapshot` looks into it
 
 
 def _check_journal(journal: Path, last: LastRecord) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,13 +10,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.enclosed import check_folder
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout, is_checkpoint
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.location import Location
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.syncer.plain_files import parse_table, read_small
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.threads import call_and_wait
 from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import TrialSpec
 
@@ -29,6 +31,7 @@ _TAIL_BYTES = 1 << 14
 _CHUNK_BYTES = 4 << 20
 _DEADLINE_S = 60.0
 _UNREACHABLE = "Check that the storage can be reached from this machine"
+_MOST_BYTES = 1 << 33
 
 
 class DamagedRows(TuneError, ValueError):
@@ -172,6 +175,8 @@ class TrialFolder:
     def of(cls, spec: TrialSpec, location: Location, layout: Layout | None) -> Self:
         """The directory of a trial of the experiment at `location`."""
         local = None if layout is None else layout.trial(spec)
+        if local is not None:
+            check_folder(local)
         return cls(location=location.child(spec.dirname), local=local)
 
     def to_travel(self) -> Self:
@@ -202,7 +207,7 @@ class TrialFolder:
         if self.local is None:
             return read_file(self.location, name)
         try:
-            return read_regular(self.local / name)
+            return read_small(self.local / name, _MOST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -226,7 +231,7 @@ class TrialFolder:
 
     def _row(self, line: bytes, which: str) -> Row:
         try:
-            row: Row = json.loads(line)
+            row: Row = check_table(parse_table(line), "it")
         except ValueError as error:
             raise DamagedRows(
                 f"{self.shown}/{RESULTS}: {which} is not JSON ({error}). The journal of the "

@@ -20,11 +20,12 @@ import msgpack
 from holdfast.experiment.layout import TRAINER
 from holdfast.experiment.stored import Field, NeedsTrust, PlainUnpickler, restored
 from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import read_small
 from holdfast.trial.errors import TuneError
 
 _MAGIC: Final = b"HFTUNR\0\2"
 _FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of what follows
+_MOST_BYTES: Final = 1 << 33
 EXTENDED = "extended"
 
 
@@ -129,7 +130,7 @@ class TunerFile:
 
     def _read(self, path: Path) -> None:
         try:
-            self._fields |= read(read_regular(path))
+            self._fields |= read(read_small(path, _MOST_BYTES))
         except ChecksumError:
             self.fault = f"{path} was changed, its checksum is wrong"
         except FileNotFoundError:

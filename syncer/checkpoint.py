@@ -18,6 +18,7 @@ from holdfast.syncer.errors import (
     from_os_error,
 )
 from holdfast.syncer.location import Location
+from holdfast.syncer.plain_files import parse_table, read_small
 from holdfast.syncer.reading import reading
 from holdfast.syncer.tree import METADATA_NAME, check_directory, walk
 
@@ -126,11 +127,11 @@ class Checkpoint:
         except NotStored:
             return {}
         try:
-            metadata = json.loads(data)
+            metadata = parse_table(data)
         except ValueError as error:
             problem = f"{METADATA_NAME} is not JSON ({error})"
             raise ManifestMismatch(self._location.public, [problem]) from error
-        return dict(metadata)
+        return metadata
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Store a dict of JSON values beside the files, in place of the one before.
@@ -169,7 +170,7 @@ class Checkpoint:
             return with_store(self._location, lambda store: store.read(METADATA_NAME))
         with reading(local, "read the metadata of"):
             try:
-                return Path(local, METADATA_NAME).read_bytes()
+                return read_small(Path(local, METADATA_NAME))
             except OSError as error:
                 raise from_os_error(error, "read the metadata of", local) from error
 

@@ -15,14 +15,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.names import inner_path, shown
 from holdfast.syncer.durable import fsync_dir, write_atomic
 from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
-from holdfast.syncer.regular import open_regular
+from holdfast.syncer.plain_files import parse_table, read_small
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME, Found, walk
 from holdfast.syncer.unforced import Unforced
 
 VERSION = 1
 ALGORITHM = "sha256"
+# All that have one length; SHAKE has none.
+_ALGORITHMS = frozenset({"sha256", "sha512", "sha384", "sha1", "md5", "blake2b", "blake2s"})
+_MOST_BYTES = 1 << 63
 _BUFFER_BYTES = 1 << 20
 # Of this process: whoever asks for a file again must not be told that all is well.
 _unforced = Unforced()
@@ -71,17 +75,21 @@ class Manifest:
     def from_bytes(cls, data: bytes, where: str) -> Self:
         """Read a manifest; raises ManifestMismatch if it is damaged or of a newer version."""
         try:
-            document = json.loads(data)
+            document = parse_table(data)
             if document["version"] != VERSION:
                 raise ManifestMismatch(where, [_of_other_version(document["version"])])
+            files, folders = document["files"], document["empty_folders"]
+            if type(folders) is not list or document["algorithm"] not in _ALGORITHMS:
+                raise ValueError(f"the checksums are {shown(document['algorithm'])}")
             manifest = cls(
-                files={name: _fact(fields) for name, fields in document["files"].items()},
-                empty_folders=tuple(document["empty_folders"]),
-                algorithm=str(document["algorithm"]),
+                files={inner_path(name): _fact(fields) for name, fields in files.items()},
+                empty_folders=tuple(inner_path(name) for name in folders),
+                algorithm=document["algorithm"],
             )
             whole = manifest.total_bytes == document["total_bytes"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ManifestMismatch(where, [f"the manifest is damaged ({error!r})"]) from error
+            fault = f"the manifest is damaged ({error!r:.300})"
+            raise ManifestMismatch(where, [fault]) from error
         if not whole:
             raise ManifestMismatch(where, ["the manifest is damaged (its total does not add up)"])
         return manifest
@@ -99,13 +107,15 @@ class Manifest:
 
 def _fact(fields: Any) -> FileFact:
     size, checksum = fields["size"], fields["checksum"]
-    if not isinstance(size, int) or not isinstance(checksum, str | None):
-        raise TypeError("a size must be a number and a checksum a text")
+    if type(size) is not int or not 0 <= size <= _MOST_BYTES:
+        raise TypeError(f"a size must be a number of bytes, not {shown(size)}")
+    if not isinstance(checksum, str | None):
+        raise TypeError(f"a checksum must be text, not {shown(checksum)}")
     return FileFact(size=size, checksum=checksum)
 
 
 def _of_other_version(version: object) -> str:
-    return f"the manifest has version {version}; this holdfast reads {VERSION}"
+    return f"the manifest has version {shown(version)}; this holdfast reads {VERSION}"
 
 
 def scan(directory: str | os.PathLike[str]) -> Manifest:
@@ -151,8 +161,7 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
     """The manifest of a directory. Raises NotStored if there is none, ManifestMismatch if bad."""
     path = os.path.join(directory, MANIFEST_NAME)
     try:
-        with open_regular(path) as file:
-            data = file.read()
+        data = read_small(path)
     except FileNotFoundError as error:
         raise NotStored("read", path, "there is no manifest: never committed") from error
     except OSError as error:

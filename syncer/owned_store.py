@@ -7,6 +7,7 @@ of two that try at once wins. Whoever finds a newer claim than its own writes no
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, Stora
 from holdfast.syncer.reading import CLAIMS
 from holdfast.syncer.store import Entry, Store, Stored
 
+_CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
 
@@ -73,7 +75,7 @@ class OwnedStore:
 
     async def _claims(self) -> list[str]:
         entries = await self._store.list(CLAIMS)
-        return [entry.key for entry in entries if entry.name.isdecimal()]
+        return [entry.key for entry in entries if _CLAIM.fullmatch(entry.name)]
 
     async def check(self, *, at_once: bool = False) -> None:
         """Raise Usurped if a newer incarnation has claimed the storage; looks once a second.

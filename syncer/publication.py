@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.syncer.errors import AlreadyStored, NotStored
+from holdfast.syncer.head import parse_head
 from holdfast.syncer.journal import segment_name
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
@@ -46,10 +47,10 @@ class Publication:
 
     async def _read_head(self) -> None:
         try:
-            head = json.loads(await self._storage.read(self._orders.head))
-            published = {s["name"]: (s["size"], s["crc32"]) for s in head["segments"]}
-        except (NotStored, ValueError, KeyError, TypeError):
+            head = parse_head(await self._storage.read(self._orders.head))
+        except (NotStored, ValueError):
             return
+        published = {s["name"]: (s["size"], s["crc32"]) for s in head["segments"]}
         if not await asyncio.to_thread(self._are_here, published):
             cause = "another machine has taken the experiment further meanwhile"
             raise Usurped("go on in", self._storage.where, cause, "Restore it once more")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.names import inner_path
 from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")
@@ -168,9 +169,7 @@ class PutsAtOnce:
 
 def check_key(key: str) -> str:
     """Return the key, or raise ValueError: a key is relative, posix and without `..`."""
-    if not key or key.startswith("/") or any(part in {"", ".", ".."} for part in key.split("/")):
-        raise ValueError(f"{key!r} is not a key: it must be a relative path such as 'a/b.json'")
-    return key
+    return inner_path(key, "the key")
 
 
 def folder_prefix(prefix: str) -> str:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.names import inner_path, shown
 from holdfast.syncer.artifacts import INDEX_NAME, Facts, Known, missing_there, uncertain
 from holdfast.syncer.durable import TEMPORARY, unique
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.plain_files import parse_json, parse_table, read_small
 
 _FORMAT = 1
 
@@ -124,7 +125,8 @@ class LocalIndex:
             return FolderIndex(folder)
         prefix = f"{folder}/" if folder else ""
         try:
-            known = {prefix + name: _known(entry) for name, entry in document["files"].items()}
+            files = document["files"].items()
+            known = {prefix + inner_path(name): _known(entry) for name, entry in files}
             is_listed = bool(document["listed"])
         except (KeyError, TypeError, ValueError, AttributeError):
             return FolderIndex(folder)
@@ -165,18 +167,29 @@ class LocalIndex:
 def _read(path: Path) -> dict[str, Any]:
     """The document of an index file, an empty one where it is missing or damaged."""
     try:
-        checksum, _, text = read_regular(path).partition(b"\n")
+        checksum, _, text = read_small(path).partition(b"\n")
         if int(checksum, 16) != zlib.crc32(text):
             return {}
-        document = json.loads(text)
+        document = parse_json(text)
     except (OSError, ValueError):
         return {}
-    return document if isinstance(document, dict) and document["format"] == _FORMAT else {}
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        return {}
+    numbers = (document.get("epoch", 0), document.get("since", 0))
+    return document if all(type(number) is int for number in numbers) else {}
 
 
 def _known(entry: Any) -> Known:
     size, mtime_ns, ctime_ns, checksum, settled = entry
-    return Known(Facts(int(size), int(mtime_ns), int(ctime_ns)), str(checksum), bool(settled))
+    facts = Facts(_number(size), _number(mtime_ns), _number(ctime_ns))
+    return Known(facts, str(checksum), bool(settled))
+
+
+def _number(value: object) -> int:
+    """A size, or a time as the kernel takes it. Raises ValueError."""
+    if type(value) is not int or abs(value) >= 1 << 63:
+        raise ValueError(f"{shown(value)} is not a size or a time")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,12 +214,14 @@ def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
 def read_listing(data: bytes) -> dict[str, Listed]:
     """Raises ValueError for what is no listing, or one of a newer version."""
     try:
-        document = json.loads(data)
+        document = parse_table(data)
         if document["format"] != _FORMAT:
             raise ValueError(f"it has format {document['format']}; this holdfast reads {_FORMAT}")
         return {
-            str(name): Listed(
-                size=int(one["size"]), checksum=str(one["sha256"]), mtime_ns=int(one["mtime_ns"])
+            inner_path(name): Listed(
+                size=_number(one["size"]),
+                checksum=str(one["sha256"]),
+                mtime_ns=_number(one["mtime_ns"]),
             )
             for name, one in document["files"].items()
         }

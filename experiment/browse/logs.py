@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.experiment.browse.found import Found
-from holdfast.experiment.layout import rank_log
+from holdfast.experiment.enclosed import check_folder
+from holdfast.experiment.layout import Layout, rank_log
 from holdfast.experiment.persisting import log_names_of
 from holdfast.experiment.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
@@ -73,7 +74,7 @@ def written(found: Found, trial: Trial, name: str) -> Iterator[bytes]:
     What is not on this machine is read from storage. Raises NoSuchLog, StorageError, OSError.
     """
     layout = found.read.layout
-    here = None if layout is None else layout.trial(trial.spec) / name
+    here = None if layout is None else _folder(layout, trial) / name
     if here is not None and here.is_file():
         return _pieces(here)
     if layout is None or str(layout.root) != found.read.location.local_path:
@@ -92,12 +93,19 @@ def piece_from(found: Found, trial: Trial, name: str, offset: int) -> tuple[int,
     if layout is None:
         return read_from(found.read.location.child(trial.spec.dirname), name, offset, _PIECE)
     try:
-        with open_regular(layout.trial(trial.spec) / name) as file:
+        with open_regular(_folder(layout, trial) / name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(offset)
             return size, file.read(_PIECE)
     except FileNotFoundError:
         return None
+
+
+def _folder(layout: Layout, trial: Trial) -> Path:
+    """Raises LeadsElsewhere."""
+    folder = layout.trial(trial.spec)
+    check_folder(folder)
+    return folder
 
 
 def last_lines(pieces: Iterable[bytes], count: int) -> bytes:

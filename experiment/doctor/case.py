@@ -18,7 +18,8 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock_holder import holder_of, kernels_holder_of
-from holdfast.syncer.regular import read_regular, regular_descriptor
+from holdfast.syncer.plain_files import read_note
+from holdfast.syncer.regular import regular_descriptor
 from holdfast.trial.errors import TuneError
 
 
@@ -55,7 +56,7 @@ def find_case(
             f"directory <storage_path>/<name>, or its URI",
             path,
         )
-    kept_in = read_regular(layout.mirror_of).decode() if layout.mirror_of.exists() else ""
+    kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)
     return Case(
         shown=path, layout=layout, remote=remote, kept_in="" if remote is not None else kept_in

@@ -12,6 +12,7 @@ from holdfast.experiment.doctor.findings import Deed, Report
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.enclosed import check_enclosed
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.wording import size
 from holdfast.syncer.download import with_store
@@ -39,7 +40,9 @@ def collect(case: Case, *, removes: bool) -> Report:
     elif removes:
         lock = ExperimentLock(case.layout.lock, deadline_s=0)
         try:
+            check_enclosed(case.layout)
             here, found = _look(case.layout)
+            check_enclosed(case.layout, garbage.trial_folders(here))
             being_read = _remove(case.layout.root, found)
             there = _collect_there(case, here, removes=True)
         finally:

@@ -62,7 +62,7 @@ def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
 
 def strangers(tree: Tree) -> Iterator[Finding]:
     """Folders that look like a trial's and are no trial's of any experiment here. They stay."""
-    known = {dirname for story in _stories(tree) for dirname in story.dirnames}
+    known = trial_folders(tree)
     for name in _folders(tree.layout.root):
         if name not in known and (tree.layout.root / name / PARAMS).is_file():
             yield Finding(
@@ -73,6 +73,11 @@ def strangers(tree: Tree) -> Iterator[Finding]:
                 "records are lost, or yours",
                 advice="Nothing of it is touched",
             )
+
+
+def trial_folders(tree: Tree) -> set[str]:
+    """The folders of the trials of all experiments in the directory."""
+    return {dirname for story in _stories(tree) for dirname in story.dirnames}
 
 
 def _stories(tree: Tree) -> list[Story]:

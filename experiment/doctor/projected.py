@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
@@ -22,9 +23,12 @@ from holdfast.experiment.layout import (
     Layout,
 )
 from holdfast.experiment.rows import encode, shown_config
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.names import printable
+from holdfast.syncer.plain_files import parse_json, read_small
+from holdfast.syncer.regular import open_regular
 from holdfast.trial.trial import Status, Trial
 
+_MOST_BYTES = 1 << 33
 Rows = Sequence[ExpectedRow]
 
 
@@ -51,8 +55,8 @@ def habits(layout: Layout, story: Story) -> Habits:
         if not rows or not (folder / RESULTS).exists():
             continue
         charted.append(bool(_event_files(folder)))
-        with open_regular(folder / RESULTS) as file:
-            configured.append(b'"config": {' in file.readline())
+        with suppress(OSError), open_regular(folder / RESULTS) as file:  # told when it is checked
+            configured.append(b'"config": {' in file.readline(_MOST_BYTES))
     return Habits(
         charts=any(charted) if charted else None,
         config_in_rows=any(configured) if configured else None,
@@ -69,8 +73,8 @@ def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
         for name, check in checks.items():
             try:
                 check(folder, trial, rows)
-            except (_Wrong, ValueError, KeyError, csv.Error) as error:
-                yield _behind(f"{trial.spec.dirname}/{name}", str(error))
+            except (_Wrong, ValueError, KeyError, TypeError, csv.Error) as error:
+                yield _behind(f"{trial.spec.dirname}/{name}", printable(str(error)))
 
 
 def _behind(where: str, what: str) -> Finding:
@@ -85,7 +89,7 @@ def _behind(where: str, what: str) -> Finding:
 
 def _check_params(folder: Path, trial: Trial, _: Rows) -> None:
     shown = json.loads(encode(shown_config(trial.config)))
-    if _same(json.loads(_read(folder / PARAMS)), shown):
+    if _same(parse_json(_read(folder / PARAMS)), shown):
         return
     raise _Wrong("other parameters")
 
@@ -101,7 +105,7 @@ def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
     *lines, rest = _read(folder / RESULTS).split(b"\n")
     if rest:
         raise _Wrong("its last line is cut off")
-    rows = [json.loads(line) for line in lines]
+    rows = [parse_json(line) for line in lines]
     if not all(isinstance(row, dict) for row in rows):
         raise _Wrong("a line is no row")
     _check_iterations([row.get("training_iteration") for row in rows], expected)
@@ -134,7 +138,7 @@ def _check_errors(folder: Path, trial: Trial, _: Rows) -> None:
 def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
     steps: list[int] = []
     for path in _event_files(folder):
-        steps += tensorboard.charted_steps(read_regular(path))
+        steps += tensorboard.charted_steps(read_small(path, _MOST_BYTES))
     _check_iterations(steps, expected)
 
 
@@ -144,9 +148,11 @@ def _event_files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_regular(path)
+        return read_small(path, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise _Wrong("it is missing") from None
+    except OSError as error:
+        raise _Wrong(error.strerror or str(error)) from None
 
 
 def _check_iterations(found: Sequence[object], expected: Rows) -> None:

@@ -22,6 +22,7 @@ from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
+from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import pack
 from holdfast.experiment.scribe import Scribe, ScribeSettings
@@ -74,12 +75,15 @@ def repair(
 
 
 def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
+    check_enclosed(layout)
     # Asked before anything is changed: it may not answer.
     stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     if case.remote is not None and stored is not None:
         yield from bring_segments(case.remote, layout, stored)
     yield from rebuild(layout, is_mirror=bool(case.kept_in))
     before = tree.read(layout)
+    if before.story is not None:
+        check_enclosed_trials(layout, before.story.machine)
     if before.story is None:
         return  # without a beginning nothing says what anything means: it stays as it is
     yield from seal(layout.journal, before.chapters)

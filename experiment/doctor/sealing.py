@@ -12,7 +12,7 @@ from holdfast.experiment.doctor.segments import Chapter
 from holdfast.experiment.layout import JOURNAL
 from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.journal import segment_name
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.regular import open_regular, read_regular
 
 
 def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
@@ -54,6 +54,11 @@ def name_aside(path: Path, offset: int, data: bytes) -> Path:
     for number in count(1):
         ending = f"-{number}" if number > 1 else ""
         aside = path.with_name(f"{path.stem}.cut-{offset}{ending}")
-        if not aside.exists() or aside.read_bytes() == data:
+        if not os.path.lexists(aside) or _holds(aside, data):
             return aside
     raise AssertionError("count has no end")
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    with open_regular(path) as file:
+        return file.read(len(data) + 1) == data

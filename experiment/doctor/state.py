@@ -15,9 +15,9 @@ from holdfast.experiment.doctor.story import Story
 from holdfast.experiment.layout import CALLBACKS, TUNER, Layout
 from holdfast.experiment.snapshots import BadSnapshot, Snapshot, load_snapshot, snapshots_of
 from holdfast.experiment.tuner_file import TunerFile
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.syncer.journal import Position
+from holdfast.trial.errors import UnreadableRecord
 
 UNUSABLE = ".unusable"
 
@@ -39,11 +39,8 @@ def snapshots(layout: Layout, experiment_id: str) -> list[Taken]:
 def _taken(layout: Layout, name: str) -> Taken:
     try:
         return Taken(name=name, snapshot=load_snapshot(layout, name))
-    except (BadSnapshot, UnknownRecord, OSError) as error:
+    except (BadSnapshot, UnreadableRecord, OSError) as error:
         return Taken(name=name, fault=str(error))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Whole by its checksum, and not what this version writes.
-        return Taken(name=name, fault=f"it cannot be understood ({error!r})")
 
 
 def moments(taken: list[Taken]) -> set[Position]:

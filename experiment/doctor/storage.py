@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import tempfile
 import zlib
@@ -21,15 +19,16 @@ from holdfast.experiment.published import has_all, read_head
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.syncer import download
 from holdfast.syncer.download import with_store
-from holdfast.syncer.errors import ManifestMismatch, NotStored
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
+from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.location import Location
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.plain_files import read_object
 from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import Entry, Store, for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 
 _AT_ONCE = 16
-_SEGMENT = re.compile(r"\d+\.log")
 
 
 @dataclass(slots=True)
@@ -119,14 +118,9 @@ async def _look(store: Store, copy: Layout) -> Stored:
 async def _read_head(store: Store, stored: Stored) -> None:
     if HEAD in stored.entries:
         try:
-            head = json.loads(await store.read(HEAD))
-            for part in head["segments"]:
-                if not _SEGMENT.fullmatch(part["name"]):
-                    raise ValueError(f"{part['name']!r} is no segment")
-                _ = int(part["size"]), int(part["crc32"])
-            stored.head = head
-        except (ValueError, KeyError, TypeError) as error:
-            stored.head_fault = f"it cannot be read ({error!r})"
+            stored.head = parse_head(await read_object(store, HEAD, HEAD_BYTES))
+        except (ValueError, StorageRefused) as error:
+            stored.head_fault = f"it cannot be read ({error})"
     if stored.head is None:
         stored.head = await read_head(store) if not stored.head_fault else _of_listing(stored)
 
@@ -136,7 +130,7 @@ def _of_listing(stored: Stored) -> Mapping[str, Any]:
     parts = [
         {"name": entry.name, "size": entry.size}
         for key, entry in stored.entries.items()
-        if key == f"{JOURNAL}/{entry.name}" and _SEGMENT.fullmatch(entry.name)
+        if key == f"{JOURNAL}/{entry.name}" and is_segment(entry.name)
     ]
     return {"epoch": "", "segments": parts}
 

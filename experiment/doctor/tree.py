@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
 from holdfast.experiment.doctor.story import Story, tell
+from holdfast.experiment.enclosed import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.layout import JOURNAL, Layout
 
 
@@ -52,6 +54,10 @@ def examine(
     tree.findings += state.judge_objects(layout, story)
     if story is None:
         return tree
+    try:
+        check_enclosed_trials(layout, story.machine)
+    except LeadsElsewhere as error:
+        tree.findings.append(_elsewhere(layout, error))
     tree.findings += state.judge_snapshots(tree.taken, story)
     tree.habits = projected.habits(layout, story)
     if not in_use and not story.refusal:
@@ -129,6 +135,16 @@ def _staged(one: kept.Named) -> Finding:
         what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is here, and was not "
         f"committed yet: it has no checksums, and a power cut may still take it",
         remedy=Remedy.SYNC,
+    )
+
+
+def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
+    return Finding(
+        kind="leads-elsewhere",
+        severity=Severity.ERROR,
+        where=os.path.relpath(error.path, layout.root),
+        what=f"{error}",
+        advice="Until then nothing is continued, repaired, removed or uploaded",
     )
 
 

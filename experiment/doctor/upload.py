@@ -21,6 +21,7 @@ from holdfast.experiment.doctor.repair import NothingHere
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
+from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.persisting import log_names_of, orders_for
 from holdfast.experiment.records import pack
@@ -74,7 +75,10 @@ def sync(
     lock = ExperimentLock(case.layout.lock, deadline_s=0)
     try:
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
+        check_enclosed(case.layout)
         found = examine(case, depth=depth)
+        if found.tree is not None and found.tree.story is not None:
+            check_enclosed_trials(case.layout, found.tree.story.machine)
         deeds = _Upload(case, found, timeout_s, tell, progress).run()
     finally:
         lock.release()

@@ -1,0 +1,54 @@
+"""head.json: what of an experiment is published, checked before a name in it becomes a path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holdfast.names import inner_path, shown
+from holdfast.syncer.plain_files import parse_table
+
+FORMAT = 1
+# A million segments have 100 bytes each.
+HEAD_BYTES = 128 << 20
+_SEGMENT = re.compile(r"[0-9]{6,12}\.log")
+_MOST = 1 << 53
+
+
+def parse_head(data: bytes) -> dict[str, Any]:
+    """What a head says: `format`, `experiment_id`, `epoch`, and `segments` as dicts of `name`,
+    `size` and `crc32`.
+
+    Raises ValueError.
+    """
+    head = parse_table(data)
+    if head.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"it has format {shown(head['format'])}, this holdfast reads {FORMAT}")
+    for name in ("experiment_id", "epoch"):
+        if type(head.get(name)) is not str:
+            raise ValueError(f"{name} must be text, not {shown(head.get(name))}")
+    if head["epoch"]:
+        inner_path(head["epoch"], "epoch")
+    segments = head.get("segments")
+    if type(segments) is not list:
+        raise ValueError(f"segments must be a list, not {shown(segments)}")
+    for segment in segments:
+        _check_segment(segment)
+    if len({segment["name"] for segment in segments}) != len(segments):
+        raise ValueError("two segments have one name")
+    return head
+
+
+def is_segment(name: object) -> bool:
+    """Whether this is what a segment of the journal can be called."""
+    return type(name) is str and _SEGMENT.fullmatch(name) is not None
+
+
+def _check_segment(segment: Any) -> None:
+    if type(segment) is not dict or not is_segment(segment.get("name")):
+        named = segment.get("name") if type(segment) is dict else segment
+        raise ValueError(f"a segment must be called like 000001.log, not {shown(named)}")
+    for field in ("size", "crc32"):
+        value = segment.get(field)
+        if type(value) is not int or not 0 <= value <= _MOST:
+            raise ValueError(f"{field} of {segment['name']} must be a number, not {shown(value)}")

@@ -1,0 +1,322 @@
+"""An experiment that somebody else has made, whose checksums are right: nothing of it leads
+outside, and every command says in a line what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import tune
+from holdfast.cli import main
+from holdfast.experiment import callback_states
+from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.verify import verify
+from holdfast.experiment.enclosed import LeadsElsewhere, check_enclosed_trials
+from holdfast.experiment.layout import Layout
+from holdfast.experiment.recovery import recover
+from holdfast.syncer import manifest
+from holdfast.syncer.errors import ManifestMismatch
+from holdfast.syncer.head import parse_head
+from holdfast.syncer.journal import read
+from holdfast.syncer.plain_files import parse_json, read_note, read_small
+from holdfast.syncer.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.stored_index import LocalIndex, read_listing
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.errors import TuneError, UnreadableRecord
+
+LOOKS = (
+    ["show"],
+    ["show", "--json"],
+    ["best", "--metric", "loss", "--mode", "min"],
+    ["export", "--format", "json"],
+    ["export", "--rows", "--format", "csv"],
+    ["replay", "--scheduler", "asha"],
+    ["doctor", "verify"],
+    ["doctor", "gc"],
+    ["doctor", "gc", "--yes"],
+    ["doctor", "repair"],
+    ["doctor", "sync"],
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    world = tmp_path_factory.mktemp("hostile") / "world"
+    run = RecordedExperiment(world / "storage" / "run", metric="loss", mode="min")
+    for loss in (1.0, 2.0):
+        trial_id = run.begin({"lr": loss})
+        run.report(trial_id, {"loss": loss}, checkpoint="committed")
+    run.write_files(snapshot=True)
+    run.close()
+    victim = world / "victim"
+    (victim / "checkpoint_000000").mkdir(parents=True)
+    (victim / "checkpoint_000000" / "model").write_text("theirs")
+    (victim / ".staging" / "x").mkdir(parents=True)
+    for name in ("result.json", "stdout", "stderr", "error.txt", "params.json", "secret"):
+        (victim / name).write_text("the secret\n")
+    return world
+
+
+@pytest.fixture
+def world(template: Path, in_memory: Path) -> Path:
+    return Path(shutil.copytree(template, in_memory / "world", symlinks=True))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def forge(root: Path, change: Callable[[list[Any]], object]) -> None:
+    """Rewrite the journal with right checksums; snapshots do not fit it any more."""
+    records = [msgpack.unpackb(payload) for payload, _ in read(root / "journal")]
+    change(records)
+    data = MAGIC
+    for record in records:
+        payload = msgpack.packb(record)
+        data += HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+    (root / "journal" / segment_name(0)).write_bytes(data)
+    for path in root.glob("experiment_state-*"):
+        path.unlink()
+
+
+def suggested(records: list[Any]) -> dict[str, Any]:
+    """The fields of the first trial's spec."""
+    spec: dict[str, Any] = next(r for r in records if r[0] == "Suggested")[2]["spec"]
+    return spec
+
+
+def look_in_every_way(root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What each command said on stderr. None ends with another exception than its own."""
+    said = []
+    for words in [*LOOKS, ["ls"], ["logs"]]:
+        more = ["0"] if words == ["logs"] else []
+        place = root.parent if words == ["ls"] else root
+        assert main([*words, str(place), *more]) in (0, 1, 2), words
+        out, err = capsys.readouterr()
+        assert "the secret" not in out + err
+        assert "\x1b" not in out + err
+        said.append(err)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        *(("dirname", name) for name in ("journal", ".lock", "tuner.pkl", ".hidden")),
+        *(
+            (field, name)
+            for name in ("../../victim", "/VICTIM", "..", "a\x1bb")
+            for field in ("dirname", "trial_id")
+        ),
+    ],
+)
+def test_a_name_in_a_journal_leads_nowhere(
+    world: Path, capsys: pytest.CaptureFixture[str], field: str, name: str
+) -> None:
+    root, victim = world / "storage" / "run", world / "victim"
+    name = name.replace("/VICTIM", str(victim))
+    forge(root, lambda records: suggested(records).update({field: name}))
+    before = contents(victim)
+    for err in look_in_every_way(root, capsys):
+        assert len(err.splitlines()) <= 1
+    shown = "journal/000000.log, record at offset"
+    with pytest.raises(UnreadableRecord, match=rf"{shown} \d+: TrialSpec: {field} "):
+        recover(Layout(root))
+    for reading in (tune.ExperimentAnalysis, tune.Tuner.restore):
+        with pytest.raises(TuneError):
+            reading(str(root))
+    assert contents(victim) == before
+
+
+def test_two_trials_of_one_folder_are_refused(world: Path) -> None:
+    root = world / "storage" / "run"
+    first = next((root).glob("train_*")).name
+
+    def both(records: list[Any]) -> None:
+        for record in records:
+            if record[0] == "Suggested":
+                record[2]["spec"]["dirname"] = first
+
+    forge(root, both)
+    with pytest.raises(UnreadableRecord, match="there are two trials"):
+        recover(Layout(root))
+
+
+# -- links --------------------------------------------------------------------------------------
+
+
+def link_out(path: Path, target: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TRIAL", "TRIAL/result.json", "TRIAL/stdout", "TRIAL/error.txt", "TRIAL/params.json"),
+        *("TRIAL/checkpoint_000000", "TRIAL/.staging", "TRIAL/.stored.json", "TRIAL/progress.csv"),
+        *("journal/000000.log", "pbt_global.txt", ".lock", "tuner.pkl"),
+    ],
+)
+def test_a_link_in_an_experiment_leads_nowhere(
+    world: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    root, victim = world / "storage" / "run", world / "victim"
+    trial = sorted(root.glob("train_*"))[0]
+    path = Path(str(root / name).replace(f"{root}/TRIAL", str(trial)))
+    is_folder = name in ("TRIAL", "TRIAL/checkpoint_000000", "TRIAL/.staging")
+    link_out(path, victim if is_folder else victim / "secret")
+    before = contents(victim)
+    look_in_every_way(root, capsys)
+    assert main(["logs", str(root), "0", "--error"]) in (1, 2)
+    assert "the secret" not in "".join(capsys.readouterr())
+    assert contents(victim) == before
+
+
+def test_a_link_is_told_by_verify_and_refused_by_what_writes(world: Path) -> None:
+    root = world / "storage" / "run"
+    trial = sorted(root.glob("train_*"))[0]
+    link_out(trial, world / "victim")
+    report = verify(Case(shown=str(root), layout=Layout(root), remote=None))
+    assert [f.where for f in report.findings if f.kind == "leads-elsewhere"] == [trial.name]
+    with pytest.raises(LeadsElsewhere, match="is a link: holdfast would read or write"):
+        check_enclosed_trials(Layout(root), recover(Layout(root)).machine)
+
+
+def test_users_own_links_stay_what_they_are(world: Path) -> None:
+    root = world / "storage" / "run"
+    trial = sorted(root.glob("train_*"))[0]
+    (trial / "data").symlink_to(world / "victim")
+    (root / "notes").symlink_to(world / "victim")
+    check_enclosed_trials(Layout(root), recover(Layout(root)).machine)
+
+
+# -- single files -------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    huge = tmp_path / "head.json"
+    with huge.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(OSError, match=r"it has 3,221,225,472 bytes, and holdfast writes"):
+        read_small(huge)
+    with pytest.raises(OSError, match="holdfast writes 65,536 at most"):
+        read_note(huge)
+
+
+def test_brackets_without_end_are_an_error_of_the_file() -> None:
+    with pytest.raises(ValueError, match="nested without end"):
+        parse_json(b"[" * 100_000)
+
+
+HEAD = {
+    "format": 1,
+    "experiment_id": "x",
+    "epoch": ".epochs/000001",
+    "segments": [{"name": "000000.log", "size": 8, "crc32": 1}],
+}
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["../../x", "/x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+)
+
+
+@given(name=st.sampled_from(["experiment_id", "epoch", "segments", "format"]), value=ODD)
+def test_a_head_is_as_it_should_be_or_refused(name: str, value: Any) -> None:
+    try:
+        head = parse_head(json.dumps({**HEAD, name: value}).encode())
+    except ValueError:
+        return
+    assert all("/" not in segment["name"] for segment in head["segments"])
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "x.log", "000000.log/x", "١٢٣٤٥٦.log", 5])
+def test_a_segment_of_another_name_is_refused(name: object) -> None:
+    segment = {"name": name, "size": 1, "crc32": 1}
+    with pytest.raises(ValueError, match="a segment must be called"):
+        parse_head(json.dumps({**HEAD, "segments": [segment]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("files", {"../x": {"size": 1, "checksum": None}}),
+        ("files", {"/x": {"size": 1, "checksum": None}}),
+        ("files", {"x": {"size": -1, "checksum": None}}),
+        ("files", {"x": {"size": 1 << 70, "checksum": None}}),
+        ("empty_folders", ["../x"]),
+        ("empty_folders", "abc"),
+        ("algorithm", "shake_128"),
+    ],
+)
+def test_a_manifest_of_such_names_is_damaged(name: str, value: Any) -> None:
+    plain = json.loads(manifest.Manifest(files={}).to_bytes()) | {name: value}
+    plain["total_bytes"] = 1
+    with pytest.raises(ManifestMismatch, match="is damaged"):
+        manifest.Manifest.from_bytes(json.dumps(plain).encode(), "here")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=st.dictionaries(st.sampled_from(["format", "epoch", "since", "files"]), ODD))
+def test_an_index_of_other_content_says_nothing(tmp_path: Path, document: dict[str, Any]) -> None:
+    text = json.dumps({"format": 1, **document}).encode()
+    (tmp_path / ".stored.json").write_bytes(b"%08x\n" % zlib.crc32(text) + text)
+    local = LocalIndex(tmp_path)
+    local.look_back()
+    assert all(".." not in key for key in local.load("").known)
+
+
+def test_a_listing_that_names_what_is_elsewhere_is_refused() -> None:
+    one = {"size": 1, "sha256": "", "mtime_ns": 1}
+    for name, entry in (("../x", one), ("x", one | {"mtime_ns": 1 << 80})):
+        with pytest.raises(ValueError, match=r".+"):
+            read_listing(json.dumps({"format": 1, "files": {name: entry}}).encode())
+
+
+def test_the_states_of_callbacks_have_a_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "callbacks.msgpack"
+    callback_states.write(path, {"Counting": {"seen": 1}})
+    assert callback_states.load(callback_states.read(path)["Counting"]) == {"seen": 1}
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(ValueError, match=r".+"):
+            callback_states.read(path)
+    # As the first versions wrote it.
+    path.write_bytes(msgpack.packb({"format": 1, "states": {"Counting": b"x"}}))
+    assert callback_states.read(path) == {"Counting": b"x"}
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [5, {}, {"format": 1}, {"format": 1, "states": 5}, {"format": 1, "states": {"x": 5}},
+     {"format": 1, "states": {5: b"x"}}, {"format": 3, "states": {}}],
+)  # fmt: skip
+def test_states_of_callbacks_of_wrong_content_are_refused(tmp_path: Path, plain: Any) -> None:
+    path = tmp_path / "callbacks.msgpack"
+    path.write_bytes(msgpack.packb(plain))
+    with pytest.raises(ValueError, match=r".+"):
+        callback_states.read(path)
+
+
+def test_records_too_deep_for_their_reader_are_one_line(world: Path) -> None:
+    root = world / "storage" / "run"
+    deep = b"\x91" * 5000 + b"\xc0"
+    data = (root / "journal" / segment_name(0)).read_bytes()
+    frame = struct.pack("<II", len(deep), zlib.crc32(deep)) + deep
+    (root / "journal" / segment_name(0)).write_bytes(data + frame)
+    with pytest.raises(UnreadableRecord, match=r"record at offset \d+: not MessagePack"):
+        recover(Layout(root))
