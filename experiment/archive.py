@@ -16,6 +16,7 @@ from holdfast.experiment.summary import StorageAge, Upload
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
+from holdfast.syncer.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
@@ -226,8 +227,8 @@ class Archive:
                 self._trouble = ""
                 self._post(Committed(trial_id=trial_id, index=index))
                 self._publishing.committed(None if waiting is None else waiting.trial_folder)
-            case ["published", int(sealed)]:
-                self._publishing.published(sealed)
+            case ["published", int(segment), int(offset)]:
+                self._publishing.published(Position(segment, offset))
                 self._trouble = ""
             case ["trouble", str(text)]:
                 self._trouble = text

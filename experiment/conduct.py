@@ -192,7 +192,10 @@ class Run:
 
     def _open_journal(self) -> Journal:
         plan = self.plan
-        journal = Journal(plan.layout.journal, fresh=plan.fresh, begins=plan.begins)
+        # In storage a segment has one author: what another machine's run sends late, in its last
+        # segment, is not mixed with what this one adds.
+        fresh = plan.fresh or plan.remote is not None
+        journal = Journal(plan.layout.journal, fresh=fresh, begins=plan.begins)
         for cut in journal.cuts:
             self.tell(str(cut))
         return journal

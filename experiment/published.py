@@ -7,6 +7,7 @@ import shutil
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import is_alive
 from holdfast.syncer.plain_files import read_note, read_object
-from holdfast.syncer.regular import open_regular
 from holdfast.syncer.store import Store, for_each
+from holdfast.syncer.stretches import is_here, join_stretches, stretch_of
 
 _AT_ONCE = 16
 _PARTIAL = ".partial-"
@@ -73,13 +74,7 @@ def has_all(layout: Layout, head: Mapping[str, Any]) -> bool:
 
 
 def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
-    path = layout.journal / segment["name"]
-    if not path.exists():
-        return False
-    with open_regular(path) as file:
-        data = file.read(segment["size"])
-    known = segment.get("crc32", zlib.crc32(data))
-    return bool(len(data) == segment["size"] and zlib.crc32(data) == known)
+    return is_here(layout.journal, stretch_of(segment))
 
 
 def fetch_state(
@@ -163,16 +158,36 @@ async def read_head(store: Store) -> dict[str, Any] | None:
         return {"epoch": "", "segments": found} if found else None
 
 
-async def _download(store: Store, layout: Layout) -> bool:
+async def fetch_journal(store: Store, journal: Path) -> bool:
+    """Download what is published of the journal; False where there is none. Raises StorageError.
+
+    Somebody may run the experiment: what a head has named goes once a newer one names other
+    stretches in its place.
+    """
     head = await read_head(store)
-    if head is None:
+    while head is not None:
+        _empty(journal)
+        fetch = partial(_download_segment, store, journal)
+        try:
+            await for_each(fetch, head["segments"], at_once=_AT_ONCE)
+        except NotStored:
+            older, head = head, await read_head(store)
+            if head == older:
+                raise
+        else:
+            join_stretches(journal)
+            return True
+    return False
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+async def _download(store: Store, layout: Layout) -> bool:
+    if not await fetch_journal(store, layout.journal):
         return False
-    layout.journal.mkdir(parents=True, exist_ok=True)
-    await for_each(
-        lambda segment: _download_segment(store, layout, segment),
-        head["segments"],
-        at_once=_AT_ONCE,
-    )
     for name in (TUNER, TRAINER, CALLBACKS):
         # The first is needed where restore() is given no trainable, and it is told then.
         with suppress(NotStored):
@@ -180,10 +195,12 @@ async def _download(store: Store, layout: Layout) -> bool:
     return True
 
 
-async def _download_segment(store: Store, layout: Layout, segment: Mapping[str, Any]) -> None:
-    key = f"{JOURNAL}/{segment['name']}"
-    target = layout.root / key
+async def _download_segment(store: Store, journal: Path, segment: Mapping[str, Any]) -> None:
+    """It may be longer there than what the head names: that is part of a newer one."""
+    stretch = stretch_of(segment)
+    key, target = f"{JOURNAL}/{stretch.name}", journal / stretch.name
     await store.get(key, target)
-    if not _has_segment(layout, segment):
+    if not stretch.is_of(target.read_bytes()):
         target.unlink()
         raise StorageError("read", key, "its size or checksum is not what the head says")
+    os.truncate(target, stretch.size)

@@ -1,4 +1,4 @@
-"""When the journal is sealed and made visible in storage, and whose artifacts go with it."""
+"""When the journal is made visible in storage, and whose artifacts go with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
 from holdfast.runtime.wire import Message
-from holdfast.syncer.journal import JournalFull
+from holdfast.syncer.journal import MAGIC, START, Position
 
 # How long after a checkpoint was committed the records that name it are published, at most.
 _SOON_S = 10.0
@@ -40,8 +40,8 @@ class Publishing:
         self._is_timed = is_timed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._asked_at: dict[int, float] = {}
-        self._sealed = self._published = -1
+        self._asked_at: dict[Position, float] = {}
+        self._ordered = self._published = START
         self.published_at = time.time()
         self._within(period_s)
 
@@ -51,16 +51,16 @@ class Publishing:
             self._rounds.committed(trial_folder)
         self._within(_SOON_S)
 
-    def published(self, sealed: int) -> None:
-        """Everything up to this segment is visible. `published_at` (seconds since 1970) is when
-        that was ordered."""
-        self._published = max(self._published, sealed)
-        self.published_at = self._asked_at.get(sealed, self.published_at)
-        self._asked_at = {n: at for n, at in self._asked_at.items() if n > sealed}
+    def published(self, end: Position) -> None:
+        """Everything before `end` is visible. `published_at` (seconds since 1970) is when that
+        was ordered."""
+        self._published = max(self._published, end)
+        self.published_at = self._asked_at.get(end, self.published_at)
+        self._asked_at = {known: at for known, at in self._asked_at.items() if known > end}
 
     def publish(self, *, whole: bool = True) -> None:
-        """Seal what the journal holds and make it visible in storage, once it is durable here;
-        with the artifacts of all trials (`whole`), or of those whose turn it is."""
+        """Make what the journal holds visible in storage, once it is durable here; with the
+        artifacts of all trials (`whole`), or of those whose turn it is."""
         self._cancel()
         due_s = self._period_s
         if self._rounds is not None:
@@ -70,30 +70,26 @@ class Publishing:
                 self._send(["artifacts", folders])
             due_s = self._rounds.due_in_s(now)
         self._within(due_s)
-        try:
-            sealed = self._ledger.rotate()
-        except JournalFull as error:
-            self._tell(f"nothing new is published: {error}")
-            return
-        self._asked_at[sealed] = time.time()
-        if sealed >= self._begins:  # before the first record there is nothing to go on with
-            self._ledger.when_durable(lambda: self._order(sealed))
+        end = self._ledger.position
+        self._asked_at[end] = time.time()
+        if end > Position(self._begins, len(MAGIC)):  # else there is no record to go on with yet
+            self._ledger.when_durable(lambda: self._order(end))
 
     def order_again(self) -> None:
         """What a keeper that died may not have done."""
         if self._rounds is not None:
             self._send(["artifacts", None])
-        if self._sealed > self._published:
-            self._send(["publish", self._sealed, self._begins])
+        if self._ordered > self._published:
+            self._order(self._ordered)
 
     def stop(self) -> None:
         """From now on only when it is told to."""
         self._is_timed = False
         self._cancel()
 
-    def _order(self, sealed: int) -> None:
-        self._sealed = sealed
-        self._send(["publish", sealed, self._begins])
+    def _order(self, end: Position) -> None:
+        self._ordered = end
+        self._send(["publish", end.segment, end.offset, self._begins])
 
     def _within(self, delay_s: float) -> None:
         """Have the next publication begin so soon, unless it does anyway."""

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from holdfast.dataclass import dataclass
 from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_before
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
-from holdfast.experiment.published import read_head
+from holdfast.experiment.published import fetch_journal
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import Position, segment_name, segments
+from holdfast.syncer.journal import Position, segments
 from holdfast.syncer.location import Location
+from holdfast.syncer.stretches import segment_size
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _left_out(layout: Layout, end: Position) -> Iterator[str]:
     """What of the journal lies behind a damage. A record that is being written, or that a crash
     has cut off, was not acknowledged: that is not worth a word."""
     newest = segments(layout.journal)[-1]
-    size = (layout.journal / segment_name(newest)).stat().st_size
+    size = segment_size(layout.journal, newest)
     if end.segment == newest and end.offset >= size:
         return
     from holdfast.experiment.doctor.segments import chapters, look
@@ -163,7 +164,6 @@ def _not_found(location: Location) -> str:
 def _fetched(location: Location) -> Iterator[Path]:
     """A temporary directory with an experiment's snapshots and journal."""
     names = [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
-    names += _journal_names(location)
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
@@ -172,16 +172,9 @@ def _fetched(location: Location) -> Iterator[Path]:
         ThreadPoolExecutor(_READERS, "holdfast-read") as pool,
     ):
         root = Path(folder)
-        (root / JOURNAL).mkdir()
+        with_store(location, lambda store: fetch_journal(store, root / JOURNAL))
         found = pool.map(lambda name: read_file(location, name), names)
         for name, data in zip(names, found, strict=True):
             if data is not None:  # None: replaced by a newer one since it was listed
                 (root / name).write_bytes(data)
         yield root
-
-
-def _journal_names(location: Location) -> list[str]:
-    """The segments that the head names, for it is put last; all that are there in a copy without
-    a head, or with a damaged one, as a restore takes them."""
-    head = with_store(location, read_head)
-    return [] if head is None else [f"{JOURNAL}/{part['name']}" for part in head["segments"]]

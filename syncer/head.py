@@ -1,17 +1,22 @@
-"""head.json: what of an experiment is published, checked before a name in it becomes a path."""
+"""head.json: what of an experiment is published, checked before a name in it becomes a path.
+
+Format 1 names whole segments; format 2 stretches of them (`holdfast.syncer.stretches`), of which a
+whole segment is one.
+"""
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.names import inner_path, shown
 from holdfast.syncer.plain_files import parse_table
+from holdfast.syncer.stretches import Stretch, place_of, stretch_of
 
-FORMAT = 1
+FORMAT = 2
 # A million segments have 100 bytes each.
 HEAD_BYTES = 128 << 20
-_SEGMENT = re.compile(r"[0-9]{6,12}\.log")
 _MOST = 1 << 53
 
 
@@ -22,7 +27,7 @@ def parse_head(data: bytes) -> dict[str, Any]:
     Raises ValueError.
     """
     head = parse_table(data)
-    if head.get("format", FORMAT) != FORMAT:
+    if head.get("format", 1) not in (1, FORMAT):
         raise ValueError(f"it has format {shown(head['format'])}, this holdfast reads {FORMAT}")
     for name in ("experiment_id", "epoch"):
         if type(head.get(name)) is not str:
@@ -39,9 +44,22 @@ def parse_head(data: bytes) -> dict[str, Any]:
     return head
 
 
+def encode_head(*, experiment_id: str, epoch: str, stretches: Iterable[Stretch]) -> bytes:
+    """A line for each stretch."""
+    plain = {"format": FORMAT, "experiment_id": experiment_id, "epoch": epoch}
+    start = json.dumps(plain, indent=1).rstrip("\n}")
+    lines = ",\n".join(f"  {json.dumps(stretch.plain())}" for stretch in stretches)
+    return f'{start},\n "segments": [\n{lines}\n ]\n}}\n'.encode()
+
+
+def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
+    """What a head names."""
+    return [stretch_of(segment) for segment in head["segments"]]
+
+
 def is_segment(name: object) -> bool:
-    """Whether this is what a segment of the journal can be called."""
-    return type(name) is str and _SEGMENT.fullmatch(name) is not None
+    """Whether this is what a segment of the journal, or a part of one, can be called."""
+    return type(name) is str and place_of(name) is not None
 
 
 def _check_segment(segment: Any) -> None:

@@ -31,7 +31,7 @@ from holdfast.syncer.durable import (
 )
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.forcing import Unsynced
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.segment import (
     HEADER,
     MAGIC,
@@ -45,10 +45,12 @@ from holdfast.syncer.segment import (
     start_of,
     takeovers,
 )
+from holdfast.syncer.stretches import SegmentFile, join_stretches, segment_size
 
 __all__ = [
     "LARGEST_RECORD",
     "MAGIC",
+    "SEGMENT_BYTES",
     "START",
     "Cut",
     "Journal",
@@ -63,6 +65,10 @@ __all__ = [
 ]
 
 LARGEST_RECORD = 1 << 30
+# Where the next segment begins: what a publication puts again at most, and a handful of files for
+# a million rows.
+SEGMENT_BYTES = 1 << 24
+_BLOCK = 1 << 20
 # What waits for an fsync stands in memory: a disk that does not answer must not fill that.
 _LARGEST_UNFORCED = 1 << 28
 
@@ -101,40 +107,59 @@ def segments(directory: Path) -> list[int]:
     )
 
 
-def _records(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
-    """Payload and end offset of each whole record from `offset` on; ends at the first bad one."""
-    end = len(data)
-    while offset + HEADER.size <= end:
-        length, crc = HEADER.unpack_from(data, offset)
-        start = offset + HEADER.size
-        payload = data[start : start + length]
-        # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
-        if not length or len(payload) < length or zlib.crc32(payload) != crc:
-            return
-        offset = start + length
-        yield payload, offset
-
-
 def read_segment(
     directory: Path, number: int, offset: int = 0, size: int | None = None
 ) -> Iterator[tuple[bytes, int]]:
     """Payload and end offset of each record of one segment, up to the first that is not whole.
 
-    `size` reads no further than so many bytes of the file.
+    `size` reads no further than so many bytes of the file. A block of it at a time is in memory.
     """
-    path = directory / segment_name(number)
-    with open_regular(path) as file:
+    with SegmentFile(directory, number) as file:
         if offset < len(MAGIC):
-            if not check_magic(file.read(len(MAGIC)), path):
+            offset = _first_record(file, directory / segment_name(number))
+            if not offset:
                 return
-            offset = 0
+        end = segment_size(directory, number)
         file.seek(offset)
-        data = file.read() if size is None else file.read(max(0, size - offset))
-    start = 0 if offset else first_record(data)
-    if not offset and not start:
-        return
-    for payload, end in _records(data, start):
-        yield payload, offset + end
+        yield from _records(file, offset, end if size is None else min(size, end))
+
+
+def _first_record(file: SegmentFile, path: Path) -> int:
+    """Where the first record of an event stands; 0 without a sound beginning."""
+    start = file.read(len(MAGIC))
+    if not check_magic(start, path):
+        return 0
+    if start != MAGIC:
+        start += file.read(HEADER.size)
+        length = HEADER.unpack_from(start, len(MAGIC))[0] if len(start) > len(MAGIC) + 7 else 0
+        start += file.read(min(length, LARGEST_RECORD))
+    return first_record(start)
+
+
+def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:
+    """Each whole record between two offsets; ends at the first bad one."""
+    crc32, unpack, size = zlib.crc32, HEADER.unpack_from, HEADER.size
+    data, at = b"", 0
+    while end - offset > size:
+        length = 0
+        while at + size <= len(data):
+            length, crc = unpack(data, at)
+            payload = data[at + size : at + size + length]
+            if len(payload) < length:
+                break
+            # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
+            if not length or crc32(payload) != crc:
+                return
+            at += size + length
+            offset += size + length
+            yield payload, offset
+        if length > end - offset - size:
+            return
+        data, at = data[at:], 0
+        more = file.read(min(max(_BLOCK, size + length), end - offset - len(data)))
+        if not more:
+            return
+        data += more
 
 
 def read(
@@ -164,12 +189,8 @@ def read(
         end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
         for payload, end in read_segment(directory, number, offset, size):
             yield payload, Position(number, end)
-        if end < (_length(directory, number) if size is None else limit or 0):
+        if end < (segment_size(directory, number) if size is None else limit or 0):
             return
-
-
-def _length(directory: Path, number: int) -> int:
-    return (directory / segment_name(number)).stat().st_size
 
 
 def readable_end(directory: Path, start: Position = START) -> Position:
@@ -183,7 +204,14 @@ def readable_end(directory: Path, start: Position = START) -> Position:
 class Journal:
     """The one writer of an experiment's journal. The experiment's lock is held by its owner."""
 
-    def __init__(self, directory: Path, *, fresh: bool = False, begins: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        fresh: bool = False,
+        begins: int = 0,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
         """Open for appending, cutting off a torn tail (see `cuts`).
 
         `fresh` begins a new segment even where the last one is sound. What is before the segment
@@ -191,7 +219,9 @@ class Journal:
         """
         self.directory = directory
         self.cuts: list[Cut] = []
+        self._segment_bytes = segment_bytes
         directory.mkdir(parents=True, exist_ok=True)
+        join_stretches(directory)
         self._unsynced = False
         self._sealed: deque[tuple[int, int]] = deque()
         self._unforced: deque[tuple[Position, bytes]] = deque()
@@ -226,6 +256,9 @@ class Journal:
 
         Raises JournalFull when the disk takes no more: nothing of them is then in the journal.
         """
+        if self._size >= self._segment_bytes:
+            with suppress(JournalFull):  # this one still takes records
+                self.rotate()
         crc32, pack = zlib.crc32, HEADER.pack
         data = b"".join([pack(len(p), crc32(p)) + p for p in payloads])
         try:
@@ -430,13 +463,11 @@ class Journal:
 
 def _sound_end(directory: Path, number: int) -> int:
     """Where the last whole record ends, or the first would stand; 0 without a sound beginning."""
-    ends = [end for _, end in read_segment(directory, number)]
-    if ends:
-        return ends[-1]
-    path = directory / segment_name(number)
-    with open_regular(path) as file:
-        data = file.read()
-    return first_record(data) if check_magic(data, path) else 0
+    with SegmentFile(directory, number) as file:
+        end = _first_record(file, directory / segment_name(number))
+    for _, after in read_segment(directory, number):
+        end = after
+    return end
 
 
 def _moved(

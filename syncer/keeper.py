@@ -21,6 +21,7 @@ from holdfast.syncer.errors import (
     StorageError,
     from_os_error,
 )
+from holdfast.syncer.journal import Position
 from holdfast.syncer.manifest import Manifest
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
@@ -176,6 +177,7 @@ class Keeper:
     async def remove(self, folders: Sequence[str]) -> None:
         """Remove from storage what no head there names any more. Raises Usurped."""
         if self._storage is not None:
+            await self._publication.remove_superseded()
             await self._there.remove(folders)
 
     async def tidy(self) -> None:
@@ -218,14 +220,14 @@ class Keeper:
         finally:
             await asyncio.to_thread(remove_tree, partial)
 
-    async def publish(self, sealed: int, begins: int) -> None:
-        """Make everything up to journal segment `sealed` visible in storage.
+    async def publish(self, end: Position, begins: int) -> None:
+        """Make everything in the journal before `end` visible in storage.
 
         `begins` is the segment in which this experiment begins. Raises StorageError.
         """
         if self._storage is not None:
-            await self._publication.extend(sealed, begins)
-            self._tell(["published", sealed])
+            await self._publication.extend(end, begins)
+            self._tell(["published", end.segment, end.offset])
 
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Have in storage what these trials (their folders; None: all) have written, as it is

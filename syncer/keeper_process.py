@@ -3,10 +3,11 @@
 told:     ["open", pickled Orders]  ["commit", trial, index, folder]
           ["seal", trial, index, folder]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
-          ["publish", sealed, begins]  ["artifacts", [folder, ...] or None for all]
+          ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
           ["bring", ticket, folder]  ["close", deadline_s]
-answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]  ["published", sealed]
-          ["trouble", text]  ["fetched", ticket, error]  ["refused", text]
+answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]
+          ["published", segment, offset]  ["trouble", text]
+          ["fetched", ticket, error]  ["refused", text]
           ["progress", files, files in all, bytes, bytes in all]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
           ["failed", what, text]  ["stuck", where, why]
@@ -24,6 +25,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
+from holdfast.syncer.journal import Position
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
@@ -53,7 +55,7 @@ class KeeperProcess:
         self._lanes: dict[str, asyncio.Task[None]] = {}
         # With what is missing where it is not done in the end: "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
-        self._asked: list[tuple[int, int, tuple[str, ...]]] = []
+        self._asked: list[tuple[Position, int, tuple[str, ...]]] = []
         self._wanted: list[list[str] | None] = []
         # By lane and what was to be done there, until that is done after all.
         self._failed: dict[tuple[str, str], str] = {}
@@ -107,8 +109,9 @@ class KeeperProcess:
                     self._in_lane(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
             case ["bring", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._bring(ticket, folder))
-            case ["publish", int(sealed), int(begins)]:
-                self._asked.append((sealed, begins, self._opened().condemned()))
+            case ["publish", int(segment), int(offset), int(begins)]:
+                end = Position(segment, offset)
+                self._asked.append((end, begins, self._opened().condemned()))
                 if len(self._asked) == 1:  # else one waits already, and will take this one along
                     self._in_lane("publish", "publish the records", self._publish)
             case _:
@@ -158,12 +161,12 @@ class KeeperProcess:
         """
         if ahead := self._lanes.get(_ARTIFACTS):
             await asyncio.wait([ahead], timeout=_AHEAD_S)
-        sealed, begins, _ = max(self._asked)
+        end, begins, _ = max(self._asked)
         doomed = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
         keeper = self._opened()
         try:
-            await keeper.publish(sealed, begins)
+            await keeper.publish(end, begins)
         except BaseException:
             keeper.doom(doomed)
             raise

@@ -135,6 +135,10 @@ class OwnedStore:
     async def read(self, key: str) -> bytes:
         return await self._store.read(key)
 
+    async def look_at(self, key: str) -> Entry | None:
+        """What storage says of one object, None where there is none."""
+        return await self._store.head(key)
+
     async def put(self, key: str, data: bytes, *, create_only: bool = False) -> None:
         """Raises AlreadyStored, Usurped."""
         await self.check()

@@ -1,27 +1,39 @@
 """What is visible in storage: a consistent set, made so by one object that is written last.
 
-Object stores cannot append. Small files go first, then sealed journal segments, then the head,
-which names the segments. Where there is a journal and no head yet, a restore takes the journal:
-what it needs beside is there by then. What no record up to the head names any more may go after
-it.
+Small files go first, then what is new in the journal (`holdfast.syncer.stretches`), then the head,
+which names all of it. Where there is a journal and no head yet, a restore takes the journal:
+what it needs besides is there by then. What no record up to the head names any more may go after
+it, and so may stretches that have become part of longer ones.
+
+What a publication costs does not depend on the age of the experiment: it puts what is new, looks
+whether that has arrived, and puts a head that names a few stretches of the newest segment and one
+object for each of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 
-from holdfast.syncer.errors import AlreadyStored, NotStored
-from holdfast.syncer.head import parse_head
-from holdfast.syncer.journal import segment_name
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
+from holdfast.syncer.head import encode_head, parse_head, stretches_of
+from holdfast.syncer.journal import Position, segment_name
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import Patience
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.stretches import (
+    LARGEST_PUT,
+    Stretch,
+    is_here,
+    next_start,
+    place_of,
+    read_stretch,
+    segment_size,
+)
 
 
 class Publication:
@@ -34,8 +46,15 @@ class Publication:
         self._storage = storage
         self._patience = patience
         self._mirror = mirror
-        self._segments: dict[int, dict[str, Any]] = {}
-        self._published: dict[str, tuple[int, int]] = {}
+        self._journal = orders.root / orders.journal
+        self._published: dict[int, list[Stretch]] = {}
+        # Before this segment everything is in storage.
+        self._whole_before = 0
+        self._superseded: set[str] = set()
+        # Segments of which the disk here does not have any more what was published.
+        self._apart: set[int] = set()
+        # By segment, where a put began that was not confirmed yet.
+        self._begun: dict[int, int] = {}
 
     async def recall(self) -> None:
         """What an earlier incarnation has published need not travel again.
@@ -50,70 +69,137 @@ class Publication:
             head = parse_head(await self._storage.read(self._orders.head))
         except (NotStored, ValueError):
             return
-        published = {s["name"]: (s["size"], s["crc32"]) for s in head["segments"]}
+        published = stretches_of(head)
         if not await asyncio.to_thread(self._are_here, published):
             cause = "another machine has taken the experiment further meanwhile"
             raise Usurped("go on in", self._storage.where, cause, "Restore it once more")
-        if head.get("experiment_id") == self._orders.experiment_id:
-            self._published = published
+        if head["experiment_id"] == self._orders.experiment_id:
+            await self._take_over(published)
 
-    def _are_here(self, segments: Mapping[str, tuple[int, int]]) -> bool:
-        for name, (size, crc32) in segments.items():
-            try:
-                data = read_regular(self._orders.root / self._orders.journal / name)[:size]
-            except FileNotFoundError:
-                return False
-            if (len(data), zlib.crc32(data)) != (size, crc32):
-                return False
-        return True
+    def _are_here(self, stretches: Iterable[Stretch]) -> bool:
+        return all(is_here(self._journal, stretch) for stretch in stretches)
 
-    async def extend(self, sealed: int, begins: int) -> None:
-        """Make the journal's segments from `begins` up to `sealed`, and files, visible.
+    async def _take_over(self, stretches: Iterable[Stretch]) -> None:
+        """Once for each incarnation: does storage have what its head names, and what else?"""
+        listed = {e.key: e.size for e in await self._storage.list(self._orders.journal)}
+        self._published, named = {}, set()
+        for stretch in stretches:
+            before = self._published.setdefault(stretch.segment, [])
+            end = before[-1].end if before else 0
+            if stretch.start == end and listed.get(self._key(stretch.name)) == stretch.size:
+                before.append(stretch)
+                named.add(stretch.name)
+        begins = min(self._published, default=0)
+        names = [key.rpartition("/")[2] for key in listed]
+        self._superseded = {n for n in names if n not in named and _is_part(n, begins)}
+
+    def _key(self, name: str) -> str:
+        return f"{self._orders.journal}/{name}"
+
+    async def extend(self, end: Position, begins: int) -> None:
+        """Make the journal from segment `begins` up to `end`, and files, visible.
 
         Raises StorageError.
         """
         await self._mirror.send_records()
-        for number in range(begins, sealed + 1):
-            if number not in self._segments:
-                await self._extend_by_segment(number)
-        await self._patience.until_done(
-            "confirm the journal", lambda: self._confirm_segments(begins, sealed)
-        )
-        await self._patience.until_done("publish the head", lambda: self._put_head(begins, sealed))
+        for number in range(max(begins, self._whole_before), end.segment + 1):
+            await self._extend_segment(number, None if number < end.segment else end.offset)
+            if number < end.segment:
+                self._whole_before = number + 1
+        await self._patience.until_done("publish the head", lambda: self._put_head(end, begins))
 
-    async def _extend_by_segment(self, number: int) -> None:
-        name = segment_name(number)
-        key = f"{self._orders.journal}/{name}"
-        data = await asyncio.to_thread((self._orders.root / key).read_bytes)
-        size, crc32 = len(data), zlib.crc32(data)
-        if self._published.get(name) != (size, crc32):
-            await self._patience.until_done(f"upload {key}", lambda: self._put_segment(key, data))
-        self._segments[number] = {"name": name, "size": size, "crc32": crc32}
+    async def _extend_segment(self, number: int, upto: int | None) -> None:
+        """Have the segment in storage up to an offset; None: all of it, for it is complete."""
+        is_complete = upto is None
+        if upto is None:
+            size = await asyncio.to_thread(segment_size, self._journal, number)
+        else:
+            size = upto
+        self._published.setdefault(number, [])
+        while (start := self._next_start(number, size, is_complete=is_complete)) is not None:
+            end = min(size, start + LARGEST_PUT)
+            data = await asyncio.to_thread(read_stretch, self._journal, number, start, end - start)
+            joined = [known for known in self._published[number] if known.start >= start]
+            if not all(known.is_of(data[known.start - start :]) for known in joined):
+                # The disk here has other bytes by now: what is in storage stays as it is.
+                self._apart.add(number)
+            elif len(data) == end - start:
+                await self._put_stretch(number, start, data, joined)
+            else:
+                raise _shorter(self._key(segment_name(number)), end)
 
-    async def _put_segment(self, key: str, data: bytes) -> None:
-        """Never over one that a newer incarnation has put there: it may be named by its head."""
+    def _next_start(self, number: int, size: int, *, is_complete: bool) -> int | None:
+        published = self._published[number]
+        if number not in self._apart:
+            start = next_start(published, size, is_complete=is_complete)
+            # One that may have arrived, and was not confirmed, is put again, or part of a longer.
+            return start if start is None else min(start, self._begun.get(number, start))
+        return published[-1].end if published[-1].end < size else None
+
+    async def _put_stretch(
+        self, number: int, start: int, data: bytes, joined: Sequence[Stretch]
+    ) -> None:
+        """Put these bytes as one object, which takes the place of the stretches in them."""
+        made = Stretch(segment=number, start=start, size=len(data), crc32=zlib.crc32(data))
+        key = self._key(made.name)
+        put = partial(self._put, key, data, is_new=not joined)
+        self._begun[number] = start
+        await self._patience.until_done(f"upload {key}", put)
+        del self._begun[number]
+        self._superseded |= {known.name for known in joined}
+        kept = [known for known in self._published[number] if known.end <= start]
+        self._published[number] = [*kept, made]
+
+    async def _put(self, key: str, data: bytes, *, is_new: bool) -> None:
+        """Never over one that a newer incarnation has put there: it may be named by its head.
+
+        Some servers say that all is well, and keep nothing: a head shall name what is there.
+        """
         try:
-            await self._storage.put(key, data, create_only=True)
+            if is_new:
+                await self._storage.put(key, data, create_only=True)
         except AlreadyStored:
+            is_new = False
+        if not is_new:
             await self._storage.check(at_once=True)
             await self._storage.put(key, data)
+        found = await self._storage.look_at(key)
+        if found is None or found.size != len(data):
+            raise unconfirmed(key)
 
-    async def _confirm_segments(self, begins: int, sealed: int) -> None:
-        """A head shall name what is there: some servers say that all is well, and keep nothing."""
-        listed = {e.key: e.size for e in await self._storage.list(self._orders.journal)}
-        for number in range(begins, sealed + 1):
-            key = f"{self._orders.journal}/{segment_name(number)}"
-            if listed.get(key) != self._segments[number]["size"]:
-                data = await asyncio.to_thread((self._orders.root / key).read_bytes)
-                await self._storage.put(key, data)
-                raise unconfirmed(key)
-
-    async def _put_head(self, begins: int, sealed: int) -> None:
+    async def _put_head(self, end: Position, begins: int) -> None:
         await self._storage.check(at_once=True)
-        head = {
-            "format": 1,
-            "experiment_id": self._orders.experiment_id,
-            "epoch": self._storage.epoch,
-            "segments": [self._segments[n] for n in range(begins, sealed + 1)],
-        }
-        await self._storage.put_for_sure(self._orders.head, json.dumps(head, indent=1).encode())
+        head = encode_head(
+            experiment_id=self._orders.experiment_id,
+            epoch=self._storage.epoch,
+            stretches=self._named(end, begins),
+        )
+        await self._storage.put_for_sure(self._orders.head, head)
+
+    def _named(self, end: Position, begins: int) -> tuple[Stretch, ...]:
+        numbers = range(begins, end.segment + 1)
+        return tuple(stretch for number in numbers for stretch in self._published[number])
+
+    async def remove_superseded(self) -> None:
+        """Remove what has become part of longer stretches, once a head is there that does not
+        name it. What cannot be removed is tried again after the next one."""
+        named = {one.name for several in self._published.values() for one in several}
+        gone = sorted(self._superseded - named)
+        self._superseded = set(gone)
+        if gone:
+            with suppress(StorageError):
+                await self._storage.delete([self._key(name) for name in gone])
+                self._superseded.clear()
+
+
+def _shorter(key: str, end: int) -> StorageError:
+    return StorageRefused(
+        "publish", key, f"it does not have {end} bytes on this machine any more", "Restore it"
+    )
+
+
+def _is_part(name: str, begins: int) -> bool:
+    """Whether it is a later stretch of one of our own segments: a directory may hold several
+    experiments, and of the earlier ones nothing is touched."""
+    place = place_of(name)
+    return place is not None and place[1] > 0 and place[0] >= begins

@@ -15,7 +15,8 @@ from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import HEAD, JOURNAL, RESULTS, TUNER
 from holdfast.experiment.wording import size
 from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.journal import MAGIC, segment_name
+from holdfast.syncer.journal import MAGIC
+from holdfast.syncer.stretches import place_of, segment_size, stretch_name, stretch_of
 
 PREFIX = "storage: "
 
@@ -133,8 +134,11 @@ def _judge_segments(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
 
 
 def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
-    path = tree.layout.journal / segment["name"]
-    return path.exists() and bool(path.stat().st_size >= segment["size"])
+    stretch = stretch_of(segment)
+    try:
+        return segment_size(tree.layout.journal, stretch.segment) >= stretch.end
+    except FileNotFoundError:
+        return False
 
 
 def _apart(stored: Stored, tree: Tree) -> Finding | None:
@@ -241,11 +245,11 @@ def _judge_files(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator
 
 def records_ahead(stored: Stored, tree: Tree) -> int:
     """How many bytes of records the journal here has that are not published."""
-    ahead, published = 0, stored.segments
-    for segment in tree.chapters[-1].readable if tree.chapters else ():
-        known = published.get(segment_name(segment.number), {"size": len(MAGIC)})["size"]
-        ahead += max(0, segment.end - known)
-    return ahead
+    published: dict[int, int] = {}
+    for stretch in map(stretch_of, stored.segments.values()):
+        published[stretch.segment] = max(stretch.end, published.get(stretch.segment, 0))
+    readable = tree.chapters[-1].readable if tree.chapters else ()
+    return sum(max(0, one.end - published.get(one.number, len(MAGIC))) for one in readable)
 
 
 def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
@@ -262,6 +266,11 @@ def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
     if stored.head_fault or (tree is not None and tree.is_damaged):
         return found
     stories.append(published.story)
+    found += [
+        _garbage(stored, key, "journal-superseded", "it has become part of a longer object")
+        for key, entry in stored.entries.items()
+        if _is_superseded(stored, key, entry.name)
+    ]
     unnamed = [set(kept.unnamed(story, sorted(stored.checkpoints))) for story in stories]
     why = "a checkpoint that no record names"
     found += [
@@ -269,6 +278,14 @@ def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
         for folder in sorted(set.intersection(*unnamed))
     ]
     return found
+
+
+def _is_superseded(stored: Stored, key: str, name: str) -> bool:
+    """Whether it is a later stretch of a segment that the head names otherwise."""
+    place = place_of(name)
+    if place is None or not place[1] or key != f"{JOURNAL}/{name}" or name in stored.segments:
+        return False
+    return stretch_name(place[0], 0) in stored.segments
 
 
 def _garbage(stored: Stored, where: str, kind: str, why: str) -> Garbage:

@@ -26,6 +26,7 @@ from holdfast.syncer.segment import (
     last_word,
     takeovers,
 )
+from holdfast.syncer.stretches import segment_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +197,7 @@ def _told(damage: Damage, *, is_newest: bool) -> Finding:
 def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
     """`again` has the end of it once more: here that does not count."""
     path = journal / segment_name(number)
-    size, end, first = path.stat().st_size, 0, b""
+    size, end, first = segment_size(journal, number), 0, b""
     limit = size if again is None else again.limit(number) or 0
     for payload, position in read_segment(journal, number, 0, size):
         first, end = first or payload, position

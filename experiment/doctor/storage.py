@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -24,8 +23,8 @@ from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.location import Location
 from holdfast.syncer.manifest import Manifest
 from holdfast.syncer.plain_files import read_object
-from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import Entry, Store, for_each
+from holdfast.syncer.stretches import join_stretches, read_stretch, stretch_of
 from holdfast.syncer.tree import MANIFEST_NAME
 
 _AT_ONCE = 16
@@ -83,6 +82,7 @@ def gather(remote: Location, here: Layout | None = None) -> Stored:
         if here is not None:
             for name in stored.bad_segments:
                 _stand_in(here, copy, stored.segments[name])
+        join_stretches(copy.journal)
         stored.published = read_tree(copy)
         # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
         # restore from storage reads none.
@@ -94,8 +94,14 @@ def gather(remote: Location, here: Layout | None = None) -> Stored:
 def _stand_in(here: Layout, copy: Layout, segment: Mapping[str, Any]) -> None:
     """The same segment from this machine, where it is what the head says."""
     if has_all(here, {"segments": [segment]}):
-        data = read_regular(here.journal / segment["name"])[: segment["size"]]
+        data = bytes_of(here, segment)
         (copy.journal / segment["name"]).write_bytes(data)
+
+
+def bytes_of(layout: Layout, segment: Mapping[str, Any]) -> bytes:
+    """What the tree here has of something that a head names. Raises OSError."""
+    stretch = stretch_of(segment)
+    return read_stretch(layout.journal, stretch.segment, stretch.start, stretch.size)
 
 
 async def _look(store: Store, copy: Layout) -> Stored:
@@ -142,11 +148,11 @@ async def _fetch_segment(store: Store, stored: Stored, name: str, copy: Layout) 
     except NotStored:
         stored.bad_segments[name] = "it is not there"
         return
-    if len(data) != part["size"]:
+    if len(data) < part["size"]:
         stored.bad_segments[name] = f"it has {len(data)} bytes, the head says {part['size']}"
-    elif zlib.crc32(data) != part.get("crc32", zlib.crc32(data)):
+    elif not stretch_of(part).is_of(data):
         stored.bad_segments[name] = "its CRC-32 is not what the head says: its bytes changed"
-    (copy.journal / name).write_bytes(data)
+    (copy.journal / name).write_bytes(data[: part["size"]])
 
 
 async def _check_sizes(store: Store, stored: Stored, marker: str) -> None:

@@ -18,7 +18,7 @@ from holdfast.experiment.doctor import kept, persisted
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Deed, Report
 from holdfast.experiment.doctor.repair import NothingHere
-from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.storage import Stored, bytes_of
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
@@ -28,14 +28,13 @@ from holdfast.experiment.records import pack
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Journal
+from holdfast.syncer.journal import MAGIC, Journal, Position
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.syncer.mirror import may_be_behind
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import for_each
 from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.errors import TuneError
@@ -151,7 +150,8 @@ class _Upload:
         return self._remote is not None and may_be_behind(self._orders())
 
     async def _session(self, waiting: list[kept.Named]) -> None:
-        journal = Journal(self._layout.journal, begins=self._begins)
+        is_remote = self._remote is not None
+        journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
         keeper = Keeper(self._orders(), partial(self._hear, journal))
         try:
             epoch = await keeper.open()
@@ -173,13 +173,12 @@ class _Upload:
             self._tell(left_out)
 
     async def _publish(self, keeper: Keeper, journal: Journal) -> None:
-        sealed = journal.rotate()
-        journal.sync()
+        end = journal.sync()
         # What the commits superseded is removed once that is on the disk, and published.
         await keeper.discard(self._discards)
         keeper.doom(self._discards)
-        if sealed >= self._begins:
-            await keeper.publish(sealed, self._begins)
+        if end > Position(self._begins, len(MAGIC)):
+            await keeper.publish(end, self._begins)
             await keeper.remove(keeper.condemned())
 
     async def _clear(
@@ -202,8 +201,7 @@ class _Upload:
                 ]
             )
             for name in stored.bad_segments:
-                path = self._layout.journal / name
-                data = read_regular(path)[: stored.segments[name]["size"]]
+                data = bytes_of(self._layout, stored.segments[name])
                 await owned.put(f"{names.JOURNAL}/{name}", data)
                 self._deeds.append(Deed(what="uploaded anew", where=f"{names.JOURNAL}/{name}"))
         finally:
@@ -219,8 +217,8 @@ class _Upload:
                 event = CheckpointLost(trial_id=trial_id, index=index, reason=reason)
                 self._record(journal, event)
                 self._note(trial_id, f"checkpoint {index} is dropped from the records: {reason}")
-            case ["published", int(sealed)]:
-                what = f"the records up to segment {sealed} are published"
+            case ["published", int(segment), int()]:
+                what = f"the records up to segment {segment} are published"
                 self._deeds.append(Deed(what=what, where=names.HEAD))
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,9 @@ def test_of_a_remote_journal_the_segments_count_that_the_head_names(
 ) -> None:
     for path in run.layout.root.glob("experiment_state-*.json"):
         path.unlink()
-    head = {"format": 1, "segments": [{"name": segment_name(0), "size": 1, "crc32": 1}]}
+    data = (run.layout.journal / segment_name(0)).read_bytes()
+    named = {"name": segment_name(0), "size": len(data), "crc32": zlib.crc32(data)}
+    head = {"format": 1, "segments": [named]}
     (run.layout.root / HEAD).write_text(json.dumps(head))
     later = RecordedExperiment(run.layout.root, run="beef0")
     later.close()

@@ -14,6 +14,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.summary import StorageAge
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Event
+from holdfast.syncer.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import TrialSpec
@@ -37,11 +38,13 @@ class FakeLedger:
     """All of it is durable at once; each rotation seals a segment."""
 
     def __init__(self) -> None:
-        self.sealed = -1
+        self.reads = 0
 
-    def rotate(self) -> int:
-        self.sealed += 1
-        return self.sealed
+    @property
+    def position(self) -> Position:
+        """Each look finds one more record."""
+        self.reads += 1
+        return Position(0, 100 * self.reads)
 
     def when_durable(self, act: Callable[[], None]) -> None:
         act()
@@ -225,7 +228,7 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     for began_s in (1010.0, 1020.0, 1030.0):
         now_s = began_s
         desk.archive.publish()
-    desk.archive.on_keeper(["published", 1])
+    desk.archive.on_keeper(["published", 0, 200])
     age = desk.archive.age(1100.0)
     assert age is not None
     assert age.oldest_s == 80.0

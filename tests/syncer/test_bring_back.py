@@ -14,6 +14,7 @@ import pytest
 from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import patience
 from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.journal import START
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.orders import Orders
@@ -99,7 +100,7 @@ async def first(tmp_path: Path, store: Timed) -> Machine:
         machine.write(f"trial/{name}")
     os.utime(machine.root / "trial" / "log", ns=(10**18, 10**18))
     keeper = await machine.keeper()
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     await keeper.commit("t", 1, "trial/checkpoint_000001")
     await keeper.send_artifacts(None)
     store.now = 2.0
@@ -127,7 +128,7 @@ async def test_what_was_brought_is_not_sent_again_and_may_be_removed(
     keeper = await second.keeper()
     await keeper.bring_artifacts("trial")
     await keeper.send_artifacts(None)
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     sent = {key for key, at in store.put_at.items() if at == 2.0}
     assert sent == {".epochs/000002", "head.json"}
     (second.root / "trial" / "samples" / "1").unlink()

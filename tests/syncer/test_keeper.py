@@ -18,7 +18,7 @@ from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import keeper_process, manifest, patience
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.journal import Journal, segment_name
+from holdfast.syncer.journal import Journal, Position, segment_name
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.keeper_process import KeeperProcess
 from holdfast.syncer.location import Location
@@ -68,6 +68,9 @@ class Desk:
     def order(self, *message: Any) -> None:
         self._orders.put(list(message))
 
+    def publish(self, end: Position) -> None:
+        self.order("publish", end.segment, end.offset, 0)
+
     def hang_up(self) -> None:
         self._orders.put(None)
 
@@ -83,6 +86,11 @@ class Desk:
             while (message := await self._answers.get())[0] != name:
                 continue
         return message
+
+
+def told_of(end: Position) -> list[Any]:
+    """What is said when everything before `end` is visible."""
+    return ["published", end.segment, end.offset]
 
 
 def stage(root: Path, weights: bytes) -> None:
@@ -112,9 +120,9 @@ class Kept:
             private=("journal",),
         )
 
-    def seal(self) -> int:
-        self.journal.append([b"a record"])
-        return self.journal.rotate()
+    def grow(self) -> Position:
+        """One more record; the position after it."""
+        return self.journal.append([b"a record"])
 
     def named(self) -> list[str]:
         """The segments that the head in storage names."""
@@ -338,9 +346,9 @@ async def test_a_bucket_that_forbids_deletions_is_told_once_and_no_error_of_the_
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     for _ in range(2):
-        sealed = kept.seal()
-        kept.desk.order("publish", sealed, 0)
-        assert await kept.desk.answer("published") == ["published", sealed]
+        sealed = kept.grow()
+        kept.desk.publish(sealed)
+        assert await kept.desk.answer("published") == told_of(sealed)
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
     ((_, where, why),) = [message for message in kept.desk.heard if message[0] == "stuck"]
@@ -360,13 +368,13 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
     kept.desk.order("commit", "t1", 0, FOLDER)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
-    kept.desk.order("publish", kept.seal(), 0)
+    kept.desk.publish(kept.grow())
     await kept.desk.answer("published")
     await store.stalled.wait()
     # Nor does a later publication wait for it.
-    sealed = kept.seal()
-    kept.desk.order("publish", sealed, 0)
-    assert await kept.desk.answer("published") == ["published", sealed]
+    sealed = kept.grow()
+    kept.desk.publish(sealed)
+    assert await kept.desk.answer("published") == told_of(sealed)
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("left") == ["left", [f"memory/{FOLDER}: not done yet"]]
     assert await kept.desk.answer("closed") == ["closed", []]
@@ -398,9 +406,9 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     kept.desk.order("commit", "t1", 0, FOLDER)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
-    sealed = kept.seal()
-    kept.desk.order("publish", sealed, 0)
-    assert await kept.desk.answer("published") == ["published", sealed]
+    sealed = kept.grow()
+    kept.desk.publish(sealed)
+    assert await kept.desk.answer("published") == told_of(sealed)
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert kept.objects_of(FOLDER) == []
@@ -416,18 +424,18 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
     kept.desk.order("commit", "t1", 0, FOLDER)
     await kept.desk.answer("committed")
     counted.disturb(at=counted.operations + 1, fault=Fault.STALL)
-    kept.desk.order("publish", kept.seal(), 0)
+    kept.desk.publish(kept.grow())
     await counted.stalled.wait()
-    second = kept.seal()
-    kept.desk.order("publish", second, 0)
+    second = kept.grow()
+    kept.desk.publish(second)
     kept.desk.order("discard", "t1", [FOLDER])
     counted.release()
-    while await kept.desk.answer("published") != ["published", second]:
+    while await kept.desk.answer("published") != told_of(second):
         continue
-    assert kept.named() == [segment_name(0), segment_name(1)]
+    assert kept.named() == [segment_name(0)]
     assert f"{FOLDER}/.holdfast.json" in kept.objects_of(FOLDER)
 
-    kept.desk.order("publish", kept.seal(), 0)
+    kept.desk.publish(kept.grow())
     await kept.desk.answer("published")
     kept.desk.order("close", 30.0)
     await kept.desk.answer("closed")
@@ -441,10 +449,11 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     kept.desk.order("commit", "t1", 0, FOLDER)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
-    kept.desk.order("publish", kept.seal() + 9, 0)  # a segment that is not there
+    end = kept.grow()
+    kept.desk.publish(replace(end, segment=end.segment + 1))
     await kept.desk.answer("failed")
     assert kept.objects_of(FOLDER) != []
-    kept.desk.order("publish", 0, 0)
+    kept.desk.publish(end)
     await kept.desk.answer("published")
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
@@ -458,11 +467,11 @@ async def test_a_publication_that_failed_is_told_at_the_end_also_where_it_was_or
     keeping(store)
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 1, fault=Fault.STALL)
-    sealed = kept.seal()
-    kept.desk.order("publish", sealed, 0)
+    sealed = kept.grow()
+    kept.desk.publish(sealed)
     await store.stalled.wait()
     for _ in range(2):
-        kept.desk.order("publish", sealed + 9, 0)
+        kept.desk.publish(replace(sealed, segment=9))
     store.release()
     await kept.desk.answer("failed")
     kept.desk.order("close", 30.0)
@@ -511,7 +520,7 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     await keeper.open()
     await keeper.commit("t1", 0, FOLDER)
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
-    await keeper.publish(kept.seal(), 0)
+    await keeper.publish(kept.grow(), 0)
     await keeper.remove([FOLDER])
     assert tree(there) == [
         ".epochs",
@@ -568,7 +577,7 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gon
     kept: Kept,
 ) -> None:
     """What its head names no more is removed there, and our records may name it."""
-    sealed = kept.seal()
+    sealed = kept.grow()
     first = Keeper(kept.orders(kept.memory), lambda message: None)
     await first.open()
     await first.publish(sealed, 0)
@@ -614,7 +623,7 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
 ) -> None:
     """Each put in turn is answered with success, and not performed."""
     monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
-    sealed = kept.seal()
+    sealed = kept.grow()
 
     async def run(store: FaultyStore) -> None:
         keeper = Keeper(kept.orders(store), lambda message: None)
@@ -642,7 +651,7 @@ async def test_what_a_restore_needs_beside_the_journal_is_in_storage_before_it(
         replace(kept.orders(store), is_record=lambda key: key == "tuner.pkl"), lambda told: None
     )
     await keeper.open()
-    await keeper.publish(kept.seal(), 0)
+    await keeper.publish(kept.grow(), 0)
     await keeper.close()
     put = [key for operation, key in store.log if operation == "put"]
     assert put.index("tuner.pkl") < put.index("journal/000000.log") < put.index("head.json")

@@ -17,6 +17,7 @@ from holdfast.experiment.layout import is_checkpoint
 from holdfast.syncer import mirror as mirrors
 from holdfast.syncer import patience, steady
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.journal import START
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.orders import Orders
@@ -117,7 +118,7 @@ async def test_with_artifacts_off_no_file_of_the_user_leaves_the_machine(
         machine.write(key)
     keeper = await machine.open(artifacts=False)
     await keeper.send_artifacts(None)
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     assert set(memory.objects) == {"head.json", ".epochs/000001", "trial/stdout", "tuner.pkl"}
 
 
@@ -129,7 +130,7 @@ async def test_after_a_restart_nothing_is_sent_again_also_where_only_the_times_h
     machine.write("trial/stdout")
     keeper = await machine.open()
     await keeper.send_artifacts(None)
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     for name in "ab":
         os.utime(machine.root / "trial" / name, (LONG_AGO_S, LONG_AGO_S))
     machine.write("trial/b", "trial/B")  # of the same length, with the same times
@@ -137,7 +138,7 @@ async def test_after_a_restart_nothing_is_sent_again_also_where_only_the_times_h
     keeper = await machine.open()
     await keeper.send_artifacts(None)
     assert machine.done() == ["put trial/b"]
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     assert "put trial/stdout" not in machine.done()
 
 
@@ -240,12 +241,12 @@ async def test_what_the_user_removed_while_nobody_ran_goes_there_too(machine: Ma
 async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> None:
     old = machine.write("trial/stdout")
     keeper = await machine.open()
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     old.unlink()
     machine.done()
     await keeper.send_artifacts(None)
     assert machine.done() == []
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     assert "delete trial/stdout" in machine.done()
 
 
@@ -266,7 +267,7 @@ async def test_nothing_goes_there_because_the_folder_here_was_lost(
     machine.done()
     for _ in range(2):
         await keeper.send_artifacts(None)
-        await keeper.publish(-1, 0)
+        await keeper.publish(START, 0)
     assert not any(line.startswith("delete") for line in machine.done())
     assert "trial/a" in memory.objects
 
@@ -349,7 +350,7 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
     path = machine.write("trial/deep/a", "content")
     machine.write("trial/stdout")
     keeper = await machine.open()
-    await keeper.publish(-1, 0)
+    await keeper.publish(START, 0)
     await keeper.send_artifacts(None)
     listed = json.loads(memory.objects[LISTING])["files"]
     assert listed == {

@@ -99,9 +99,7 @@ def records(root: Path) -> Iterator[list[Any]]:
     """
     found: list[tuple[tuple[int, int], bytes]] = []
     damaged_at: tuple[int, int] | None = None
-    for path in sorted((root / "journal").glob("*.log")):
-        number = int(path.stem)
-        data = path.read_bytes()
+    for number, data in _segments(root / "journal"):
         offset = len(_MAGIC)
         if not data.startswith((_MAGIC, _MAGIC_AGAIN)):
             break
@@ -119,6 +117,15 @@ def records(root: Path) -> Iterator[list[Any]]:
     for _, payload in found:
         # What a scheduler decided may stand after them.
         yield msgpack.unpackb(payload, strict_map_key=False)[:3]
+
+
+def _segments(journal: Path) -> Iterator[tuple[int, bytes]]:
+    """Each segment: its file, and what follows at `<number>+<offset>.log`, as in storage."""
+    for path in sorted(path for path in journal.glob("*.log") if path.stem.isdigit()):
+        data = path.read_bytes()
+        while (more := journal / f"{path.stem}+{len(data)}.log").exists():
+            data += more.read_bytes()
+        yield int(path.stem), data
 
 
 def _framed(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:

@@ -1,0 +1,280 @@
+"""What a publication costs, and what a reader finds when it is cut off anywhere."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from holdfast.experiment.published import fetch_journal
+from holdfast.syncer import patience, stretches
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.head import parse_head, stretches_of
+from holdfast.syncer.journal import Journal, Position, read
+from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.location import Location
+from holdfast.syncer.orders import Orders
+from holdfast.syncer.store import Store
+from holdfast.syncer.stretches import Stretch, next_start
+from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
+
+pytestmark = pytest.mark.anyio
+RECORD = b"a row of some bytes " * 20
+
+
+class Run:
+    """An experiment's journal here, and a keeper that publishes it there."""
+
+    def __init__(self, root: Path, *, segment_bytes: int = 1 << 24) -> None:
+        self.root = root
+        self.journal = Journal(root / "journal", segment_bytes=segment_bytes)
+        self.records = 0
+
+    async def keeper(self, store: Store) -> Keeper:
+        orders = Orders(
+            root=self.root,
+            storage=cast(Location, Place(store)),
+            experiment_id="an experiment",
+            journal="journal",
+            head="head.json",
+            is_record=lambda key: False,
+            is_checkpoint=lambda name: False,
+            private=("journal",),
+            timeout_s=0.05,
+        )
+        keeper = Keeper(orders, lambda message: None)
+        await keeper.open()
+        return keeper
+
+    def grow(self, records: int = 1) -> Position:
+        for _ in range(records):
+            self.journal.append([b"%06d " % self.records + RECORD])
+            self.records += 1
+        return self.journal.position
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.001)
+
+
+async def records_in(store: Store, folder: Path) -> list[int]:
+    """The numbers of the records that a reader finds there."""
+    if not await fetch_journal(store, folder):
+        return []
+    return [int(payload[:6]) for payload, _ in read(folder)]
+
+
+def journal_of(memory: MemoryStore) -> set[str]:
+    return {key for key in memory.objects if key.startswith("journal/")}
+
+
+async def test_a_publication_costs_the_same_however_many_there_were_before(run: Run) -> None:
+    store = FaultyStore(MemoryStore())
+    keeper = await run.keeper(store)
+    costs, sent = {}, {}
+    for number in range(1, 300):
+        before = len(store.log)
+        end = run.grow()
+        await keeper.publish(end, 0)
+        await keeper.remove([])
+        done = Counter(what for what, _ in store.log[before:])
+        costs[number] = (done["put"], done["head"], done["list"], done["read"])
+        sent[number] = len(cast(MemoryStore, store.inner).objects["head.json"])
+    assert {costs[number] for number in costs} <= {(2, 1, 1, 1), (2, 1, 2, 1), (2, 1, 3, 1)}
+    assert max(sent.values()) < 2_000
+    assert len(journal_of(cast(MemoryStore, store.inner))) <= 12
+
+
+async def test_a_byte_travels_a_few_times_and_not_with_each_publication(run: Run) -> None:
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    travelled, names = 0, dict[str, bytes]()
+    for _ in range(256):
+        await keeper.publish(run.grow(), 0)
+        new = {key: data for key, data in memory.objects.items() if key.startswith("journal/")}
+        travelled += sum(len(data) for key, data in new.items() if names.get(key) != data)
+        names = new
+    assert travelled < 11 * run.journal.position.offset
+
+
+async def test_a_segment_that_is_complete_becomes_one_object(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", segment_bytes=10_000)
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    while run.journal.position.segment < 3:
+        await keeper.publish(run.grow(), 0)
+        await keeper.remove([])
+    await keeper.publish(run.grow(), 0)
+    await keeper.remove([])
+    whole = {f"journal/{number:06d}.log" for number in range(3)}
+    assert {key for key in journal_of(memory) if key < "journal/000003"} == whole
+    for key in whole:
+        assert memory.objects[key] == (run.root / key).read_bytes()
+    assert await records_in(memory, tmp_path / "there") == [*range(run.records)]
+
+
+async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_before(
+    tmp_path: Path,
+) -> None:
+    """Publications with joins, and a segment that becomes complete in between."""
+
+    async def publish_all(run: Run, store: Store) -> list[int]:
+        keeper, published = await run.keeper(store), list[int]()
+        for records in (3, 1, 4, 12, 1):
+            await keeper.publish(run.grow(records), 0)
+            await keeper.remove([])
+            published.append(run.records)
+        return published
+
+    smooth = FaultyStore(MemoryStore())
+    published = await publish_all(Run(tmp_path / "smooth", segment_bytes=5_000), smooth)
+    assert any("+" in key for what, key in smooth.log if what == "delete")
+    for at in range(3, smooth.operations + 1):
+        memory = MemoryStore()
+        store = FaultyStore(memory, at=at, fault=Fault.FAIL, lasting=True)
+        run = Run(tmp_path / f"cut-{at}", segment_bytes=5_000)
+        with suppress(StorageError):  # a removal that fails is no error
+            await publish_all(run, store)
+        found = await records_in(memory, tmp_path / f"there-{at}")
+        assert found == [*range(len(found))]
+        assert len(found) in (0, *published)
+        # The next incarnation continues from there, and removes what is left over.
+        keeper = await run.keeper(memory)
+        await keeper.publish(run.grow(), 0)
+        await keeper.remove([])
+        assert await records_in(memory, tmp_path / f"there-{at}") == [*range(run.records)]
+        named = {part["name"] for part in json.loads(memory.objects["head.json"])["segments"]}
+        assert journal_of(memory) == {f"journal/{name}" for name in named}
+
+
+async def test_who_has_read_the_head_before_finds_what_it_names_after_a_join(run: Run) -> None:
+    """A longer stretch begins with the bytes of the one whose name it takes."""
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    await keeper.publish(run.grow(4), 0)
+    older = stretches_of(parse_head(memory.objects["head.json"]))
+    await keeper.publish(run.grow(40), 0)
+    newer = stretches_of(parse_head(memory.objects["head.json"]))
+    assert [one.name for one in older] == [one.name for one in newer]
+    (before,) = older
+    assert len(memory.objects["journal/000000.log"]) > before.size
+    assert before.is_of(memory.objects["journal/000000.log"])
+
+
+async def test_a_reader_whose_stretches_went_meanwhile_takes_the_newer_head(
+    run: Run, tmp_path: Path
+) -> None:
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    await keeper.publish(run.grow(8), 0)
+    await keeper.publish(run.grow(1), 0)
+    assert len(journal_of(memory)) == 2
+
+    class Overtaken(FaultyStore):
+        async def get(self, key: str, target: Path) -> int:
+            if "+" in key and key in memory.objects:
+                await keeper.publish(run.grow(20), 0)
+                await keeper.remove([])
+            return await super().get(key, target)
+
+    assert await records_in(Overtaken(memory), tmp_path / "there") == [*range(29)]
+
+
+async def test_what_an_older_version_has_published_is_continued(tmp_path: Path) -> None:
+    """A head of format 1, which names small whole segments: they stay, and do not travel again."""
+    run = Run(tmp_path / "run")
+    for _ in range(50):
+        run.grow()
+        run.journal.rotate()
+    run.journal.sync()
+    memory, parts = MemoryStore(), []
+    for path in sorted((run.root / "journal").iterdir())[:-1]:
+        memory.objects[f"journal/{path.name}"] = path.read_bytes()
+        stretch = Stretch(segment=int(path.stem), start=0, size=path.stat().st_size, crc32=None)
+        parts.append({**stretch.plain(), "crc32": zlib.crc32(path.read_bytes())})
+    head = {"format": 1, "experiment_id": "an experiment", "epoch": "", "segments": parts}
+    memory.objects["head.json"] = json.dumps(head, indent=1).encode()
+    store = FaultyStore(memory)
+    keeper = await run.keeper(store)
+    before = len(store.log)
+    await keeper.publish(run.grow(), 0)
+    puts = [key for what, key in store.log[before:] if what == "put"]
+    assert puts == ["journal/000050.log", "head.json"]
+    assert await records_in(memory, tmp_path / "there") == [*range(51)]
+
+
+async def test_bytes_that_went_bad_here_do_not_replace_those_in_storage(
+    run: Run, tmp_path: Path
+) -> None:
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    await keeper.publish(run.grow(4), 0)
+    good = memory.objects["journal/000000.log"]
+    path = run.root / "journal" / "000000.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 1
+    path.write_bytes(damaged)
+    with path.open("ab") as file:
+        file.write(b"more bytes, which are to be published" * 100)
+    await keeper.publish(Position(0, path.stat().st_size), 0)
+    assert memory.objects["journal/000000.log"] == good
+    assert f"journal/000000+{len(good)}.log" in memory.objects
+
+
+async def test_storage_that_is_a_directory_is_read_in_place(run: Run, tmp_path: Path) -> None:
+    memory = MemoryStore()
+    keeper = await run.keeper(memory)
+    for _ in range(5):
+        await keeper.publish(run.grow(10), 0)
+    await keeper.publish(run.grow(1), 0)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for key in journal_of(memory):
+        (copy / Path(key).name).write_bytes(memory.objects[key])
+    assert len([*copy.iterdir()]) > 1
+    assert [int(payload[:6]) for payload, _ in read(copy)] == [*range(51)]
+    again = Journal(copy)
+    assert again.cuts == []
+    assert again.position == run.journal.position
+    again.append([b"000051 and it is continued"])
+    again.close()
+    assert [int(payload[:6]) for payload, _ in read(copy)] == [*range(52)]
+
+
+def test_stretches_fall_by_half_and_never_grow_beyond_what_is_put() -> None:
+    published: list[Stretch] = []
+    for end in range(1_000, 500_000, 1_000):
+        start = next_start(published, end, is_complete=False)
+        assert start is not None
+        kept = [one for one in published if one.end <= start]
+        published = [*kept, Stretch(segment=0, start=start, size=end - start, crc32=None)]
+        sizes = [one.size for one in published]
+        assert all(one >= 2 * other for one, other in pairwise(sizes))
+    huge = Stretch(segment=0, start=0, size=stretches.LARGEST_PUT, crc32=None)
+    assert next_start([huge], huge.end + 1_000_000_000, is_complete=True) == huge.end
+
+
+@pytest.mark.parametrize(
+    "name", ["../000000.log", "000000+.log", "000000+-1.log", "/000000.log", "000000.log/x", "a"]
+)
+def test_a_head_names_parts_of_the_journal_and_nothing_else(name: str) -> None:
+    head = {
+        "format": 2,
+        "experiment_id": "x",
+        "epoch": "",
+        "segments": [{"name": name, "size": 1, "crc32": 1}],
+    }
+    with pytest.raises(ValueError, match=r"called|name"):
+        parse_head(json.dumps(head).encode())
