@@ -175,7 +175,9 @@ def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
 def test_a_head_that_names_files_elsewhere_is_not_followed(case: Case, there: Path) -> None:
     name_another_file_in_the_head(there)
     found = {finding.kind: finding for finding in verify(case).findings}
-    assert "'../../../etc/passwd' is no segment" in found["storage-head"].what
+    assert "a segment must be called like 000001.log, not '../../../etc/passwd'" in (
+        found["storage-head"].what
+    )
 
 
 def test_a_head_that_is_gone_is_published_again(case: Case, there: Path) -> None:
