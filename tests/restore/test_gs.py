@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from holdfast.cli import main
@@ -18,7 +20,7 @@ class GcsBucket(Bucket):
     """Its `storage_path` leads through the proxy; it takes no credentials."""
 
     def __init__(self, server: GcsServer, prefix: str, proxy: Proxy) -> None:
-        self.proxy = proxy
+        self.proxy: Proxy = proxy
         self.uri = server.uri(f"bucket/{prefix}")
         self.public = f"gs://anonymous@bucket/{prefix}"
         self.storage_path = GcsServer(endpoint=proxy.endpoint, pid=0).uri(f"bucket/{prefix}")
@@ -70,13 +72,25 @@ def test_an_experiment_is_restored_from_gs_on_an_empty_machine(
 def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     bench: Bench, bucket: GcsBucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.killed_in(3, sync_period=3600)
+    last = bench.gate("any-3")
+    script, gate = bench.held_in(2, sync_period=3600)
+    # Else it depends on the load of the machine what is written and uploaded before the kill.
+    bucket.proxy.break_off()
+    (scribe,) = script.processes("scribe")
+    scribe.signal(signal.SIGSTOP)
+    gate.open()
+    for trial in (0, 1):
+        script.wait_for(f"at {trial} 3")
+    script.kill()
+    assert script.left() == []
+    last.open()
     local = bench.folder / "first" / "run"
     sync = ["doctor", "sync", str(local), "--storage", bucket.experiment]
     code, told = main(sync), capsys.readouterr()
-    assert code == 1, told  # result.json and its like were behind when the script was killed
+    assert code == 1, told  # result.json and its like were behind
     assert told.out.count("checkpoint 1 is uploaded") == 2, told
     assert f"--storage '{bucket.experiment}'" in told.out  # as it can be typed again
+    bucket.proxy.mend()
     bench.use(bucket, machine="second")
     restored = bench.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
