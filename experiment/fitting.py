@@ -88,8 +88,6 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
         raise ExperimentInUse(str(error), place.location.public, error.cause) from error
     try:
         check_enclosed(place.layout)
-        check_remote(place)
-        claim(place)
         view = choose_view(
             run_config.verbose,
             sys.stderr,
@@ -97,6 +95,12 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
             in_notebook(),
             inline=machinery.debug or settings.debug,
         )
+        check_remote(
+            place,
+            timeout_s=run_config.sync_config.sync_timeout,
+            tell=lambda text: view.message(text, "warning"),
+        )
+        claim(place)
         plan = _plan(request, settings, machinery, place, lock, name, view)
         return _run(request, plan, view, name)
     finally:

@@ -40,7 +40,7 @@ from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.syncer.preflight import preflight
+from holdfast.syncer.preflight import preflight_when_ready
 from holdfast.syncer.regular import read_regular
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
@@ -100,15 +100,23 @@ def check_local(place: Place) -> None:
         ) from error
 
 
-def check_remote(place: Place) -> None:
+def check_remote(
+    place: Place, *, timeout_s: float = 0.0, tell: Callable[[str], None] = lambda text: None
+) -> None:
     """Try to write where results will be kept, before trial 1; with the lock held, so that what
-    runs of this tree left there when they died here is nobody's.
+    runs of this tree left there when they died here is nobody's. A storage that answers that it
+    cannot now is waited for so long, and `tell` hears of it.
 
     Raises StorageError, saying what was tried and what answered.
     """
     if place.remote is not None:
         where, owner = place.remote.public, _tree_name(place)
-        with_store(place.remote, lambda store: preflight(store, where, owner=owner))
+        with_store(
+            place.remote,
+            lambda store: preflight_when_ready(
+                store, where, timeout_s=timeout_s, tell=tell, owner=owner
+            ),
+        )
 
 
 def _tree_name(place: Place) -> str:

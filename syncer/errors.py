@@ -69,6 +69,10 @@ class StorageUnavailable(StorageError):
     """Storage did not answer, or answered that it cannot now. Trying again may help."""
 
 
+class StorageBusy(StorageUnavailable):
+    """Storage answered that it cannot now (503, Slow Down). It is there, and will do it later."""
+
+
 class StorageRefused(StorageError):
     """Storage answered no: permissions, credentials, a missing bucket. Trying again is useless."""
 

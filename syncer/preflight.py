@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import StorageError, StorageUnavailable
+from holdfast.syncer.errors import StorageBusy, StorageError, StorageUnavailable
 from holdfast.syncer.store import Entry, Store
 
 DEADLINE_S = 10.0
 _CLEANUP_S = 2.0
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 10.0
 _FOLDER = ".holdfast-preflight"
 # Nobody is at a probe that is so much older than our own, by the clock of the store.
 _ABANDONED_S = 3600.0
@@ -45,6 +47,34 @@ async def preflight(
         unreachable = isinstance(told, StorageUnavailable)
         told.advice = told.advice or (_UNREACHABLE if unreachable else _UNUSABLE)
         raise told from error
+
+
+async def preflight_when_ready(
+    store: Store,
+    public_name: str,
+    *,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    owner: str = "",
+) -> None:
+    """The same, for so long as the storage answers that it cannot now: it is there, and a night's
+    run is worth the wait. `tell` hears of it once. Raises as above."""
+    loop = asyncio.get_running_loop()
+    until, pause_s = loop.time() + timeout_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            await preflight(store, public_name, owner=owner)
+            return
+        except StorageBusy as error:
+            if loop.time() + pause_s > until:
+                raise
+            if pause_s == _FIRST_PAUSE_S:
+                tell(
+                    f"{error.operation} {public_name}: {error.cause}. Waiting for it, "
+                    f"{timeout_s:g} s at most"
+                )
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 class _Trial:

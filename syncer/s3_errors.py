@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
+    StorageBusy,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -28,17 +29,13 @@ _ENDPOINT = (
 )
 _REGION = "Add region=... of the bucket to the query of storage_path"
 
+_BUSY = {"ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"}
 _TRY_AGAIN = {
     "BadDigest",
     "ConditionalRequestConflict",
     "InternalError",
     "OperationAborted",
     "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
 _NO_CREDENTIALS = {
@@ -107,6 +104,8 @@ def _answered(code: str, status: int, operation: str, where: str, cause: str) ->
         return StorageRefused(operation, where, cause, _CREDENTIALS)
     if status in {301, 307} or code in {"AuthorizationHeaderMalformed", "PermanentRedirect"}:
         return StorageRefused(operation, where, cause, _REGION)
-    if (status >= 500 and status != 501) or status in {408, 409, 429} or code in _TRY_AGAIN:
+    if status in {429, 502, 503, 504} or code in _BUSY:
+        return StorageBusy(operation, where, cause)
+    if (status >= 500 and status != 501) or status in {408, 409} or code in _TRY_AGAIN:
         return StorageUnavailable(operation, where, cause)
     return StorageRefused(operation, where, cause)

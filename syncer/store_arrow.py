@@ -22,6 +22,7 @@ from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
+    StorageBusy,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -57,6 +58,7 @@ _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
 )
+_BUSY = re.compile(r"SLOW_DOWN|SlowDown|ServiceUnavailable|Throttl|\b(429|502|503|504)\b")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|doesn't) exist")
 
 _CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
@@ -248,6 +250,8 @@ class ArrowStore(PutsAtOnce):
             return NotStored(operation, where, text)
         if isinstance(error, PermissionError) or _NO_ACCESS.search(text):
             return StorageRefused(operation, where, text, _CHECK_CREDENTIALS)
+        if _BUSY.search(text):
+            return StorageBusy(operation, where, text)
         if isinstance(error, OSError) and error.errno is not None:
             return from_os_error(error, operation, where)
         return StorageUnavailable(operation, where, text)

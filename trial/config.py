@@ -145,10 +145,10 @@ class SyncConfig:
     """How the local directory reaches storage.
 
     `sync_period`: seconds between two uploads of what is not a checkpoint; `sync_timeout`: seconds
-    after which one upload counts as failed; `sync_artifacts`: whether the files that a trial
-    writes to its working directory are persisted, and `sync_artifacts_on_checkpoint` whether that
-    is done with each checkpoint too; `restore_artifacts`: whether a trial that goes on on another
-    machine finds them in its working directory there.
+    without progress after which an upload counts as failed; `sync_artifacts`: whether the files
+    that a trial writes to its working directory are persisted, and `sync_artifacts_on_checkpoint`
+    whether that is done with each checkpoint too; `restore_artifacts`: whether a trial that goes
+    on on another machine finds them in its working directory there.
 
     Raises InvalidConfig.
     """

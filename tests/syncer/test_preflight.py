@@ -13,10 +13,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer import preflight as preflights
+from holdfast.syncer.errors import (
+    StorageBusy,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+)
 from holdfast.syncer.location import Location
-from holdfast.syncer.preflight import preflight
-from holdfast.syncer.store import Entry, Store
+from holdfast.syncer.preflight import preflight, preflight_when_ready
+from holdfast.syncer.store import Entry, Store, Stored
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -214,3 +222,48 @@ async def test_preflights_at_the_same_time_do_not_disturb_each_other(tmp_path: P
         for _ in range(8):
             tasks.create_task(preflight(store, "here"))
     assert os.listdir(tmp_path) == []
+
+
+class Busy(MemoryStore):
+    """Answers so many puts with 503 first."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.left = answers
+
+    async def put(self, key: str, source: bytes | Path, **how: Any) -> Stored:
+        if self.left:
+            self.left -= 1
+            raise StorageBusy("put", key, "503 Slow Down")
+        return await super().put(key, source, **how)
+
+
+async def test_a_storage_that_cannot_now_is_waited_for_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflights, "_FIRST_PAUSE_S", 0.001)
+    told: list[str] = []
+    store = Busy(5)
+    await preflight_when_ready(store, "s3://bucket", timeout_s=60, tell=told.append)
+    assert told == ["write to s3://bucket: 503 Slow Down. Waiting for it, 60 s at most"]
+    assert store.objects == {}
+
+
+async def test_the_wait_for_a_storage_that_cannot_now_has_an_end() -> None:
+    with pytest.raises(StorageBusy, match="503 Slow Down"):
+        await preflight_when_ready(Busy(5), "s3://bucket", timeout_s=0, tell=lambda text: None)
+
+
+@pytest.mark.server
+async def test_a_bucket_that_answers_503_is_busy(moto: S3Server) -> None:
+    proxy = FaultProxy(moto.endpoint)
+    proxy.strike(Some(ill=Ill.SLOW_DOWN, at=1, times=3))
+    uri = moto.uri("bucket/busy").replace(moto.endpoint, proxy.endpoint)
+    store = Location.resolve(uri, None, {}).open_store()
+    try:
+        with pytest.raises(StorageBusy):
+            await store.put("key", b"bytes")
+        await store.put("key", b"bytes")
+    finally:
+        await store.close()
+        proxy.close()

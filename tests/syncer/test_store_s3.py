@@ -14,6 +14,7 @@ import pytest
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
+    StorageBusy,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -391,7 +392,7 @@ async def test_a_body_that_breaks_off_is_fetched_again(scripted: Scripted, tmp_p
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (503, "SlowDown", StorageUnavailable),
+        (503, "SlowDown", StorageBusy),
         (500, "InternalError", StorageUnavailable),
         (400, "RequestTimeout", StorageUnavailable),
         (400, "BadDigest", StorageUnavailable),
