@@ -31,6 +31,7 @@ from benchmarks import (
     trials,
     uploads,
     viewing,
+    warmth,
 )
 from benchmarks.measure import Bench, ScriptFailed
 from benchmarks.rows import Row, table
@@ -51,6 +52,7 @@ def _decisions(bench: Bench) -> list[Row]:
 BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "import": importing.measure,
     "startup": startup.measure,
+    "warmth": warmth.measure,
     "trials": trials.measure,
     "reports": reports.measure,
     "printing": printing.measure,

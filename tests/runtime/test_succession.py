@@ -280,6 +280,8 @@ HARM = {
     "an exit": "import os\nos._exit(0)",
     "a process": "import subprocess\nchild = subprocess.Popen(['sleep', '60'])",
     "a connection": "import socket\nends = socket.socketpair()",
+    # As a GPU's driver leaves it open, which serves no process that is forked.
+    "a device": "device = open('/dev/full')",
     "a temporary folder": "import tempfile\nfolder = tempfile.TemporaryDirectory()",
     "files to remove": "import atexit, shutil\natexit.register(shutil.rmtree, '/not/there', True)",
     "an exception": "raise RuntimeError('not today')",
