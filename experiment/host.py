@@ -50,6 +50,8 @@ class TrialHost:
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
 
+        import holdfast.experiment.context  # noqa: F401  # has `report`: else each trial imports it
+
         with passing() as references:
             job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)

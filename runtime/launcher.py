@@ -216,13 +216,18 @@ class LocalLauncher:
 
     def _on_message(self, message: Message) -> None:
         match message:
+            case ["failed" | "exited", str(name), _] if self._was_successor(name):
+                pass
             case ["failed", str(name), str(reason)]:
                 self._forget(name, Ending(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
-                if not any(found.has_ended(name) for found in list(self._not_reaped.values())):
-                    self._forget(name, ending_of(status, self._kills))
+                self._forget(name, ending_of(status, self._kills))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
+
+    def _was_successor(self, name: str) -> bool:
+        """Whether it was no worker that has ended, or could not be started."""
+        return any(found.has_ended(name) for found in list(self._not_reaped.values()))
 
     def _on_lost(self, nursery: Nursery) -> None:
         """Its process is dead; the kernel kills its children, which ends their connections."""

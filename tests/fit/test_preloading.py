@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
+from holdfast.runtime import succession
 
 pytestmark = pytest.mark.process
 
 ONE_AT_A_TIME = tune.TuneConfig(max_concurrent_trials=1)
 TWO = {"trial": tune.grid_search([0, 1])}
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of trials for what is imported for them, on a machine that is busy."""
+    monkeypatch.setattr(succession, "WAIT_S", (30.0, 30.0))
 
 
 @pytest.fixture(autouse=True)

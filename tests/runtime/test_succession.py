@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OBEYING = "holdfast.testing.worker_entry:OBEYING"
 Write = Callable[..., None]
 
+# Workers wait for a successor twice as long, which is long enough for a machine that is busy.
+TOOK_S = 15.0
 # A distribution whose modules say in which process they were imported.
 KELP = {"kelp": "import os, kelp.blade\npid = os.getpid()", "kelp.blade": "import os"}
 # The user's code: it is not installed.
@@ -122,7 +124,7 @@ async def test_the_second_worker_has_what_the_first_has_imported(
     await launcher.open(OBEYING, b"")
     names = await learned_by(launcher, "mine:bring", "kelp", "colorsys")
     assert names == ["kelp", "kelp.blade", "colorsys"]
-    launcher.learn(names, 0.1)
+    launcher.learn(names, TOOK_S)
     worker, heard = start(launcher, "next")
     assert await ask(worker, heard, "call", "mine:has", *names) == names
     facts = await ask(worker, heard, "tell")
@@ -136,7 +138,7 @@ async def test_the_next_worker_finds_the_environment_of_the_first(
     await launcher.open(OBEYING, b"")
     before, heard = start(launcher, "before")
     facts = await ask(before, heard, "tell")
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     after, heard = start(launcher, "after")
     told = await ask(after, heard, "tell")
     assert told["environ"] == facts["environ"]
@@ -150,7 +152,7 @@ async def test_users_modules_are_not_learned_and_not_imported_on_request(
     (tmp_path / "users" / "loud.py").write_text("import kelp")
     await launcher.open(OBEYING, b"")
     assert await learned_by(launcher, "mine:bring", "loud") == ["kelp", "kelp.blade"]
-    launcher.learn(["loud", "kelp", "not.there"], 0.1)
+    launcher.learn(["loud", "kelp", "not.there"], TOOK_S)
     assert await loaded_in_the_next(launcher, "loud", "kelp", "not") == ["kelp"]
 
 
@@ -170,7 +172,7 @@ async def test_what_a_module_sets_when_it_is_imported_is_no_such_change(
     await launcher.open(OBEYING, b"")
     names = await learned_by(launcher, "mine:bring", "reef")
     assert names == ["reef", "kelp"]
-    launcher.learn(names, 0.1)
+    launcher.learn(names, TOOK_S)
     worker, heard = start(launcher)
     assert (await ask(worker, heard, "tell"))["environ"]["REEF"] == "1"
 
@@ -211,7 +213,7 @@ async def test_what_a_module_does_at_the_end_each_worker_does(
     code = f"import atexit\natexit.register(lambda: open({str(diary)!r}, 'a').write('end '))"
     installed(kelp=code)
     await launcher.open(OBEYING, b"")
-    launcher.learn(await learned_by(launcher, "mine:bring", "kelp"), 0.1)
+    launcher.learn(await learned_by(launcher, "mine:bring", "kelp"), TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == ["kelp"]
     assert diary.read_text() == "end end "
 
@@ -221,7 +223,7 @@ async def test_what_modules_print_when_they_are_imported_is_not_printed_again(
 ) -> None:
     installed(kelp="import os\nprint('hello', flush=True)\nos.system('echo child')")
     await launcher.open(OBEYING, b"")
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     worker, heard = start(launcher)
     await ask(worker, heard, "call", "mine:has", "kelp")
     os.write(1, b"mine\n")
@@ -233,11 +235,11 @@ async def test_what_later_workers_import_is_learned_too(
 ) -> None:
     installed(kelp="", reef="")
     await launcher.open(OBEYING, b"")
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == ["kelp"]
     names = await learned_by(launcher, "mine:bring", "reef")
     assert names == ["reef"]
-    launcher.learn(names, 0.1)
+    launcher.learn(names, TOOK_S)
     # Nobody waits for the second successor: it is there when it is.
     found: list[str] = []
     while found != ["kelp", "reef"]:
@@ -249,10 +251,10 @@ async def test_a_successor_that_is_followed_ends_when_its_workers_have(
 ) -> None:
     installed(kelp="", reef="")
     await launcher.open(OBEYING, b"")
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     worker, heard = start(launcher, "of the first")
     first = (await ask(worker, heard, "tell"))["parent"]
-    launcher.learn(["reef"], 0.1)
+    launcher.learn(["reef"], TOOK_S)
     parent = first
     while parent == first:
         other, heard_too = start(launcher, "of the second")
@@ -267,7 +269,7 @@ async def test_it_can_be_switched_off(lifeline: Lifeline, kelp: None) -> None:
     launcher = LocalLauncher(environ=os.environ, inherited_fds=[lifeline.fd], learns=False)
     await launcher.open(OBEYING, b"")
     assert await learned_by(launcher, "mine:bring", "kelp") == []
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == []
     await launcher.close()
 
@@ -333,7 +335,7 @@ async def test_a_successor_that_is_killed_takes_its_workers_and_is_replaced_by_t
     launcher: LocalLauncher, kelp: None
 ) -> None:
     await launcher.open(OBEYING, b"")
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     worker, heard = start(launcher)
     os.kill((await ask(worker, heard, "tell"))["parent"], signal.SIGKILL)
     assert await heard.exit() == "was lost together with the process that started it"
@@ -378,5 +380,5 @@ async def test_closing_waits_for_no_import(launcher: LocalLauncher, installed: W
 async def test_spawned_workers_teach_nothing(launcher: LocalLauncher, kelp: None) -> None:
     await launcher.open("holdfast.testing.worker_entry:THREADED", b"")
     assert await learned_by(launcher, "mine:bring", "kelp") == []
-    launcher.learn(["kelp"], 0.1)
+    launcher.learn(["kelp"], TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == []

@@ -93,7 +93,7 @@ class UserScript:
     """Runs `python path arguments...` and knows every process that comes of it.
 
     `folder` holds marks, gates and notes; several scripts, one after the other, may share it.
-    `roles` that `processes` gives: script, warm, worker, scribe, keeper, other.
+    `roles` that `processes` gives: script, warm, successor, worker, scribe, keeper, other.
     """
 
     def __init__(
@@ -280,7 +280,10 @@ class UserScript:
         if "keeper_process:main" in command:
             return "keeper"
         if "runtime.warm" in command:
-            return "warm" if int(stat[1]) == self.process.pid else "worker"
+            if int(stat[1]) == self.process.pid:
+                return "warm"
+            # A worker writes into its trial's folder, a successor of the warm parent as that does.
+            return "worker" if _stdout(pid) != _stdout(int(stat[1])) else "successor"
         return "other"
 
     def _read_marks(self) -> None:
@@ -360,6 +363,14 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
     finally:
         for signum in ignored:
             signal.signal(signum, signal.SIG_IGN)
+
+
+def _stdout(pid: int) -> str:
+    """What its standard output leads to."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1")
+    except OSError:
+        return ""
 
 
 def _pids() -> list[int]:
