@@ -54,9 +54,10 @@ def damage_one(world: Path, chance: random.Random) -> Damage:
 
 
 def _files(world: Path) -> Iterator[str]:
+    """Those of the experiment; the canary and the notes of what was trained are not its."""
     for folder, _, names in sorted(os.walk(world)):
         inside = os.path.relpath(folder, world)
-        if not inside.startswith(CANARY):
+        if inside != "." and not inside.startswith(CANARY):
             yield from (os.path.join(inside, name) for name in sorted(names))
 
 
