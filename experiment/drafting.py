@@ -100,4 +100,5 @@ def job_of(
         is_mirrored=place.remote is not None,
         gang=loop.terms if loop else None,
         metadata=loop.metadata if loop else {},
+        trusted=request.trusted,
     )

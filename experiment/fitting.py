@@ -51,6 +51,7 @@ from holdfast.experiment.surroundings import check_given_again
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.train_loop import TrainLoop
 from holdfast.experiment.trial_view import Views
+from holdfast.experiment.trusting import check_recorded
 from holdfast.experiment.tuner_file import TunerFile
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
@@ -129,7 +130,9 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
-            resolve_config=UsersValues(request.values(plan.spec.space_number), unpickles=True),
+            resolve_config=UsersValues(
+                request.values(plan.spec.space_number), unpickles=request.trusted
+            ),
         )
     )
 
@@ -186,6 +189,8 @@ def _plan(
             ),
             rules=2,
         )
+        if not request.trusted and goes_on(machine, first):
+            check_recorded(machine)
         spec = first.spec or spec
     proposer = Proposer(
         spec,
@@ -198,6 +203,7 @@ def _plan(
         root=place.layout.root,
         made=[trial.spec for trial in machine.trials.values()],
         values=request.values(spec.space_number),
+        trusted=request.trusted,
     )
     if first.spec is not None:
         first = replace(first, spec=planned(first.spec, proposer.total))

@@ -27,7 +27,7 @@ class Job:
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
     `is_mirrored`: the storage is elsewhere. `gang` is there where each trial has
-    several workers.
+    several workers. Unless it is `trusted`, no checkpoint is unpickled.
     """
 
     trainable: Any
@@ -48,6 +48,7 @@ class Job:
     is_mirrored: bool = False
     gang: GangTerms | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    trusted: bool = True
 
 
 class Assignment(NamedTuple):

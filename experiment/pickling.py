@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from holdfast.trial.errors import TuneError
-from holdfast.trial.values import Opaque, fold_values, replace_leaves
+from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 
 _DEPTH = 4
 
@@ -70,15 +70,22 @@ _PUBLIC: Final = (
 )
 
 
-def users_config(config: Mapping[str, Any], param_space: Mapping[str, Any]) -> dict[str, Any]:
+def users_config(
+    config: Mapping[str, Any], param_space: Mapping[str, Any], *, trusted: bool = True
+) -> dict[str, Any]:
     """A trial's config as the user wrote it: the objects themselves for what stands for them.
 
-    Unpickles what the user's own search produced; call it only where the user's code runs.
+    Unpickles what the user's own search produced; call it only where the user's code runs. Raises
+    TuneError for such a value where that is not `trusted`.
     """
 
-    def load(_path: object, leaf: Any) -> Any:
+    def load(path: Path, leaf: Any) -> Any:
         if not isinstance(leaf, Opaque):
             return leaf
+        if not trusted:
+            raise TuneError(
+                f"{key_name(path)} is pickled in the journal, and trusted=False unpickles nothing"
+            )
         return loads(leaf.pickled)
 
     found: dict[str, Any] = replace_leaves(fold_values(config, param_space), load)

@@ -287,8 +287,8 @@ class Found:
     parent: str
     name: str
 
-    def tuner_file(self) -> TunerFile:
-        return TunerFile(self.place.layout.tuner)
+    def tuner_file(self, *, trusted: bool = True) -> TunerFile:
+        return TunerFile(self.place.layout.tuner, trusted=trusted)
 
 
 def place_of(

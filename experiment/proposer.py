@@ -84,16 +84,18 @@ class Proposer:
         root: Path,
         made: Sequence[TrialSpec] = (),
         values: Mapping[Any, Any] | None = None,
+        trusted: bool = True,
         stamp: Callable[[], str] = lambda: time.strftime("_%Y-%m-%d_%H-%M-%S"),
     ) -> None:
         """`root` is the experiment's directory, `made` are the trials that exist, in order.
         `values` is where their configs find the user's objects, if not in `param_space`. `stamp`
-        ends the name of a folder.
+        ends the name of a folder. Unless they are `trusted`, answers are not unpickled.
 
         Raises InvalidSearchSpace for a space that cannot be sampled."""
         self._spec = spec
         self._param_space = param_space
         self._values = param_space if values is None else values
+        self._trusted = trusted
         self._search = search
         self._resources = resources
         self._naming = naming
@@ -197,7 +199,7 @@ class Proposer:
         assert isinstance(self._search, Searcher)
         spec = suggested.spec
         kept = spec.config if suggested.answer is None else suggested.answer
-        answer = users_config(kept, self._values)
+        answer = users_config(kept, self._values, trusted=self._trusted)
         if spec.index < self._spec.space_from and not self._could_suggest(answer):
             self.passed_over.add(spec.trial_id)
             return

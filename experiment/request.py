@@ -41,6 +41,7 @@ class Request:
 
     `resources` are what unfinished trials of a resumed one ask for from now on. `spaces` are those
     of before `param_space`, by their numbers. `resumes`: made again, the call goes on with it.
+    Unless it is `trusted`, nothing that the experiment's files hold is unpickled.
     """
 
     trainable: Any
@@ -53,6 +54,7 @@ class Request:
     spaces: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     extension: Extension | None = None
     resumes: bool = False
+    trusted: bool = True
 
     @property
     def search(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.experiment.extending import Extension, Wanted
 from holdfast.experiment.layout import TUNER
 from holdfast.experiment.request import Request
+from holdfast.experiment.trusting import check_given
 from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import Searcher
@@ -28,15 +29,20 @@ def request_of_restore(
     runtime_env: RuntimeEnv,
     resume: ResumeConfig,
     wanted: Wanted,
+    given_anew: Mapping[str, Any] | None = None,
 ) -> Request:
     """The request that began the experiment, with what is given anew put in its place.
 
     `param_space` and what is `wanted` have been found to be no change, or one that is asked for.
+    `given_anew`, by the names of fields, is there where nothing may be unpickled.
     Raises BrokenTunerFile where it cannot be made without what is not to be had.
     """
     space = {} if param_space is None and not spec.space else param_space
     given = {"trainable": trainable, "param_space": space}
     file.require([name for name, value in given.items() if value is None])
+    if given_anew is not None:
+        check_given(file, spec, given_anew)
+        file = file.with_objects(given_anew)
     if space is None:
         space = file.load(numbered("param_space", spec.space_number)) or {}
     options = spec.options
@@ -76,6 +82,7 @@ def request_of_restore(
         notices=tuple(kept.notices),
         spaces=spaces,
         extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
+        trusted=given_anew is None,
     )
 
 

@@ -163,6 +163,10 @@ def couriers_of(plan: Plan, controller: Controller, tell: Tell) -> Couriers:
 def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
     if isinstance(plan.first, Begun):
         return {}
+    if not plan.job.trusted:
+        if plan.callbacks and plan.layout.callbacks.exists():
+            tell("callbacks start without their states, which are pickled: trusted=False", "info")
+        return {}
     try:
         return callback_states.read(plan.layout.callbacks)
     except (OSError, ValueError, KeyError) as error:

@@ -143,6 +143,13 @@ class Trainable:
             self.begin_at(*_progress(directory, self._iteration, self._time_total_s))
             state = Path(directory, STATE_FILE)
             if state.exists():
+                session = running()
+                if session is not None and not session.job.trusted:
+                    raise TuneError(
+                        f"the checkpoint {given.path} holds a pickled dict, and trusted=False "
+                        f"unpickles nothing: have save_checkpoint() write files, or trust the "
+                        f"experiment's folder"
+                    )
                 # The user's own object, written by their save_checkpoint() above.
                 self.load_checkpoint(pickle.loads(state.read_bytes()))
             else:

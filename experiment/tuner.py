@@ -27,6 +27,7 @@ from holdfast.experiment.taking_up import (
     stop_passed_over,
 )
 from holdfast.experiment.train_loop import TrainLoop
+from holdfast.experiment.trusting import check_arguments, check_same, given_anew
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
@@ -83,6 +84,7 @@ class Tuner:
         resume: str = "never",
         extend: bool = False,
         resume_config: ResumeConfig | None = None,
+        trusted: bool = True,
     ) -> ResultGrid:
         """Run every trial to its end and return their results.
 
@@ -90,7 +92,8 @@ class Tuner:
         one, finished or not, and else begins; "must" raises NothingToRestore instead. What differs
         from the settings that the experiment has is refused; `extend=True` goes on with what a
         restore can change, as `restore(..., extend=True)` does. `resume_config` says which of its
-        trials go on.
+        trials go on. With `trusted=False` nothing from the experiment's folder is unpickled, as
+        in `restore`: what would have to be is what this script says.
 
         Trials that fail do not make it raise, unless FailureConfig(fail_fast="raise"). After
         Ctrl-C it stops the trials, keeps everything and raises KeyboardInterrupt.
@@ -102,12 +105,14 @@ class Tuner:
         from holdfast.experiment.fitting import fit
 
         if check_resume(resume, extend=extend, resume_config=resume_config):
-            self._take_up(resume, extend, resume_config or ResumeConfig())
+            self._take_up(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             self._request = replace(self._request, resumes=True)
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
 
-    def _take_up(self, resume: str, extend: bool, resume_config: ResumeConfig) -> None:
+    def _take_up(
+        self, resume: str, extend: bool, resume_config: ResumeConfig, *, trusted: bool
+    ) -> None:
         """Become the tuner that goes on with the experiment of this one's name, if there is."""
         if self._restored_from is not None:
             return
@@ -136,6 +141,8 @@ class Tuner:
                 wanted=wanted,
                 extend=extend,
                 said=said,
+                trusted=trusted,
+                anew=(None, None) if trusted else (said.tune, said.run),
             )
         except InvalidConfig:
             if came_to_nothing(run):
@@ -216,6 +223,9 @@ class Tuner:
         failure_config: FailureConfig | None = None,
         checkpoint_config: CheckpointConfig | None = None,
         extend: bool = False,
+        trusted: bool = True,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
     ) -> Self:
         """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
 
@@ -237,9 +247,16 @@ class Tuner:
         two, `callbacks`, `progress_reporter`, `verbose` and `sync_config`, each where it is not
         the default.
 
-        Raises NothingToRestore, BrokenTunerFile, InvalidConfig for a trainable of another name,
-        or, without `extend`, for what differs.
+        With `trusted=False` nothing from the experiment's folder is unpickled, now or in `fit()`:
+        `trainable`, and `param_space` where it is not plain, are to be given, and `tune_config`
+        and `run_config` as the experiment began with where it has objects of the user's there.
+        Of these two only what is pickled is taken. Callbacks start without their states, and a
+        class whose `save_checkpoint` returns a dict cannot resume.
+
+        Raises NothingToRestore, BrokenTunerFile, NotTrusted, which says what to give, and
+        InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
+        check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
             errored=_errored(resume_errored, restart_errored),
@@ -261,6 +278,8 @@ class Tuner:
             ),
             extend=extend,
             runtime_env=runtime_env,
+            trusted=trusted,
+            anew=(tune_config, run_config),
         )
         if isinstance(path, RunConfig):
             tuner._request = tuner._request.with_surroundings_in(path)
@@ -280,8 +299,11 @@ class Tuner:
         extend: bool,
         runtime_env: Mapping[str, Any] | None = None,
         said: Request | None = None,
+        trusted: bool = True,
+        anew: tuple[TuneConfig | None, RunConfig | None] = (None, None),
     ) -> Self:
-        """`said`: what a script says that would also begin the experiment."""
+        """`said`: what a script says that would also begin the experiment. `anew`: what takes the
+        place of what is not `trusted`."""
         from holdfast.experiment.place import open_for_restore, place_of
 
         settings = Settings.read(os.environ)
@@ -290,7 +312,7 @@ class Tuner:
         where = path if said is None and wanted.stop is None else None
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
         found = open_for_restore(path, storage_filesystem, settings, os.environ)
-        file = found.tuner_file()
+        file = found.tuner_file(trusted=trusted)
         param_space = wanted.param_space
         if trainable is None and param_space is not None:
             trainable = file.load_trainable()
@@ -314,7 +336,17 @@ class Tuner:
             runtime_env=environment,
             resume=resume,
             wanted=wanted,
+            given_anew=None
+            if trusted
+            else given_anew(
+                found.spec,
+                trainable=trainable,
+                param_space=param_space,
+                tune_config=anew[0],
+                run_config=anew[1],
+            ),
         )
+        check_same(found.spec, request)
         check_limit(request.search, wanted.settings)
         passed_over = list(stop_passed_over(where, found.spec))
         passed_over += [] if said is None else arguments_passed_over(request.tune, said.tune)

@@ -12,6 +12,7 @@ import io
 import struct
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,6 +121,7 @@ class TunerFile:
     def __init__(self, path: Path, *, trusted: bool = True) -> None:
         self._path = path
         self._trusted = trusted
+        self._anew: Mapping[str, Any] = {}
         self._fields: dict[str, Field] = {}
         self.fault = ""
         self._read(path)
@@ -137,6 +139,10 @@ class TunerFile:
             self.fault = f"{path} is not there"
         except Exception as error:  # pickle raises nearly anything for broken bytes
             self.fault = f"{path} cannot be read ({type(error).__name__}: {error})"
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @property
     def is_extended(self) -> bool:
@@ -163,6 +169,8 @@ class TunerFile:
         field = self._fields.get(name)
         if field is None:
             return None
+        if name in self._anew and not self._is_plain(name):
+            return self._anew[name]
         try:
             return restored(field, trusted=self._trusted)
         except NeedsTrust as error:
@@ -172,6 +180,12 @@ class TunerFile:
                 f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error})",
                 _advice([name]),
             ) from error
+
+    def with_objects(self, anew: Mapping[str, Any]) -> TunerFile:
+        """The same, with these in place of what would have to be unpickled."""
+        twin = copy(self)
+        twin._anew = anew
+        return twin
 
     def untrusted(self, given: Collection[str]) -> list[str]:
         """What would have to be unpickled, and is not `given` anew."""

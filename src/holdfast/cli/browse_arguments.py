@@ -166,6 +166,12 @@ def _add_resume(rooms: Any) -> None:
     command.add_argument(
         "--trainable", metavar="MODULE:NAME", help="the trainable, where the kept one is of no use"
     )
+    command.add_argument(
+        "--untrusted",
+        action="store_true",
+        help="unpickle nothing from the experiment: give --trainable, too. Where more is needed, "
+        "the error says what to give to Tuner.restore(trusted=False)",
+    )
     errored = command.add_mutually_exclusive_group()
     errored.add_argument(
         "--resume-errored", action="store_true", help="failed trials go on from their checkpoints"

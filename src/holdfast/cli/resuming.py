@@ -30,6 +30,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         time_budget_s=given.time_budget,
         max_concurrent_trials=given.max_concurrent_trials,
         extend=given.extend,
+        trusted=not given.untrusted,
     )
     results = tuner.fit()
     if given.json:
