@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment import claims
 from holdfast.experiment.job import Assignment
 from holdfast.experiment.silence import Silence
 from holdfast.runtime import guard
@@ -17,7 +19,7 @@ from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
@@ -62,9 +64,17 @@ class TrialActor:
     """
 
     def __init__(
-        self, desk: Desk, assignment: Assignment, *, patience: Patience, reusable: bool
+        self,
+        desk: Desk,
+        assignment: Assignment,
+        *,
+        patience: Patience,
+        reusable: bool,
+        is_rank: bool = False,
     ) -> None:
+        """`is_rank`: what it stages is a part of its gang's checkpoint."""
         self.assignment = assignment
+        self._is_rank = is_rank
         self._reusable = reusable
         self._desk = desk
         self._patience = patience
@@ -154,8 +164,9 @@ class TrialActor:
         else:
             self.release()
 
-    def kill(self) -> None:
-        self._worker.signal(signal.SIGKILL)
+    def kill(self, why: str) -> None:
+        """`why` follows the words «holdfast killed it:»."""
+        self._worker.kill(why)
 
     def on_message(self, message: Message) -> None:
         if message[0] not in _ASIDE:
@@ -164,8 +175,8 @@ class TrialActor:
             self._desk_message(message)
         except (ValueError, TypeError, KeyError) as error:
             # What a worker sends is data from outside: this one can no longer be talked to.
-            self._raise(f"the worker sent what is no message ({error}): {message!r:.200}")
-            self.kill()
+            self._raise(f"the worker sent an invalid message ({error}): {message!r:.200}")
+            self.kill("it sent an invalid message")
 
     def on_exit(self, ending: Ending) -> None:
         self._disarm()
@@ -190,6 +201,7 @@ class TrialActor:
         self.assignment = assignment
         self._has_started = False
         self._iteration = assignment.iteration
+        self._next_checkpoint = assignment.next_checkpoint
         self._silence.begin()
 
     def _replace(self) -> None:
@@ -211,80 +223,101 @@ class TrialActor:
     def _desk_message(self, message: Message) -> None:
         trial_id = self.assignment.trial_id
         match message:
-            case ["report", attempt, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
-                self._count(iteration)
+            case ["report", _, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
+                self._require_attempt(message)
                 self._desk.post(
                     Reported(
                         trial_id=trial_id,
-                        attempt=int(attempt),
-                        iteration=int(iteration),
-                        metrics=_dict(metrics),
-                        timestamp=float(timestamp),
-                        time_this_iter_s=float(this_s),
-                        time_total_s=float(total_s),
-                        checkpoint=None if checkpoint is None else record_of(checkpoint),
+                        attempt=self.assignment.attempt,
+                        iteration=self._count(iteration),
+                        metrics=claims.metrics(metrics),
+                        timestamp=claims.moment(timestamp, "timestamp"),
+                        time_this_iter_s=claims.duration(this_s, "time_this_iter_s"),
+                        time_total_s=claims.duration(total_s, "time_total_s"),
+                        checkpoint=None if checkpoint is None else self._record(checkpoint),
                     )
                 )
-            case ["log", str(stream), str(text)]:
-                for line in text.split("\n"):
+            case ["log", "stdout" | "stderr" as stream, text]:
+                for line in claims.log_text(text).split("\n"):
                     self._desk.show_line(self.assignment.trial_name, self.pid, stream, line)
             case ["imported", names, took_s]:
                 self._desk.launcher.learn(*checked(names, took_s))
-            case ["saved", int(attempt), dict(record)]:
+            case ["saved", _, plain]:
+                self._require_attempt(message)
                 self._require_start()
-                self._desk.post(
-                    Saved(trial_id=trial_id, attempt=attempt, checkpoint=record_of(record))
+                record = self._record(plain)
+                attempt = self.assignment.attempt
+                self._desk.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
+            case ["started", _, int(pid), hostname, node_ip]:
+                self._require_attempt(message)
+                started = Started(
+                    trial_id=trial_id,
+                    attempt=self.assignment.attempt,
+                    pid=self._start(pid),
+                    hostname=claims.short_text(hostname, "hostname"),
+                    node_ip=claims.short_text(node_ip, "node_ip"),
                 )
-            case ["started", int(attempt), int(pid), str(hostname), str(node_ip)]:
-                self._start(pid)
                 self._silence.begin()
-                self._desk.post(
-                    Started(
-                        trial_id=trial_id,
-                        attempt=attempt,
-                        pid=pid,
-                        hostname=hostname,
-                        node_ip=node_ip,
-                    )
-                )
-            case ["stopped" | "preempted", int()] if not self._halted:
+                self._desk.post(started)
+            case ["stopped" | "preempted", _] if not self._halted:
+                self._require_attempt(message)
                 self._require_start()
                 self._arm()
                 self._raise(_PREEMPTED, "preempted")
-            case ["returned" | "stopped" | "preempted", int(attempt)]:
+            case ["returned" | "stopped" | "preempted", _]:
+                self._require_attempt(message)
                 self._require_start()
                 self._disarm()
                 if not self._reusable:
                     self._arm()
-                self._desk.post(Returned(trial_id=trial_id, attempt=attempt))
-            case ["raised", int(attempt), dict(failure)]:
+                self._desk.post(Returned(trial_id=trial_id, attempt=self.assignment.attempt))
+            case ["raised", _, dict(plain)]:
+                self._require_attempt(message)
+                failure = claims.failure(plain, pid=self.pid)
+                attempt = self.assignment.attempt
                 self._arm()
-                self._desk.post(
-                    Raised(trial_id=trial_id, attempt=attempt, failure=Failure(**failure))
-                )
-            case ["unfit", int()]:
+                self._desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+            case ["unfit", _]:
+                self._require_attempt(message)
                 self._replace()
             case ["meeting" | "gathered" | "ungathered" | "preempting", *_]:
                 self._desk.hear(message)
             case _:
                 raise ValueError("unknown")
 
-    def _start(self, pid: int) -> None:
+    def _require_attempt(self, message: Message) -> None:
         """Raises ValueError, as those below do, for what would break the trial's history."""
+        claims.exactly(message[1], "the attempt", self.assignment.attempt)
+
+    def _start(self, pid: int) -> int:
+        """The pid, as the kernel knows it."""
         if self._has_started:
             raise ValueError("it had started")
+        self._worker.confirm(pid)
         self._has_started = True
-        self._worker.pid = pid
+        return self._worker.pid
 
     def _require_start(self) -> None:
         if not self._has_started:
             raise ValueError("it had not started")
 
-    def _count(self, iteration: object) -> None:
+    def _count(self, iteration: object) -> int:
         self._require_start()
-        if iteration != self._iteration + 1:
-            raise ValueError(f"iteration {self._iteration + 1} was to come")
+        claims.exactly(iteration, "the iteration", self._iteration + 1)
         self._iteration += 1
+        return self._iteration
+
+    def _record(self, plain: object) -> CheckpointRecord:
+        """Of the iteration that was counted last. A rank's is a part, which has no number yet."""
+        record = claims.record(
+            plain,
+            attempt=self.assignment.attempt,
+            iteration=self._iteration,
+            least_index=0 if self._is_rank else self._next_checkpoint,
+            is_part=self._is_rank,
+        )
+        self._next_checkpoint = record.index + 1
+        return record
 
     def _raise(self, text: str, kind: str = "lost") -> None:
         assignment = self.assignment
@@ -298,7 +331,8 @@ class TrialActor:
         if self._deadline is None:
             loop = asyncio.get_running_loop()
             seconds = self._patience.grace_s if grace_s is None else grace_s
-            self._deadline = loop.call_later(seconds, then or self.kill)
+            late = f"it had not ended within {seconds:g} s"
+            self._deadline = loop.call_later(seconds, then or partial(self.kill, late))
 
     def _disarm(self) -> None:
         if self._deadline is not None:
@@ -311,22 +345,3 @@ def _kind_of(ending: Ending) -> str:
     if ending.for_want_of_memory:
         return "memory"
     return "preempted" if ending.signum == signal.SIGTERM else "lost"
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("metrics are no dict")
-    return value
-
-
-def record_of(plain: Any) -> CheckpointRecord:
-    """What a worker says of a checkpoint. Raises KeyError, TypeError, ValueError."""
-    return CheckpointRecord(
-        index=int(plain["index"]),
-        iteration=int(plain["iteration"]),
-        attempt=int(plain["attempt"]),
-        files=int(plain["files"]),
-        size_bytes=int(plain["size_bytes"]),
-        time_total_s=float(plain["time_total_s"]),
-        upload=CheckpointUploadMode(plain["upload"]).value,
-    )

@@ -14,6 +14,7 @@ from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.publishing import Publishing
 from holdfast.experiment.summary import StorageAge, Upload
 from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import Position
@@ -293,6 +294,9 @@ class Archive:
         """Make what there is by now visible in storage, with the artifacts of all trials."""
         self._publishing.publish()
 
+    def processes(self) -> list[Watched]:
+        return [self._keeper.process()]
+
     async def drain(self, deadline_s: float) -> None:
         """Wait until every checkpoint is committed, or for so long."""
         while self._held:
@@ -316,7 +320,12 @@ class Archive:
         self._keeper.send(["close", deadline_s])
         ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
         await asyncio.wait(ends, timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED)
-        failed = self._closed.result() if self._closed.done() else ["the keeper process died"]
+        if self._closed.done():
+            failed = self._closed.result()
+        elif self._keeper.ended.done():
+            failed = [f"the keeper {self._keeper.ended.result() or 'ended'}"]
+        else:
+            failed = [f"the keeper had not finished after {deadline_s + 5:g} s"]
         await self._keeper.close()
         return failed
 

@@ -32,6 +32,7 @@ from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.wording import retry_text
 from holdfast.runtime.launcher import Launcher, LocalLauncher
+from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.syncer.journal import Journal, Position
@@ -167,6 +168,13 @@ class Run:
             raise
         controller = Controller(self._parts(launcher, ledger, callbacks))
         couriers = couriers_of(plan, controller, self.tell)
+
+        def processes() -> list[Watched]:
+            archive = controller.archive
+            kept = [] if archive is None else archive.processes()
+            return [*launcher.processes(), *ledger.processes(), *couriers.processes(), *kept]
+
+        watch = StoppedWatch(plan.settings.stopped_deadline_s, processes, self.tell)
         try:
             couriers.open()
             if plan.remote is not None:
@@ -186,6 +194,7 @@ class Run:
         finally:
             loading.cancel()
             await self._end(launcher, ledger, controller, callbacks, couriers)
+            watch.close()
         # One that came while everything ended counts as well: another incarnation may own it now.
         if controller.fault is not None:
             raise controller.fault
@@ -280,7 +289,8 @@ class Run:
             tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
         self._phase = "ending the worker processes"
         controller.close()
-        await launcher.close()
+        if left := await launcher.close():
+            self.tell(left)
         controller.crew.close()
         self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()

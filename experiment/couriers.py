@@ -20,6 +20,7 @@ from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.written import TBXLoggerCallback
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal import Position
 from holdfast.trial.trial import Trial
@@ -75,6 +76,9 @@ class Couriers:
         for briefing in self._briefings:
             self._couriers.append(self._begin(briefing))
 
+    def processes(self) -> list[Watched]:
+        return [courier.process() for courier in self._couriers]
+
     def follow(self, position: Position) -> None:
         """The journal goes so far by now."""
         for courier in self._couriers:
@@ -112,6 +116,9 @@ class _Courier:
             tell=lambda text: tell(text, "warning"),
             given_up=lambda text: tell(f"{text}: {self._later}", "warning"),
         )
+
+    def process(self) -> Watched:
+        return self._service.process()
 
     def follow(self, position: Position) -> None:
         self._position = position

@@ -7,6 +7,7 @@ the trial is a crash of the script, and the experiment can be restored after it.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import socket
 import threading
@@ -19,6 +20,7 @@ from holdfast.experiment.surroundings import applied_here
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.link import Link
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -47,8 +49,12 @@ class InlineLauncher:
     def learn(self, modules: Sequence[str], took_s: float) -> None:
         """They are here from then on."""
 
-    async def close(self) -> None:
+    def processes(self) -> list[Watched]:
+        return []
+
+    async def close(self) -> str:
         """Nothing of its own is left: each trial ended before `work` returned."""
+        return ""
 
     def work(self, run: Run) -> bool:
         """Run the next trial, here, or wait a moment for one; whether the experiment has ended."""
@@ -78,14 +84,25 @@ class InlineWorker:
 
     def __init__(self, name: str, sock: socket.socket, listener: Listener) -> None:
         self.name = name
-        self.pid = 0
         self.told_to_stop = threading.Event()
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._link = Link(sock, listener.on_message, self._on_closed)
 
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def confirm(self, told: int) -> None:
+        if told != self.pid:
+            raise ValueError(f"its pid is {self.pid}, and it says {told}")
+
     def send(self, message: Message) -> None:
         self._link.send(message)
+
+    def kill(self, why: str) -> None:
+        """A thread cannot be killed: as with a signal."""
+        self.told_to_stop.set()
 
     def signal(self, signum: int) -> None:
         """Nobody can interrupt the thread but the user; the next `report()` tells it to stop."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.actor import Desk, Patience, TrialActor, record_of
+from holdfast.experiment import claims
+from holdfast.experiment.actor import Desk, Patience, TrialActor
 from holdfast.experiment.job import Assignment, GangTerms, parts_of
 from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.experiment.summary import RankWait
@@ -22,7 +23,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import checkpoint_dirname
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
 
@@ -91,7 +92,7 @@ class Gang:
         self._timer: asyncio.TimerHandle | None = None
         self._waited_since: float | None = None
         self._actors = [
-            TrialActor(_Seat(self, rank), part, patience=patience, reusable=False)
+            TrialActor(_Seat(self, rank), part, patience=patience, reusable=False, is_rank=True)
             for rank, part in enumerate(parts)
         ]
 
@@ -165,12 +166,13 @@ class Gang:
             case ["preempting"]:
                 self._preempt_others(rank)
             case ["meeting", str(address)]:
+                claims.short_text(address, "the address")
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
-            case ["gathered", dict(record), dict(clashes)]:
-                self._on_gathered(record, clashes)
-            case ["ungathered", str(text)]:
-                self._on_ungathered(text)
+            case ["gathered", record, clashes] if rank == 0:
+                self._on_gathered(record, claims.clashes(clashes, len(self._actors)))
+            case ["ungathered", text] if rank == 0:
+                self._on_ungathered(claims.long_text(text, "the reason"))
             case _:
                 raise ValueError("unknown")
 
@@ -230,9 +232,17 @@ class Gang:
         else:
             self._post_report(met, None)
 
-    def _on_gathered(self, record: dict[str, Any], clashes: dict[str, list[int]]) -> None:
+    def _on_gathered(self, plain: object, clashes: dict[str, list[int]]) -> None:
+        """Raises ValueError for what is no checkpoint of this report."""
         if self._met is None or self._is_broken:
             return
+        record = claims.record(
+            plain,
+            attempt=self.assignment.attempt,
+            iteration=self._met.reports[0].iteration,
+            least_index=self._next_checkpoint,
+            is_part=True,
+        )
         self._disarm()
         dirname = checkpoint_dirname(self._next_checkpoint)
         self._next_checkpoint += 1
@@ -251,7 +261,7 @@ class Gang:
         self._has_refused = True
         self.refuse(f"rank 0 could not put the checkpoint of all ranks together: {text}")
 
-    def _post_report(self, met: Met, record: dict[str, Any] | None) -> None:
+    def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
         first = met.reports[0]
         metrics = first.metrics
         if self._terms.keeps_all_metrics:
@@ -266,7 +276,7 @@ class Gang:
                 timestamp=first.timestamp,
                 time_this_iter_s=first.time_this_iter_s,
                 time_total_s=first.time_total_s,
-                checkpoint=None if record is None else record_of(record),
+                checkpoint=record,
                 has_room=record is not None and self.desk.has_room(self.assignment.trial_id),
             )
         )
@@ -377,4 +387,4 @@ class Gang:
             self.desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:
-                actor.kill()
+                actor.kill("its trial has ended")

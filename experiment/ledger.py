@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import Journal, Position, Unsynced, segment_name
@@ -195,6 +196,9 @@ class Ledger:
             case _:
                 raise ValueError(f"not a message of the scribe: {message!r:.100}")
         return None
+
+    def processes(self) -> list[Watched]:
+        return [self._scribe.process()]
 
     async def finish(self, deadline_s: float) -> str | None:
         """Sync, let the scribe catch up and end; return what to tell the user."""

@@ -18,8 +18,8 @@ _SIMPLE = frozenset({float, bool, type(None)})
 _MAY_HOLD_MOMENTS = frozenset({"ndarray", "datetime64", "timedelta64"})
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 # Beyond this it is data rather than a metric, and would fill the journal and every result.json.
-_DEEPEST = 100  # nesting.DEEPEST
-_LONGEST_LIST, _LONGEST_TEXT = 1_000_000, 1 << 24
+DEEPEST = 100  # nesting.DEEPEST
+LONGEST_LIST, LONGEST_TEXT = 1_000_000, 1 << 24
 
 
 def sendable(text: str) -> str:
@@ -49,7 +49,7 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
         plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
     except RecursionError:
         raise _nested(metrics) from None
-    if _is_deep(plain, _DEEPEST):
+    if _is_deep(plain, DEEPEST):
         raise _nested(metrics)
     if len(plain) != len(metrics):
         _refuse_alike(metrics, "")
@@ -114,7 +114,7 @@ def _plain(value: Any, name: str) -> Any:
             _refuse_alike(value, name)
         return plain
     if isinstance(value, (list, tuple)):
-        if len(value) > _LONGEST_LIST:
+        if len(value) > LONGEST_LIST:
             raise _no_form(value, name, f"a list of {len(value):,} values")
         return [_plain(part, f"{name}/{at}") for at, part in enumerate(value)]
     if isinstance(value, (int, float, str)):
@@ -123,7 +123,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _check_text(text: str, name: str) -> None:
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT:
         raise _no_form(text[:60], name, f"a text of {len(text):,} characters")
     if sendable(text) != text:
         raise _no_form(text, name, "text that is no valid Unicode")
@@ -141,7 +141,7 @@ def _from_array(value: Any, name: str) -> Any:
     if type(value).__name__ in _MAY_HOLD_MOMENTS and type(value).__module__ == "numpy":
         value = _in_microseconds(value)
     size = getattr(value, "size", 0)
-    if isinstance(size, int) and size > _LONGEST_LIST:
+    if isinstance(size, int) and size > LONGEST_LIST:
         raise _no_form(value, name, f"an array of {size:,} values")
     for method in ("tolist", "item", "numpy"):
         convert = getattr(value, method, None)

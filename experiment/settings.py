@@ -34,6 +34,7 @@ class Settings:
     tracker_deadline_s: float = 30.0
     flush_deadline_s: float = 60.0
     barrier_timeout_s: float = 1800.0
+    stopped_deadline_s: float = 60.0
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Settings:
@@ -57,6 +58,7 @@ class Settings:
             tracker_deadline_s=_seconds(environ, "HOLDFAST_TRACKER_DEADLINE_S", 30.0),
             flush_deadline_s=_seconds(environ, "HOLDFAST_FLUSH_DEADLINE_S", 60.0),
             barrier_timeout_s=_seconds(environ, "HOLDFAST_BARRIER_TIMEOUT_S", 1800.0),
+            stopped_deadline_s=_seconds(environ, "HOLDFAST_STOPPED_DEADLINE_S", 60.0),
         )
 
 

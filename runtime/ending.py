@@ -53,11 +53,14 @@ class KernelKills:
         return max((_count(path) or 0 for path in self._files), default=0)
 
 
-def ending_of(status: int, kills: KernelKills) -> Ending:
-    """What `os.waitpid` says of a worker. A SIGKILL is the kernel's where its count has grown."""
+def ending_of(status: int, kills: KernelKills, ours: str = "") -> Ending:
+    """What `os.waitpid` says of a worker. A SIGKILL is ours where `ours` says why we sent it, and
+    the kernel's where its count has grown."""
     code = os.waitstatus_to_exitcode(status)
     signum = -code if code < 0 else 0
     is_killed = signum == signal.SIGKILL or code == _SHELL_BASE + signal.SIGKILL
+    if ours and signum == signal.SIGKILL:
+        return Ending(cause=f"was killed by holdfast: {ours}", signum=signum)
     if is_killed and kills.take():
         cause = f"was killed by the kernel for want of memory (oom_kill in {kills.where})"
         return Ending(cause=cause, signum=signum, for_want_of_memory=True)

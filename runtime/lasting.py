@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime.service import Beside
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
 RESTARTS = 3
@@ -46,18 +47,27 @@ class LastingService:
     def pid(self) -> int:
         return self._service.pid
 
+    def process(self) -> Watched:
+        return Watched(self._service.pid, f"the {self._name}", self.replace)
+
     def send(self, message: Message) -> None:
         self._service.send(message)
 
     async def close(self) -> None:
         """End it, wait for it, and start no other."""
         self._closing = True
-        await self._service.close()
+        if left := await self._service.close():
+            self._tell(f"the {self._name} {left}")
         self._watching.cancel()
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
+        """End it, and start no other."""
         self._closing = True
-        self._service.kill()
+        self._service.kill(why)
+
+    def replace(self, why: str) -> None:
+        """End the process that serves now; another takes its place, as after any death."""
+        self._service.kill(why)
 
     def _begin(self) -> Beside:
         service = self._start()

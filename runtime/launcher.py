@@ -12,27 +12,41 @@ from typing import Protocol
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending, KernelKills, ending_of
 from holdfast.runtime.errors import LaunchFailed, WireError
+from holdfast.runtime.exits import AwaitedExit
 from holdfast.runtime.link import Link
 from holdfast.runtime.nursery import Nursery
+from holdfast.runtime.orphans import is_child
 from holdfast.runtime.reaping import PATIENCE_S, happens
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.succession import Forker, Succession
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
+
+# How long a warm parent may take to end a worker: it may import something at that moment.
+_DEAF_S = 60.0
 
 
 class Worker(Protocol):
     """The controller's handle of one worker actor.
 
-    `pid` is 0 until whoever hears it from the worker sets it: a message from its parent for that
-    alone would take 0.1 ms of every start.
+    `pid` is 0 until its first message, of which the kernel says whose it is: a message from its
+    parent for that alone would take 0.1 ms of every start.
     """
 
     name: str
-    pid: int
+
+    @property
+    def pid(self) -> int: ...
+
+    def confirm(self, told: int) -> None:
+        """Raises ValueError where `told` is not the pid that the worker has."""
 
     def send(self, message: Message) -> None: ...
 
+    def kill(self, why: str) -> None:
+        """End it with all that it started; `why` is told as the cause of its end."""
+
     def signal(self, signum: int) -> None:
-        """`guard.STOP` asks it to tidy up and end, SIGKILL ends it with all that it started."""
+        """`guard.STOP` asks it to tidy up and end."""
 
 
 class Listener(Protocol):
@@ -61,8 +75,12 @@ class Launcher(Protocol):
         """A worker has imported these, which took `took_s` at most: if that can be, have them
         ready for those to come."""
 
-    async def close(self) -> None:
-        """End every worker and wait until all are gone."""
+    def processes(self) -> list[Watched]:
+        """Those that live, as far as they are known."""
+
+    async def close(self) -> str:
+        """End every worker and wait until all are gone. Returns what the user should know: which
+        process does not end."""
 
 
 class LocalLauncher:
@@ -129,10 +147,26 @@ class LocalLauncher:
         if succession is not None and self._learns and not self._closing:
             succession.learn(modules, took_s)
 
-    async def close(self) -> None:
+    def processes(self) -> list[Watched]:
+        workers = [
+            Watched(one.pid, f"the worker {one.name}", one.kill)
+            for one in self._workers.values()
+            if one.pid
+        ]
+        return workers + self.parents()
+
+    def parents(self) -> list[Watched]:
+        """Who forks workers, and tells of their exits."""
+        found: list[Watched] = []
+        for nursery, succession in self._not_reaped.items():
+            found += [Watched(nursery.pid, "the warm parent", nursery.kill)]
+            found += succession.processes()
+        return found
+
+    async def close(self) -> str:
         self._closing = True
         for worker in list(self._workers.values()):
-            worker.signal(signal.SIGKILL)
+            worker.kill("the run ended")
         for nursery in self._not_reaped:
             if nursery.is_loading:
                 # It hears no order yet, and has no workers.
@@ -144,8 +178,7 @@ class LocalLauncher:
             await happens(self._all_gone, PATIENCE_S)
         for name in list(self._workers):
             self._forget(name, Ending(cause="did not end when it was killed"))
-        for nursery in list(self._not_reaped):
-            await nursery.close()
+        return "; ".join([told for one in list(self._not_reaped) if (told := await one.close())])
 
     @property
     def _succession(self) -> Succession | None:
@@ -221,7 +254,8 @@ class LocalLauncher:
             case ["failed", str(name), str(reason)]:
                 self._forget(name, Ending(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
-                self._forget(name, ending_of(status, self._kills))
+                ours = self._workers[name].killed if name in self._workers else ""
+                self._forget(name, ending_of(status, self._kills, ours))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 
@@ -254,7 +288,8 @@ class LocalLauncher:
     def on_closed(self, worker: LocalWorker) -> None:
         """The connection to the worker has ended. Mostly its exit is told a moment later."""
         if worker.is_orphan and self._workers.get(worker.name) is worker:
-            cause = "was lost together with the process that started it"
+            how = worker.forker.cause if worker.forker is not None else ""
+            cause = f"was lost together with the process that started it{how and f', which {how}'}"
             self._forget(worker.name, Ending(cause=cause))
 
 
@@ -263,7 +298,9 @@ class LocalWorker:
 
     def __init__(self, name: str, listener: Listener, launcher: LocalLauncher) -> None:
         self.name = name
-        self.pid = 0
+        self.killed = ""
+        self._is_gone = False
+        self._told_pid = 0
         self.is_orphan = False
         self.forker: Forker | None = None
         self._listener = listener
@@ -275,9 +312,26 @@ class LocalWorker:
             sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
         )
 
+    @property
+    def pid(self) -> int:
+        known = 0 if self._link is None else self._link.peer_pid
+        return known or self._told_pid
+
+    def confirm(self, told: int) -> None:
+        if not self.pid and self.forker is not None and is_child(told, self.forker.pid):
+            self._told_pid = told  # of a system that does not say who sends
+        if told != self.pid:
+            raise ValueError(f"its pid is {self.pid}, and it says {told}")
+
     def send(self, message: Message) -> None:
         if self._link is not None:
             self._link.send(message)
+
+    def kill(self, why: str) -> None:
+        is_first, self.killed = not self.killed, self.killed or why
+        self.signal(signal.SIGKILL)
+        if is_first and self.forker is not None:
+            AwaitedExit(lambda: self._is_gone or self.is_orphan, self._launcher.parents)
 
     def signal(self, signum: int) -> None:
         self._launcher.bear(self)  # what waits for a better moment cannot hear
@@ -296,6 +350,7 @@ class LocalWorker:
 
     def gone(self, ending: Ending) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
+        self._is_gone = True
         if self._link is not None:
             self._link.drain()
             self._link.close()
@@ -304,5 +359,5 @@ class LocalWorker:
     def _on_closed(self, reason: str) -> None:
         if reason:
             # It sent what is no message: it can no longer be talked to.
-            self.signal(signal.SIGKILL)
+            self.kill(f"it can no longer be talked to ({reason})")
         self._launcher.on_closed(self)

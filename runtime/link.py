@@ -5,12 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
+
+# How long the rest of a message may take that has begun to arrive.
+REST_S = 60.0
+# A timer that fires so much after its time was held up, and cannot tell who else was.
+LATE_S = 1.0
+# Process, user and group of a sender, as the kernel adds them (`struct ucred`).
+_CRED = struct.Struct("iii")
+
+
+def _ask_who_sends(sock: socket.socket) -> bool:
+    """Have the kernel say whose the first bytes are (Linux). SO_PEERCRED would name the process
+    that has made the pair: this one."""
+    if sys.platform != "linux":
+        return False
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    except OSError:  # some sandboxes have none
+        return False
+    return True
 
 
 class Link:
@@ -27,8 +48,12 @@ class Link:
         on_closed: Callable[[str], None],
         *,
         largest: int = LARGEST_FRAME,
+        rest_s: float = REST_S,
     ) -> None:
-        """`on_closed` is called once, on the loop, with the reason ("" where the end is plain)."""
+        """`on_closed` is called once, on the loop, with the reason ("" where the end is plain).
+
+        Who stops in the middle of a message has `rest_s` seconds before it is given up.
+        """
         sock.setblocking(False)
         self._socket = sock
         self._loop = asyncio.get_running_loop()
@@ -36,6 +61,11 @@ class Link:
         self._on_message = on_message
         self._on_closed = on_closed
         self._unsent: deque[tuple[memoryview, Sequence[int]]] = deque()
+        self._rest_s = rest_s
+        self._rest_timer: asyncio.TimerHandle | None = None
+        self._received = 0
+        self.peer_pid = 0
+        self._is_asking = _ask_who_sends(sock)
         self.is_open = True
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
@@ -72,6 +102,8 @@ class Link:
         """End the connection from this side; `on_closed` is not called."""
         if self.is_open:
             self.is_open = False
+            if self._rest_timer is not None:
+                self._rest_timer.cancel()
             self._loop.remove_reader(self._socket.fileno())
             if self._unsent:
                 self._loop.remove_writer(self._socket.fileno())
@@ -105,7 +137,7 @@ class Link:
 
     def _on_readable(self) -> None:
         try:
-            data = self._socket.recv(CHUNK_BYTES)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
@@ -120,6 +152,39 @@ class Link:
         except WireError as error:
             # Raised by the decoder, or by the receiver of what is a frame but no message.
             self._end(str(error))
+        if self._decoder.is_within:
+            self._received += 1
+            if self._rest_timer is None and self.is_open:
+                self._await_rest()
+
+    def _receive(self) -> bytes:
+        if not self._is_asking:
+            return self._socket.recv(CHUNK_BYTES)
+        data, ancillary, _, _ = self._socket.recvmsg(CHUNK_BYTES, socket.CMSG_SPACE(_CRED.size))
+        for level, kind, raw in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(raw) >= 12:
+                self.peer_pid = _CRED.unpack_from(raw)[0]
+        # Once is enough, and what was sent before it ended can be read without.
+        self._is_asking = False
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        return data
+
+    def _await_rest(self) -> None:
+        due = self._loop.time() + self._rest_s
+        self._rest_timer = self._loop.call_at(due, self._look_for_rest, self._received, due)
+
+    def _look_for_rest(self, received: int, due: float) -> None:
+        """Judge only after reading what has come. Where this loop itself was held up, as by a
+        machine that slept, the other end was too, and gets the whole time again."""
+        self._rest_timer = None
+        was_late = self._loop.time() - due > LATE_S
+        self.drain()
+        if not (self.is_open and self._decoder.is_within) or self._rest_timer is not None:
+            return
+        if was_late or self._received != received:
+            self._await_rest()
+        else:
+            self._end(f"it stopped in the middle of a message for {self._rest_s:g} s")
 
     def _end(self, reason: str) -> None:
         if self.is_open:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import guard
 from holdfast.runtime.link import Link
-from holdfast.runtime.reaping import PATIENCE_S, happens, on_end
+from holdfast.runtime.reaping import PATIENCE_S, happens, leave, on_end
 from holdfast.runtime.wire import Message
 
 
@@ -36,6 +36,8 @@ class Nursery:
         self._on_message = on_message
         self._on_lost = on_lost
         self._reason = ""
+        # How it ended, once it has.
+        self.cause = ""
         self._gone = asyncio.Event()
         self.is_loading = True
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -47,7 +49,7 @@ class Nursery:
                 ours.close()
                 raise
         self._link = Link(ours, self._listen, self._on_closed)
-        on_end(self._process, self._on_death)
+        self._stop_watch = on_end(self._process, self._on_death)
         self._link.send(load)
 
     @property
@@ -57,18 +59,28 @@ class Nursery:
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         self._link.send(message, fds)
 
-    def kill(self) -> None:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self, why: str = "") -> None:
         """End the process, and with it whatever the user's modules started when imported."""
+        self._reason = self._reason or (why and f"was killed by holdfast: {why}")
         if not self._gone.is_set():
             guard.kill_group(self._process.pid)
 
-    async def close(self) -> None:
-        """Let the process end by itself and wait for it."""
+    async def close(self) -> str:
+        """Let the process end by itself and wait for it. Returns what the user should know: that
+        it does not end at all."""
         self._link.send(["end"])
         self._link.close()
-        if not await happens(self._gone, PATIENCE_S):
-            self.kill()
-            await self._gone.wait()
+        if await happens(self._gone, PATIENCE_S):
+            return ""
+        self.kill()
+        if await happens(self._gone, PATIENCE_S):
+            return ""
+        self._stop_watch()
+        return f"the warm parent {leave(self._process)}"
 
     def _listen(self, message: Message) -> None:
         if message[0] in ("ready", "refused"):
@@ -83,7 +95,7 @@ class Nursery:
 
     def _on_closed(self, reason: str) -> None:
         """Without a connection the process is of no use: its death is told when it has come."""
-        self._reason = reason
+        self._reason = self._reason or reason
         self.kill()
 
     def _on_death(self) -> None:
@@ -92,8 +104,8 @@ class Nursery:
         self.kill()
         status = self._process.wait()
         self._gone.set()
-        cause = self._reason or guard.describe_code(status)
-        self._tell_loaded(["lost", cause])
+        self.cause = self._reason or guard.describe_code(status)
+        self._tell_loaded(["lost", self.cause])
         self._on_lost(self)
 
 

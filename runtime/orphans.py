@@ -42,6 +42,16 @@ def children(task: str = "thread-self") -> set[int]:
     return set(map(int, data.split()))
 
 
+def is_child(pid: int, parent: int) -> bool:
+    """Whether `pid` is a process that `parent` has started."""
+    import psutil
+
+    try:
+        return pid > 1 and psutil.Process(pid).ppid() == parent
+    except psutil.Error:
+        return False
+
+
 def descendants() -> set[int]:
     """Children and their children, down to the last."""
     found: set[int] = set()

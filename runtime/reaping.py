@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -20,19 +21,34 @@ def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callab
     return _watch_thread(process, tell) if pidfd is None else _watch_pidfd(pidfd, tell)
 
 
-async def reaped(process: subprocess.Popen[bytes], patience_s: float = PATIENCE_S) -> None:
-    """Wait for a process that was told to end; after `patience_s` seconds kill it."""
+async def reaped(process: subprocess.Popen[bytes], patience_s: float = PATIENCE_S) -> str:
+    """Wait for a process that was told to end; after `patience_s` seconds kill it, and after as
+    many more leave it. Returns what was done, "" where it ended by itself."""
     if process.poll() is not None:
-        return
+        return ""
     ended = asyncio.Event()
     stop = on_end(process, ended.set)
+    done = ""
     try:
         if not await happens(ended, patience_s):
+            done = f"did not end within {patience_s:g} s and was killed by holdfast"
             process.kill()
-            await ended.wait()
+            if not await happens(ended, patience_s):
+                return leave(process)
     finally:
         stop()
     process.wait()
+    return done
+
+
+def leave(process: subprocess.Popen[bytes]) -> str:
+    """Wait no more for a process that SIGKILL has not ended: it hangs in the kernel, mostly
+    because of a disk or a network file system. It does nothing of its own any more."""
+    process.returncode = -signal.SIGKILL  # so that nobody waits for it
+    return (
+        f"(pid {process.pid}) hangs in the kernel and does not end, though it was killed: it is "
+        f"left. Look at the disk or network file system that it used"
+    )
 
 
 async def happens(event: asyncio.Event, within_s: float) -> bool:

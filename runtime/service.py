@@ -35,9 +35,11 @@ class Beside(Protocol):
     async def gone(self) -> str:
         """Wait until it has ended for good; how, in words, and "" where it ended as it should."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> str:
+        """End it and wait for it, for a while. Returns what the user should know, mostly ""."""
 
-    def kill(self) -> None: ...
+    def kill(self, why: str = "") -> None:
+        """`why` is told as the cause of its end."""
 
 
 class Service:
@@ -64,6 +66,7 @@ class Service:
                 ours.close()
                 raise
         self._link = Link(ours, on_message, self._on_closed)
+        self._killed = ""
         self._stop_watch = on_end(self._process, self._link.end)
 
     @property
@@ -79,17 +82,20 @@ class Service:
 
     async def gone(self) -> str:
         """How the process ended, "" for well; it gets 5 s for that after its connection's end."""
-        await reaped(self._process)
+        done = await reaped(self._process)
         code = self._process.returncode
-        return guard.describe_code(code) if code else ""
+        if self._killed and code == -signal.SIGKILL:
+            return f"was killed by holdfast: {self._killed}"
+        return done or (guard.describe_code(code) if code else "")
 
-    async def close(self) -> None:
+    async def close(self) -> str:
         """End the connection and wait for the process, which gets 5 s to finish."""
         self._link.close()
         self._stop_watch()
-        await reaped(self._process)
+        return await reaped(self._process)
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
+        self._killed = self._killed or why
         self._process.kill()
 
     def _on_closed(self, reason: str) -> None:
@@ -138,12 +144,13 @@ class ThreadService:
         await self._over.wait()
         return self._fault
 
-    async def close(self) -> None:
+    async def close(self) -> str:
         """End the connection; a thread that does not end within 5 s is left to itself."""
         self._link.close()
         await happens(self._over, PATIENCE_S)
+        return ""
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
         """No thread can be killed: this one is spoken to no more."""
         self._link.close()
         self._on_closed("")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from holdfast.runtime.link import Link
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
 # Made one after the other: for what later trials import that the first ones did not, and instead
@@ -34,7 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 class Forker(Protocol):
-    """Forks workers on order: a warm parent, or a successor of it."""
+    """Forks workers on order: a warm parent, or a successor of it.
+
+    `cause` is how it ended, once it has, for what follows the words «it was lost»."""
+
+    cause: str
+
+    @property
+    def pid(self) -> int: ...
 
     @property
     def is_open(self) -> bool: ...
@@ -51,6 +59,7 @@ class Successor:
         """Raises OSError."""
         self.name = name
         self.is_ready = False
+        self.cause = ""
         # The import that goes on: the one to blame if nothing more is heard.
         self.importing = ""
         self._parent = parent
@@ -69,7 +78,13 @@ class Successor:
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         self._link.send(message, fds)
 
-    def kill(self) -> None:
+    @property
+    def pid(self) -> int:
+        """0 before it has said anything."""
+        return self._link.peer_pid
+
+    def kill(self, why: str = "") -> None:
+        self.cause = self.cause or (why and f"was killed by holdfast: {why}")
         self._parent.send(["signal", self.name, signal.SIGKILL])
 
     def ended(self) -> None:
@@ -174,6 +189,13 @@ class Succession:
             if not self._prepares():
                 self._settle()
         return True
+
+    def processes(self) -> list[Watched]:
+        return [
+            Watched(one.pid, "the warm parent's successor", one.kill)
+            for one in self._successors.values()
+            if one.pid
+        ]
 
     def retire(self, has_workers: Callable[[Forker], bool]) -> None:
         """End those that fork no more and have no workers."""

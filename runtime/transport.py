@@ -15,6 +15,7 @@ from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 # Below the size from which malloc asks the kernel for pages of their own: 256 KiB here meant four
 # more system calls and a flush of every core's TLB for each message, and a third of the rate.
 CHUNK_BYTES = 1 << 16
+_LATE_S = 1.0
 
 
 def readable(fd: int, timeout_s: float) -> bool:
@@ -43,10 +44,17 @@ class Channel:
     """
 
     def __init__(
-        self, fd: int, *, largest: int = LARGEST_FRAME, largest_sent: int = LARGEST_FRAME
+        self,
+        fd: int,
+        *,
+        largest: int = LARGEST_FRAME,
+        largest_sent: int = LARGEST_FRAME,
+        rest_s: float | None = None,
     ) -> None:
-        """`largest` and `largest_sent` are the bytes that a frame may have, each way."""
+        """`largest` and `largest_sent` are the bytes that a frame may have, each way. `rest_s` is
+        how long the rest of a frame may take; None for as long as the other end is there."""
         self._fd = fd
+        self._rest_s = rest_s
         self._largest_sent = largest_sent
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
@@ -76,6 +84,8 @@ class Channel:
                 left_s = max(0.0, deadline - time.monotonic())
                 if not readable(self._fd, left_s):
                     raise TimeoutError(f"no message within {timeout_s} s")
+            elif self._rest_s is not None and self._decoder.is_within:
+                self._await_rest(self._rest_s)
             try:
                 data = os.read(self._fd, CHUNK_BYTES)
             except ConnectionError:
@@ -84,6 +94,16 @@ class Channel:
                 return None
             self._waiting.extend(self._decoder.feed(data))
         return self._waiting.popleft()
+
+    def _await_rest(self, rest_s: float) -> None:
+        """Raises WireError. Who was held up itself, as by a machine that slept, waits again."""
+        began = time.monotonic()
+        while not readable(self._fd, rest_s):
+            began, before = time.monotonic(), began
+            if began - before < rest_s + _LATE_S:
+                raise WireError(
+                    f"the other end stopped in the middle of a message for {rest_s:g} s"
+                )
 
     def close(self) -> None:
         """Calls after the first do nothing."""

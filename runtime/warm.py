@@ -46,7 +46,7 @@ from typing import IO, Any, NoReturn
 from holdfast.runtime import guard, learning, preloading, threads
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
-from holdfast.runtime.telling import message_of, traceback_of, type_name
+from holdfast.runtime.telling import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
@@ -205,7 +205,7 @@ class WarmParent:
         except BaseException as error:
             # Told to the controller, which ends the experiment with it.
             text = traceback_of(error, error.__traceback__)
-            self._tell(["refused", type_name(error), message_of(error), text])
+            self._tell(["refused", type(error).__name__, message_of(error), text])
             return
         self._entry = entry
         self._tell(["ready", self._spawns, ", ".join(unsafe)])

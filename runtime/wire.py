@@ -38,6 +38,11 @@ class Decoder:
         self._largest = largest
         self._buffer = bytearray()
 
+    @property
+    def is_within(self) -> bool:
+        """Whether a frame has begun and is not complete."""
+        return bool(self._buffer)
+
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes, in order.
 

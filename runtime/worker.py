@@ -25,6 +25,8 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
 # The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
 FAULT = 70
+# Longer than the controller waits for us: a script that is suspended (Ctrl-Z) goes on some time.
+_REST_S = 600.0
 # MLflow registers when it is imported that the active run is to end: one that user code starts
 # and leaves open would seem to run for ever.
 _OF_LIBRARIES = (("mlflow", "end_run"),)
@@ -83,7 +85,7 @@ def be_worker(
     os.set_inheritable(fd, False)
     learning.begin_watch()
     try:
-        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER))
+        entry.run(Channel(fd, largest_sent=LARGEST_FROM_WORKER, rest_s=_REST_S))
         status = 0
     except SystemExit as stop:
         status = exit_status(stop)

@@ -14,6 +14,7 @@ from holdfast.experiment.job import Assignment
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
@@ -57,6 +58,12 @@ class FakeWorker:
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
 
+    def confirm(self, told: int) -> None:
+        self.pid = told
+
+    def kill(self, why: str) -> None:
+        self.signal(signal.SIGKILL)
+
     def signal(self, signum: int) -> None:
         self.signals.append(signum)
         if signum == signal.SIGKILL:
@@ -75,7 +82,11 @@ class Desk:
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
 
-    async def close(self) -> None: ...
+    async def close(self) -> str:
+        return ""
+
+    def processes(self) -> list[Watched]:
+        return []
 
     def launch(self, name: str, listener: Listener) -> FakeWorker:
         self.workers.append(FakeWorker(name))
@@ -140,7 +151,7 @@ async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails
     hosts(actor, *messages)
     last = desk.events[-1]
     assert isinstance(last, Raised)
-    assert "is no message" in last.failure.message
+    assert "an invalid message" in last.failure.message
     assert desk.workers[0].signals == [signal.SIGKILL]
 
 
@@ -347,6 +358,12 @@ class Signalled(FakeWorker):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.was_signalled = asyncio.Event()
+
+    def confirm(self, told: int) -> None:
+        self.pid = told
+
+    def kill(self, why: str) -> None:
+        self.signal(signal.SIGKILL)
 
     def signal(self, signum: int) -> None:
         super().signal(signum)

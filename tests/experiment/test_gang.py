@@ -18,6 +18,7 @@ from holdfast.experiment.summary import RankWait
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
@@ -43,6 +44,12 @@ class Rank:
 
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
+
+    def confirm(self, told: int) -> None:
+        self.pid = told
+
+    def kill(self, why: str) -> None:
+        self.signal(signal.SIGKILL)
 
     def signal(self, signum: int) -> None:
         self.signals.append(signum)
@@ -87,7 +94,11 @@ class Desk:
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
 
-    async def close(self) -> None: ...
+    async def close(self) -> str:
+        return ""
+
+    def processes(self) -> list[Watched]:
+        return []
 
     def launch(self, name: str, listener: Listener) -> Rank:
         self.ranks.append(Rank(name, listener))

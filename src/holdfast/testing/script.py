@@ -93,7 +93,8 @@ class UserScript:
     """Runs `python path arguments...` and knows every process that comes of it.
 
     `folder` holds marks, gates and notes; several scripts, one after the other, may share it.
-    `roles` that `processes` gives: script, warm, successor, worker, scribe, keeper, other.
+    `roles` that `processes` gives: script, warm, successor, worker, scribe, keeper, courier,
+    other.
     """
 
     def __init__(
@@ -279,6 +280,8 @@ class UserScript:
             return "scribe"
         if "keeper_process:main" in command:
             return "keeper"
+        if "courier_process:main" in command:
+            return "courier"
         if "runtime.warm" in command:
             if int(stat[1]) == self.process.pid:
                 return "warm"

@@ -1,0 +1,120 @@
+"""Processes of ours that somebody has stopped (SIGSTOP) and does not let go on.
+
+Whoever waits for one would wait for ever. So it is told to go on (SIGCONT), and ended if it is
+stopped all the same. The kernel says which processes are stopped, so that one
+that is slow, on a machine however busy, is never taken for it; and a stop that does not last, as
+of a debugger or a batch system that suspends the whole job, is none of our business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime import guard
+from holdfast.runtime.link import LATE_S
+
+# How often a deadline is divided by looks: each takes 20 us for each process.
+_LOOKS = 4
+_STOPPED = b"T"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process, what it is called, and how to end it, saying why."""
+
+    pid: int
+    name: str
+    kill: Callable[[str], None]
+
+
+class StoppedWatch:
+    """Continues processes that have been stopped for `deadline_s`, and ends those that are stopped
+    for as long once more; 0 for never. `tell` hears of each that is continued.
+
+    There is no event for this: the kernel tells only the parent, and by a signal whose handler is
+    the user's. So it looks, now and then.
+    """
+
+    def __init__(
+        self,
+        deadline_s: float,
+        watched: Callable[[], Iterable[Watched]],
+        tell: Callable[[str], None],
+        is_stopped: Callable[[int], bool] | None = None,
+    ) -> None:
+        self._deadline_s = deadline_s
+        self._watched = watched
+        self._tell = tell
+        self._is_stopped = is_stopped or is_stopped_now
+        self._since: dict[int, float] = {}
+        self._continued: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        if deadline_s:
+            self._arm()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        due = self._loop.time() + self._deadline_s / _LOOKS
+        self._timer = self._loop.call_at(due, self._look, due)
+
+    def _look(self, due: float) -> None:
+        now = self._loop.time()
+        if now - due > LATE_S:
+            # This process was held up, perhaps stopped itself: so was everybody else.
+            self._since.clear()
+        stopped = {one.pid: one for one in self._watched() if self._is_stopped(one.pid)}
+        self._since = {pid: self._since.get(pid, now) for pid in stopped}
+        for pid, one in stopped.items():
+            if now - self._since[pid] >= self._deadline_s:
+                self._act_on(one)
+        self._arm()
+
+    def _act_on(self, one: Watched) -> None:
+        how = (
+            f"was stopped by somebody else (SIGSTOP) for {self._deadline_s:g} s "
+            f"(HOLDFAST_STOPPED_DEADLINE_S)"
+        )
+        if one.pid in self._continued:
+            one.kill(f"it {how}, and again after it had been continued")
+            return
+        self._continued.add(one.pid)
+        del self._since[one.pid]
+        self._tell(f"{one.name} (pid {one.pid}) {how}: holdfast continues it (SIGCONT)")
+        guard.kill_group(one.pid, signal.SIGCONT)
+
+
+def is_stopped_now(pid: int) -> bool:
+    """Whether job control has stopped it; a debugger that looks into it does not count."""
+    if pid == os.getpid():
+        return False
+    if sys.platform != "linux":
+        return _is_stopped_elsewhere(pid)
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:  # it has ended
+        return False
+    try:
+        # The name before the state may have anything in it, but for what follows its end.
+        return os.read(fd, 512).rpartition(b") ")[2][:1] == _STOPPED
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _is_stopped_elsewhere(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False

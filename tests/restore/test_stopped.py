@@ -1,0 +1,125 @@
+"""Each process in turn is stopped (SIGSTOP) by somebody else, and never let go on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.bench import Bench, results, workbench
+from holdfast.testing.script import UserScript
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+USER_SCRIPT, TRACKED_SCRIPT = HERE / "user_script.py", HERE.parent / "fit" / "tracked_script.py"
+ROLES = ("warm", "worker", "scribe", "keeper")
+QUICK = {"HOLDFAST_STOPPED_DEADLINE_S": "0.4"}
+# Nobody looks for stopped processes: the deadlines of what waits for them must do.
+UNSEEN = {
+    "HOLDFAST_STOPPED_DEADLINE_S": "0",
+    "HOLDFAST_FLUSH_DEADLINE_S": "1",
+    "HOLDFAST_STOP_GRACE_S": "1",
+    "HOLDFAST_TRACKER_DEADLINE_S": "1",
+}
+
+
+def stop(script: UserScript, role: str) -> None:
+    for process in script.processes(role):
+        process.signal(signal.SIGSTOP)
+
+
+def is_let_go_on_then_ended(bench: Bench, role: str) -> UserScript:
+    """What is stopped again when it has been continued is ended, and the run goes on."""
+    bench.environ |= QUICK
+    script, gate = bench.held_in(2, samples=2, max_failures=2)
+    stop(script, role)
+    script.said("holdfast continues it (SIGCONT)")
+    stop(script, role)
+    script.said("and again after it had been continued")
+    gate.open()
+    return script.succeeds()
+
+
+def is_interrupted(bench: Bench, role: str) -> UserScript:
+    bench.environ |= UNSEEN
+    script, gate = bench.held_in(2)
+    stop(script, role)
+    script.signal(signal.SIGINT)
+    script.ends()
+    gate.open()
+    return script
+
+
+def ends_by_itself(bench: Bench, role: str) -> UserScript:
+    """The last that the run does is to wait for those that it has stopped speaking to."""
+    bench.environ |= UNSEEN
+    script, gate = bench.held_in(4)
+    stop(script, role)
+    gate.open()
+    script.ends()
+    return script
+
+
+WAYS = {"continued": is_let_go_on_then_ended, "interrupted": is_interrupted, "end": ends_by_itself}
+# A stopped worker cannot end by itself, and neither does one that its parent cannot reap: it takes
+# the watch for that, which is tried above.
+TRIED = [
+    (way, role)
+    for way in WAYS
+    for role in ROLES
+    if not (way == "end" and role in ("worker", "warm"))
+]
+
+
+@pytest.fixture(scope="module")
+def played(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Mapping[tuple[str, str], Future[tuple[Bench, UserScript]]]]:
+    """All at once: they wait for deadlines, mostly."""
+    with ThreadPoolExecutor(4) as pool:
+        folder = tmp_path_factory.mktemp("stopped")
+        yield {(way, role): pool.submit(_play, folder, way, role) for way, role in TRIED}
+
+
+def _play(folder: Path, way: str, role: str) -> tuple[Bench, UserScript]:
+    with workbench(folder / f"{way}-{role}", USER_SCRIPT) as bench:
+        bench.folder.mkdir()
+        script = WAYS[way](bench, role)
+        assert script.left() == []
+        script.finish_reading()
+        if way != "continued":
+            bench.environ |= {**QUICK, "HOLDFAST_FLUSH_DEADLINE_S": "20"}
+            assert [one["epoch"] for one in results(bench.restore().succeeds())] == [4, 4]
+        return bench, script
+
+
+@pytest.mark.parametrize(("way", "role"), TRIED)
+def test_a_run_outlives_a_process_that_is_stopped_for_ever(
+    played: Mapping[tuple[str, str], Future[tuple[Bench, UserScript]]], way: str, role: str
+) -> None:
+    bench, script = played[way, role].result()
+    if way == "continued":
+        assert [one["epoch"] for one in results(script)] == [4, 4, 4, 4], script.stderr
+        assert [one["error"] for one in results(script)] == [None] * 4
+    assert "want of memory" not in script.stderr
+    assert "died" not in script.stderr
+    assert bench.problems() == [], script.stderr
+
+
+def test_a_courier_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
+    with workbench(tmp_path, TRACKED_SCRIPT) as bench:
+        bench.environ |= QUICK
+        fake = ["holdfast.testing.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
+        gate = bench.gate("0-2")
+        script = bench.start(lrs=[1.0], trackers=[fake])
+        script.wait_for("at 0 2")
+        stop(script, "courier")
+        gate.open()
+        script.succeeds()
+        script.finish_reading()
+        assert "courier of FakeTracker" in script.said("holdfast continues it (SIGCONT)")
+        assert "not delivered" not in script.stderr
