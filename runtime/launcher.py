@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from holdfast.runtime import guard
@@ -298,7 +299,7 @@ class LocalWorker:
 
     def __init__(self, name: str, listener: Listener, launcher: LocalLauncher) -> None:
         self.name = name
-        self.killed = ""
+        self.killed = self._broken = ""
         self._is_gone = False
         self._told_pid = 0
         self.is_orphan = False
@@ -351,6 +352,9 @@ class LocalWorker:
     def gone(self, ending: Ending) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
         self._is_gone = True
+        if self._broken and self._broken not in ending.cause:
+            # It saw the end of the connection before it was killed.
+            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
         if self._link is not None:
             self._link.drain()
             self._link.close()
@@ -359,5 +363,6 @@ class LocalWorker:
     def _on_closed(self, reason: str) -> None:
         if reason:
             # It sent what is no message: it can no longer be talked to.
-            self.kill(f"it can no longer be talked to ({reason})")
+            self._broken = f"it can no longer be talked to ({reason})"
+            self.kill(self._broken)
         self._launcher.on_closed(self)
