@@ -104,6 +104,8 @@ class Gang:
         self._barrier.answered()
         self._met = None
         for actor in self._actors:
+            if self._is_preempting:
+                actor.tell(["leave"])
             actor.reply(verdict)
 
     def refuse(self, text: str) -> None:

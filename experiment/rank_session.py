@@ -31,6 +31,8 @@ class RankSession(Session):
     _start: Checkpoint | None = None
     _telling: threading.Thread | None = None
     _has_looked = False
+    # Said with the answer to one report, so that all ranks leave after the same one.
+    _is_leaving = False
     # What `get_dataset_shard` gives here, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
 
@@ -124,9 +126,14 @@ class RankSession(Session):
                     raise ungathered
                 case ["newest", str(dirname)]:
                     self._newest = dirname
+                case ["leave"]:
+                    self.is_preempted = self._is_leaving = True
                 case _:
                     return self._verdict(message)
         return self._verdict(None)
+
+    def _may_leave(self) -> bool:
+        return self._is_leaving
 
     def _try_gather(
         self, index: int, ranks: list[int], upload: CheckpointUploadMode

@@ -208,10 +208,14 @@ class Session:
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self.stopping = True
             raise TrialStopped("the trial was told to stop")
-        if self.is_preempted and self._newest != before:
+        if self._may_leave() and self._newest != before:
             self.stopping = True
             self.ending = "preempted"
             raise TrialStopped("the trial was preempted, and has saved what it had")
+
+    def _may_leave(self) -> bool:
+        """Whether a checkpoint of this report is what the preempted attempt waits for."""
+        return self.is_preempted
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Hand over a checkpoint of the iteration that was reported last."""
