@@ -57,6 +57,7 @@ class Archive:
         *,
         post: Callable[[Event], None],
         tell: Callable[[str], None],
+        tell_loss: Callable[[str], None],
         lost: Callable[[str, int, str], None],
         refused: Callable[[str], None],
         begins: int,
@@ -68,12 +69,14 @@ class Archive:
     ) -> None:
         """`artifacts` are sent each period, at the end, and (`with_checkpoints`) those of a trial
         after its checkpoint was committed; `brings_artifacts` says that trials which went on
-        elsewhere are to find theirs here. `refused` is told when another incarnation owns the
-        storage, `lost` of a checkpoint that should have been committed and is nowhere."""
+        elsewhere are to find theirs here. `tell_loss` hears of what is not kept, `refused` when
+        another incarnation owns the storage, `lost` of a checkpoint that should have been
+        committed and is nowhere."""
         self._keeper = keeper
         self._ledger = ledger
         self._post = post
         self._tell = tell
+        self._tell_loss = tell_loss
         self._lost = lost
         self._refused = refused
         self._is_remote = is_remote
@@ -242,7 +245,7 @@ class Archive:
                     f"the checkpoint is on this machine and not in storage: {text}",
                 )
                 self._trouble = text
-                self._tell(
+                self._tell_loss(
                     f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
                     f"The local copy stays"
                 )
@@ -251,7 +254,7 @@ class Archive:
                 self._lost(trial_id, index, text)
             case ["failed", str(what), str(text)]:
                 self._trouble = text
-                self._tell(f"storage gave up on {what}: {text}. The local copy is kept")
+                self._tell_loss(f"storage gave up on {what}: {text}. The local copy is kept")
             case ["stuck", str(where), str(why)]:
                 self._tell(
                     f"{where} is superseded and cannot be removed: {why}. It is tried again"

@@ -206,7 +206,7 @@ class Run:
         fresh = plan.fresh or plan.remote is not None
         journal = Journal(plan.layout.journal, fresh=fresh, begins=plan.begins)
         for cut in journal.cuts:
-            self.tell(str(cut))
+            self.tell(str(cut), "loss")
         return journal
 
     async def _until(self, controller: Controller, ready: Any) -> None:
@@ -232,7 +232,7 @@ class Run:
             )
         )
         for event in lost:
-            self.tell(lost_notice(event.trial_id, event.index, event.reason))
+            self.tell(lost_notice(event.trial_id, event.index, event.reason), "loss")
         return [*lost, plan.first]
 
     async def _overdue(self, controller: Controller) -> list[StopperAnswered]:
@@ -317,9 +317,9 @@ class Run:
             self.unsaved = await archive.close(max(1.0, left_s))
         ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
-        for text in (told, unheard):
+        for text, level in ((told, "loss"), (unheard, "warning")):
             if text:
-                self.tell(text)
+                self.tell(text, level)
         await tracked
         await closing
 

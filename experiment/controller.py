@@ -85,7 +85,7 @@ class Parts:
     full_row_of: Callable[[Trial], dict[str, Any]]
     history: Iterable[Change]
     show_line: Callable[[str, int, str, str], None]
-    warn: Callable[[str], None]
+    warn: Callable[..., None]  # a text, and a level other than "warning"
     on_retry: Callable[[Retry], None]
     prove: Callable[[], None]
 
@@ -310,7 +310,7 @@ class Controller:
         trial = self.machine.trials[trial_id]
         record = next((known for known in trial.checkpoints if known.index == index), None)
         if record is not None:  # else it is superseded, and was not to be kept
-            self.warn(lost_notice(trial_id, index, reason))
+            self.warn(lost_notice(trial_id, index, reason), "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
             self._archive().discard(trial.spec, record)
 

@@ -114,7 +114,7 @@ class _Courier:
             first=[["open", asdict(briefing)]],
             again=self._brief_again,
             tell=lambda text: tell(text, "warning"),
-            given_up=lambda text: tell(f"{text}: {self._later}", "warning"),
+            given_up=lambda text: tell(f"{text}: {self._later}", "loss"),
         )
 
     def process(self) -> Watched:
@@ -150,7 +150,7 @@ class _Courier:
                 f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
                 f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{briefing.file}.json lists it; "
                 f"{self._later}",
-                "warning",
+                "loss",
             )
 
     @property

@@ -68,7 +68,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_the_experiments(name: str) -> bool:
-    return name in (JOURNAL, LOCK, MIRROR_OF, INDEX_NAME) or is_the_experiments(name)
+    is_one = name in (JOURNAL, MIRROR_OF, INDEX_NAME) or name.startswith(LOCK)
+    return is_one or is_the_experiments(name)
 
 
 def _is_the_trials(name: str, logs: frozenset[str]) -> bool:

@@ -170,7 +170,7 @@ def _plan(
         if recovered.machine.finished:
             check_nothing_hidden(place, recovered)
         for notice in recovered.notices:
-            view.message(notice, "warning")
+            view.message(notice, "loss")
         machine, begins, fresh = recovered.machine, recovered.begins, False
         if notice := left_elsewhere(place, machine, request.run.sync_config):
             view.message(notice, "warning")

@@ -19,12 +19,13 @@ from holdfast.experiment.wording import (
     printed,
     skipped_text,
 )
+from holdfast.names import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.live import Live
 
-_LEVEL_STYLES = {"warning": "yellow", "error": "bold red"}
+_LEVEL_STYLES = {"warning": "yellow", "loss": "yellow", "error": "bold red"}
 # So many are printed above the table in one go, within 0.1 s even where all have colours.
 _MOST_LINES = 1_000
 # Seconds after which a picture that has not changed is drawn again: others may have written.
@@ -116,6 +117,7 @@ class LiveView:
 
     def message(self, text: str, level: str) -> None:
         """Shown with the next update; at once where the table is there no more."""
+        text = printable(text, keep="\n")
         self._messages.append((text, _LEVEL_STYLES.get(level, "")))
         if self._live is None and self._console is not None:
             self._print_lines(self._console)
@@ -131,8 +133,8 @@ class LiveView:
             console.print(_Lines(table_lines(summary, summary.rows, console.width)), end="")
         lines = closing_lines(summary)
         for line in filter(None, lines[:-1]):
-            console.print(Text(line), soft_wrap=True)
-        console.print(Text(lines[-1], style="bold"), soft_wrap=True)
+            console.print(Text(printable(line)), soft_wrap=True)
+        console.print(Text(printable(lines[-1]), style="bold"), soft_wrap=True)
 
     def abandon(self) -> None:
         live, self._live = self._live, None
@@ -208,13 +210,12 @@ class _Lines:
 
 
 def _segments(lines: Iterable[Line]) -> RenderResult:
-    from rich.control import strip_control_codes
     from rich.segment import Segment
     from rich.style import Style
 
     for line in lines:
         for text, style in line:
-            yield Segment(strip_control_codes(text), Style.parse(style) if style else None)
+            yield Segment(printable(text), Style.parse(style) if style else None)
         yield Segment.line()
 
 
@@ -231,7 +232,7 @@ class _Printed:
         from rich.text import Text
 
         for prefix, text, style in self._lines:
-            yield Segment(prefix, Style.parse("dim cyan"))
+            yield Segment(printable(prefix), Style.parse("dim cyan"))
             if style or "\x1b" in text:
                 yield Text.from_ansi(text, style=style)
             else:

@@ -25,6 +25,7 @@ from holdfast.experiment.wording import (
     time_text,
     wait_lines,
 )
+from holdfast.names import printable
 
 _SHOWN_LINES = 12
 _RED, _AMBER = "color:#c62828", "color:#b26a00"
@@ -62,7 +63,9 @@ class NotebookView:
             self._show(summary)
 
     def log(self, prefix: str, text: str) -> None:
-        self._lines.extend(f"({prefix}) {line}" for line in printed(text)[-_SHOWN_LINES:])
+        self._lines.extend(
+            f"({printable(prefix)}) {line}" for line in printed(text)[-_SHOWN_LINES:]
+        )
 
     def skipped(self, prefix: str, count: int) -> None:
         self._lines.append(f"({prefix}) {skipped_text(count)}")
@@ -92,7 +95,7 @@ def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
     has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
     headers, cells, _ = table_of(summary)
-    head = f"<b>{escape(summary.name)}</b> {escape(time_text(summary))}"
+    head = f"<b>{escape(printable(summary.name))}</b> {escape(time_text(summary))}"
     parts = [
         f"<div>{head}</div>",
         f"<div>{bar if has_bar else ''}{escape(counts_text(summary))}</div>",
@@ -107,7 +110,7 @@ def text_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     """The same as plain text."""
     headers, cells, _ = table_of(summary)
     parts = [
-        f"{summary.name}  {time_text(summary)}",
+        f"{printable(summary.name)}  {time_text(summary)}",
         counts_text(summary),
         text_table(headers, cells) if cells else "",
         *(text for text, _ in _notes(summary)),
@@ -129,7 +132,7 @@ def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
         (summary.phase if not summary.done else "", ""),
         (f"{closing_text(summary)}. Results: {summary.path}" if summary.done else "", ""),
     ]
-    return ((text, style) for text, style in notes if text)
+    return ((printable(text, keep="\n"), style) for text, style in notes if text)
 
 
 def in_notebook() -> bool:

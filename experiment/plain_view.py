@@ -25,12 +25,14 @@ from holdfast.experiment.wording import (
     values_text,
     wait_lines,
 )
+from holdfast.names import printable
 
 # A run of days is told less often than one of minutes: after 50 minutes once in a minute.
 _PART_OF_ELAPSED = 0.02
 _MOST_S = 120.0
 # Where nothing changes a line still says that the run is there, and what it waits for.
 _QUIET_S = 300.0
+_WORDS = {"loss": "warning"}
 _LONG_PHASE_S = 3.0
 
 
@@ -99,13 +101,13 @@ class PlainView:
 
     def log(self, prefix: str, text: str) -> None:
         for line in printed(text):
-            _write(self._stream, f"({prefix}) {line}")
+            _print(self._stream, f"({printable(prefix)}) {line}")
 
     def skipped(self, prefix: str, count: int) -> None:
         _write(self._stream, f"({prefix}) {skipped_text(count)}")
 
     def message(self, text: str, level: str) -> None:
-        _write(self._stream, text if level == "info" else f"{level}: {text}")
+        _write(self._stream, text if level == "info" else f"{_WORDS.get(level, level)}: {text}")
 
     def finish(self, summary: Summary) -> None:
         if summary.rows:
@@ -146,7 +148,7 @@ def _metrics(summary: Summary) -> str:
 
 
 class SilentView:
-    """Shows errors and nothing else."""
+    """Shows errors, and what is lost or incomplete; nothing else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -164,7 +166,7 @@ class SilentView:
         """Nothing to show."""
 
     def message(self, text: str, level: str) -> None:
-        if level == "error":
+        if level in ("error", "loss"):
             _write(self._stream, text)
 
     def finish(self, summary: Summary) -> None:
@@ -176,6 +178,11 @@ class SilentView:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    """What we say, in which there may be anybody's names."""
+    _print(stream, printable(text, keep="\n"))
+
+
+def _print(stream: TextIO, text: str) -> None:
     try:
         print(text, file=stream, flush=True)
     except UnicodeEncodeError:

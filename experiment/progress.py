@@ -33,7 +33,10 @@ class ProgressView(Protocol):
         next."""
 
     def message(self, text: str, level: str) -> None:
-        """Something the user should know; `level` is "info", "warning" or "error"."""
+        """Something the user should know; `level` is "info", "warning", "loss" or "error".
+
+        A loss is a warning that outputs are lost or incomplete: it is shown at `verbose=0`, too.
+        """
 
     def finish(self, summary: Summary) -> None:
         """The run has ended: show what came of it."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_before
+from holdfast.experiment.damages import damages
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.published import fetch_journal
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.trial_folder import list_folder, read_file
+from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import Position, segments
 from holdfast.syncer.location import Location
-from holdfast.syncer.stretches import segment_size
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:
@@ -67,8 +67,17 @@ def load_experiment(
     """
     location = Location.resolve(path, filesystem, {})
     if location.local_path is not None:
-        return read_tree(Layout(Path(location.local_path)), location, run)
-    return read_storage(location, run)
+        read = read_tree(Layout(Path(location.local_path)), location, run)
+    else:
+        read = read_storage(location, run)
+    warn_of(location, read.notices)
+    return read
+
+
+def warn_of(location: Location, notices: Iterable[str]) -> None:
+    """Say what could not be read: without a logging of its own, a script sees it on stderr."""
+    for notice in notices:
+        _log.warning("%s", printable(f"{location}: {notice}"))
 
 
 @contextmanager
@@ -91,6 +100,7 @@ def records_of(
             raise error.at(location.public) from error
         if beginning is None:
             raise ExperimentNotFound(_not_found(location), location.public)
+        warn_of(location, damages(Layout(root).journal, beginning.position.segment))
         yield Layout(root)
 
 
@@ -120,10 +130,7 @@ def _folded(
         raise ExperimentNotFound(_not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
-    damage = _left_out(layout, recovered.end) if run is None else ()
-    notices = (*recovered.notices, *damage)
-    for notice in notices:
-        _log.info("%s: %s", location, notice)
+    notices = (*recovered.notices, *damages(layout.journal, recovered.begins, recovered.end))
     return ReadExperiment(
         machine=recovered.machine,
         location=location,
@@ -133,24 +140,6 @@ def _folded(
         runs_before=len(runs_before(layout.journal, recovered.begins)),
         is_followed=recovered.is_followed,
     )
-
-
-def _left_out(layout: Layout, end: Position) -> Iterator[str]:
-    """What of the journal lies behind a damage. A record that is being written, or that a crash
-    has cut off, was not acknowledged: that is not worth a word."""
-    newest = segments(layout.journal)[-1]
-    size = segment_size(layout.journal, newest)
-    if end.segment == newest and end.offset >= size:
-        return
-    from holdfast.experiment.doctor.segments import chapters, look
-    from holdfast.experiment.wording import size as size_text
-
-    damage = chapters(look(layout.journal))[-1].damage
-    if damage is not None and not damage.is_torn:
-        yield (
-            f"{JOURNAL}/{damage.at.name}: what follows offset {damage.offset} cannot be read "
-            f"({size_text(damage.size_bytes)}) and is left out here: holdfast doctor says more"
-        )
 
 
 def _not_found(location: Location) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.experiment.headers import cut_apart
 from holdfast.experiment.trial_view import TrialView
 from holdfast.experiment.wording import duration, short
+from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 
@@ -223,7 +224,7 @@ class CLIReporter(TableReporter):
     """Prints tables to the terminal; its parameters are those of TableReporter."""
 
     def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
-        print(self._text(trials, done, sys_info), flush=True)
+        print(printable(self._text(trials, done, sys_info), keep="\n"), flush=True)
 
     def _text(self, trials: Sequence[TrialView], done: bool, sys_info: Iterable[str]) -> str:
         parts = ["== Status ==", *self._lines(trials, sys_info)]

@@ -38,7 +38,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
     def on_scribe(message: list[Any]) -> None:
         text = ledgers[0].on_scribe(message)
         if text:
-            tell(text, "warning")
+            tell(text, "loss")
 
     opening = [
         "open",
@@ -59,7 +59,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
         given_up=lambda text: tell(
             f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
             f"complete, and a restore writes them from it",
-            "warning",
+            "loss",
         ),
     )
     ledger = Ledger(
@@ -112,6 +112,7 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         controller.ledger,
         post=controller.post,
         tell=lambda text: tell(text, "warning"),
+        tell_loss=lambda text: tell(text, "loss"),
         lost=controller.lose,
         refused=controller.usurped,
         begins=plan.begins,
@@ -132,7 +133,7 @@ def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
         try:
             callback_states.write(plan.layout.callbacks, states)
         except (OSError, NotPicklable) as error:
-            tell(f"the states of callbacks are not kept: {error}", "warning")
+            tell(f"the states of callbacks are not kept: {error}", "loss")
 
     thread = CallbackThread(
         plan.callbacks,
@@ -170,7 +171,7 @@ def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
     try:
         return callback_states.read(plan.layout.callbacks)
     except (OSError, ValueError, KeyError) as error:
-        tell(f"callbacks start without their states: {names.CALLBACKS}: {error}", "warning")
+        tell(f"callbacks start without their states: {names.CALLBACKS}: {error}", "loss")
         return {}
 
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from holdfast.experiment.causes import is_ours
+from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
 from holdfast.syncer.errors import StorageError
 
@@ -59,6 +60,6 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
         return
     own = [frame for frame in traceback.extract_tb(frames) if not is_ours(frame.filename)]
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    text = f"{name}: {error}" if str(error) else name
+    text = printable(f"{name}: {error}" if str(error) else name, keep="\n\t")
     where = "".join(traceback.format_list(own))
     print(f"{text}\nTraceback (most recent call last):\n{where}".rstrip(), file=sys.stderr)

@@ -9,6 +9,7 @@ from holdfast.experiment.headers import short_headers
 from holdfast.experiment.shares import lines_reserved, shares
 from holdfast.experiment.summary import Summary, TrialRow
 from holdfast.experiment.wording import duration, short
+from holdfast.names import printable
 from holdfast.trial.trial import Status
 
 # Names and states stand to the left, numbers to the right.
@@ -49,10 +50,11 @@ def table_of(
     params = [f"config/{name}" for name in summary.params]
     elastic = [_WORKERS] if any(row.most_workers for row in shown) else []
     first = (*_FIRST, *elastic)
-    headers = [*first, *short_headers([*goal, *params, *others], _CELL_WIDTH, first)]
+    names = [printable(name) for name in (*goal, *params, *others)]
+    headers = [*first, *short_headers(names, _CELL_WIDTH, first)]
     cells = [
         [
-            row.name if by_name else row.trial_id,
+            printable(row.name if by_name else row.trial_id),
             row.status.value + (f" ↻{row.retries}" if row.retries else ""),
             _iteration(row),
             duration(row.time_total_s) if row.iteration else "",

@@ -63,7 +63,7 @@ def watch(
         _finish(run, view, facts)
     if asked or signals.take():
         if run.unsaved:
-            view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "warning")
+            view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
         call = call_that_goes_on(facts.path, run.plan.machine.spec)
         again = "start this script again, or " if facts.resumes else ""
         is_unfinished = _is_unfinished(run, facts)

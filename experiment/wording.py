@@ -8,6 +8,7 @@ from holdfast.experiment.causes import cause
 from holdfast.experiment.pointing import pointer
 from holdfast.experiment.retries import Retry
 from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary
+from holdfast.names import printable
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -56,7 +57,7 @@ def size(amount_bytes: float) -> str:
 def short(value: object, width: int = 20) -> str:
     """A value in a table: numbers with four digits, the beginning of a long text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        text = " ".join(str(value).split())
+        text = printable(" ".join(str(value).split()))
         return text if len(text) <= width else f"{text[: width - 1]}…"
     if isinstance(value, int) and abs(value) < 10**12:
         return str(value)

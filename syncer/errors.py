@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from holdfast.errors import TuneError
+from holdfast.names import printable
 
 HIDDEN = "***"
 
@@ -55,7 +56,8 @@ class StorageError(TuneError):
         told = f"{self.operation} {self.where}"
         if self.cause:
             told += f": {self.cause}"
-        return f"{told.rstrip('.')}. {self.advice}" if self.advice else told
+        told = f"{told.rstrip('.')}. {self.advice}" if self.advice else told
+        return printable(told, keep="\n\t")
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, str, str]]:
         return type(self), (self.operation, self.where, self.cause, self.advice)

@@ -30,8 +30,8 @@ def parse_head(data: bytes) -> dict[str, Any]:
     if head.get("format", 1) not in (1, FORMAT):
         raise ValueError(f"it has format {shown(head['format'])}, this holdfast reads {FORMAT}")
     for name in ("experiment_id", "epoch"):
-        if type(head.get(name)) is not str:
-            raise ValueError(f"{name} must be text, not {shown(head.get(name))}")
+        if type(head.setdefault(name, "")) is not str:
+            raise ValueError(f"{name} must be text, not {shown(head[name])}")
     if head["epoch"]:
         inner_path(head["epoch"], "epoch")
     segments = head.get("segments")

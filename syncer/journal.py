@@ -12,6 +12,7 @@ another segment (`holdfast.syncer.segment`), for the kernel may have dropped it.
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -78,6 +79,7 @@ class JournalFull(StorageError):
 
 
 START = Position()
+_SEGMENT = re.compile(r"[0-9]{6,12}\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,8 @@ def segments(directory: Path) -> list[int]:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(
-        int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit()
-    )
+    numbers = {int(name[:-4]) for name in names if _SEGMENT.fullmatch(name)}
+    return sorted(number for number in numbers if segment_name(number) in names)
 
 
 def read_segment(

@@ -50,7 +50,8 @@ class Entry:
     None where the records do not say. `run` counts the experiments of this name, one after
     another; it is the newest that is listed. Times are seconds since 1970: when it began, and the
     last that is known of it. `size_bytes` is that of all its files, None where they were not
-    counted; `problem` why it cannot be read, or the first error, "" for none.
+    counted; `problem` why it cannot be read, or the first error, "" for none; `notices` what of
+    its records cannot be used.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Entry:
     updated_at: float | None = None
     size_bytes: int | None = None
     problem: str = ""
+    notices: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -181,6 +183,7 @@ def _described(found: Found, name: str, now: float, size_bytes: int | None) -> E
         updated_at=machine.now,
         size_bytes=size_bytes,
         problem=_first_error(found),
+        notices=found.read.notices,
     )
 
 

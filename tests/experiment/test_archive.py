@@ -66,6 +66,7 @@ class Desk:
             cast(Ledger, self.ledger),
             post=self.events.append,
             tell=lambda text: None,
+            tell_loss=lambda text: None,
             lost=lambda *facts: self.lost.append(facts),
             refused=lambda text: None,
             begins=0,

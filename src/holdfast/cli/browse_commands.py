@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from holdfast.cli.browse_telling import show_catalog, show_overview
-from holdfast.cli.saying import SOUND, WRONG, say, say_json
+from holdfast.cli.saying import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.found import Found, find
 from holdfast.experiment.settings import Settings
 from holdfast.syncer.errors import redact
@@ -35,7 +35,11 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> Found:
-    return find(given.path, settings, os.environ, given.run)
+    found = find(given.path, settings, os.environ, given.run)
+    if given.room != "show" or given.json:  # which shows them
+        for notice in found.read.notices:
+            complain(notice)
+    return found
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:

@@ -26,6 +26,7 @@ from holdfast.experiment.wording import (
     size,
     states_text,
 )
+from holdfast.names import printable
 from holdfast.trial.trial import Status
 
 _STYLES = {
@@ -62,6 +63,8 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
             earlier = "run 1" if entry.run == 2 else f"runs 1 to {entry.run - 1}"
             say(f"{entry.name}: this is run {entry.run} of that name. For {earlier}:")
             say(f"  holdfast show --run 1 {quoted(entry.path)}")
+        for notice in entry.notices:
+            say(f"{entry.name}: {notice}", "yellow")
         if entry.state is Condition.UNREADABLE:
             say(f"{entry.name}: {entry.problem}")
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
@@ -70,7 +73,7 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
 def _cells(entry: Entry, now: float) -> list[str]:
     best = entry.best
     return [
-        entry.name,
+        printable(entry.name),
         entry.state.value,
         _states(entry.trials, entry.not_created, entry.state),
         "" if best is None else f"{best.metric}={short(best.value)} ({best.trial_id})",

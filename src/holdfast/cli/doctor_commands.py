@@ -12,6 +12,7 @@ from holdfast.experiment.doctor.case import Case, find_case
 from holdfast.experiment.doctor.findings import Report
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.settings import Settings
+from holdfast.names import printable
 
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
@@ -46,7 +47,7 @@ def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Repor
                 case,
                 timeout_s=given.timeout,
                 downloads=given.deep,
-                tell=lambda text: print(text, file=sys.stderr, flush=True),
+                tell=lambda text: print(printable(text), file=sys.stderr, flush=True),
                 progress=_progress,
             )
         case "gc":

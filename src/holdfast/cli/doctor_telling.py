@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.cli.saying import say
+from holdfast.cli.saying import json_text, say
 from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
 from holdfast.experiment.doctor.preflight import Tried
 from holdfast.experiment.wording import size
@@ -36,7 +35,7 @@ def show_report(
 ) -> None:
     """`named` is how another command is given the same experiment; `deep`: storage was read."""
     if as_json:
-        print(json.dumps(report.plain(), indent=1))
+        print(json_text(report.plain()))
         return
     say(f"{report.path}: {_looked_at(report)}")
     _some(report.deeds, lambda deed: deed.what.partition(":")[0], _tell_deed)
@@ -48,7 +47,7 @@ def show_report(
 
 def show_tried(tried: Tried, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(tried.plain(), indent=1))
+        print(json_text(tried.plain()))
         return
     say(tried.path)
     for step in tried.steps:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from holdfast.cli.saying import INTERRUPTED, SOUND
+from holdfast.cli.saying import INTERRUPTED, SOUND, complain, json_text
 from holdfast.experiment.browse.following import (
     INTERVAL_HERE_S,
     INTERVAL_STORAGE_S,
@@ -19,7 +18,6 @@ from holdfast.experiment.browse.following import (
 )
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.browse.logs import last_lines, written
-from holdfast.syncer.errors import redact
 from holdfast.trial.trial import Trial
 
 
@@ -67,7 +65,7 @@ def _write(pieces: Iterable[bytes]) -> None:
 def _write_json(trial_id: str, pieces: Iterable[bytes]) -> None:
     for line in _lines(pieces):
         plain = {"trial_id": trial_id, "line": line.decode(errors="replace")}
-        print(json.dumps(plain), flush=True)
+        print(json_text(plain, in_a_line=True), flush=True)
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -94,4 +92,4 @@ def _wait(seconds: float) -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"holdfast: {redact(text)}", file=sys.stderr, flush=True)
+    complain(text)

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from holdfast.names import printable
 from holdfast.syncer.errors import redact
 from holdfast.trial.readable import finite
 
@@ -14,6 +15,7 @@ SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 
 def say(text: str, style: str = "") -> None:
     """One line to stdout; `style` is one of rich's, for a terminal."""
+    text = printable(text)
     if not style or not sys.stdout.isatty():
         print(text)
         return
@@ -24,7 +26,18 @@ def say(text: str, style: str = "") -> None:
 
 def say_json(plain: Any) -> None:
     """One JSON object. Numbers that JSON has no word for are null."""
-    print(json.dumps(finite(plain), indent=1))
+    print(json_text(finite(plain)))
+
+
+def json_text(plain: Any, *, in_a_line: bool = False) -> str:
+    """ASCII, as JSON escapes what could steer a terminal; but for one character."""
+    return json.dumps(plain, indent=None if in_a_line else 1).replace("\x7f", "\\u007f")
+
+
+def complain(text: str) -> None:
+    """To stderr, without credentials."""
+    told = printable(redact(text), keep="\n")
+    print(f"holdfast: {told}", file=sys.stderr, flush=True)
 
 
 def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
@@ -32,9 +45,9 @@ def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: boo
     if as_json:
         failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
         told = {**failure, "error_type": type(error).__name__}
-        print(json.dumps(told, indent=None if of_lines else 1))
+        print(json_text(told, in_a_line=of_lines))
     else:
-        print(f"holdfast: {redact(str(error))}", file=sys.stderr)
+        complain(str(error))
 
 
 def quoted(text: str) -> str:

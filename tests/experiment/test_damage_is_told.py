@@ -1,0 +1,201 @@
+"""Whoever reads a damaged experiment hears of it once; and nothing of it steers a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.cli import main
+from holdfast.experiment.live_view import LiveView
+from holdfast.experiment.notebook_view import html_of, text_of
+from holdfast.experiment.plain_view import PlainView, SilentView
+from holdfast.experiment.reading import load_experiment
+from holdfast.experiment.summarizer import summarize
+from holdfast.experiment.summary import RunFacts, Summary
+from holdfast.syncer.journal import segments
+from holdfast.syncer.segment import segment_name
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.errors import Failure, TrialError, TuneError
+
+EVIL = "\x1b]0;owned\x07\x1b[2Jx\r\u202e\x9b2J"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("damaged") / "storage" / "run"
+    run = RecordedExperiment(root, metric="loss", mode="min")
+    for loss in (1.0, 2.0, 3.0, 4.0):
+        trial_id = run.begin({"lr": loss})
+        run.report(trial_id, {"loss": loss})
+        run.finish(trial_id)
+    run.write_files(snapshot=True)
+    run.close()
+    return root
+
+
+@pytest.fixture
+def root(template: Path, in_memory: Path) -> Path:
+    return Path(shutil.copytree(template, in_memory / "storage" / "run"))
+
+
+def train(config: dict[str, Any]) -> None:
+    raise AssertionError("nothing is trained")
+
+
+def damage(root: Path, share: float, *, snapshots: bool) -> None:
+    """A bit flips in the middle of the journal."""
+    path = root / "journal" / segment_name(segments(root / "journal")[0])
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 4
+    path.write_bytes(data)
+    if not snapshots:
+        for snapshot in root.glob("experiment_state-*"):
+            snapshot.unlink()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["best"], ["show"], ["show", "--json"], ["export", "--format", "json"], ["ls"], ["logs"],
+     ["ls", "--json"], ["replay", "--scheduler", "asha"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_command_tells_of_a_damage_once(
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    words: list[str],
+) -> None:
+    damage(root, 0.6, snapshots=False)
+    place = root.parent if words[0] == "ls" else root
+    main([*words, str(place), *["0"] * (words == ["logs"])])
+    out, err = capsys.readouterr()
+    told = out + err + caplog.text
+    expected = 2 if words == ["show", "--json"] else 1  # in the JSON, and for whoever reads it
+    assert told.count("is left out") == expected
+
+
+@pytest.mark.parametrize("read", [tune.ExperimentAnalysis, load_experiment])
+def test_every_reading_in_a_script_tells_of_a_damage_once(
+    root: Path, caplog: pytest.LogCaptureFixture, read: Any
+) -> None:
+    damage(root, 0.6, snapshots=False)
+    read(str(root))
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len([text for text in warned if "is left out" in text]) == 1
+
+
+def test_the_results_of_a_restore_tell_of_a_damage_once(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(root, 0.6, snapshots=False)
+    grid = tune.Tuner.restore(str(root), train, param_space={}).get_results()
+    assert len(grid) < 4
+    assert caplog.text.count("is left out") == 1
+
+
+def test_a_damage_before_the_snapshot_is_told(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(root, 0.3, snapshots=True)
+    assert len(load_experiment(str(root)).machine.trials) == 4
+    assert "What is shown comes from a newer snapshot" in caplog.text
+
+
+def test_a_sound_experiment_is_not_worth_a_word(
+    root: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_experiment(str(root))
+    assert main(["best", str(root)]) == 0
+    assert caplog.text == capsys.readouterr().err == ""
+
+
+# -- what is said at verbose=0 --------------------------------------------------------------------
+
+
+def test_a_loss_is_shown_where_nothing_else_is() -> None:
+    for view, shown in ((SilentView, "gone\n"), (PlainView, "warning: gone\nwarning: slow\n")):
+        stream = io.StringIO()
+        made = view(stream)
+        made.message("gone", "loss")
+        made.message("slow", "warning")
+        assert stream.getvalue() == shown
+
+
+# -- control characters ---------------------------------------------------------------------------
+
+
+def evil_summary(tmp_path: Path) -> Summary:
+    run = RecordedExperiment(tmp_path / "run", metric=f"loss{EVIL}", mode="min")
+    trial_id = run.begin({f"lr{EVIL}": EVIL})
+    run.report(trial_id, {f"loss{EVIL}": 1.0, "text": EVIL})
+    failed = run.begin({f"lr{EVIL}": EVIL})
+    run.report(failed, {f"loss{EVIL}": 2.0})
+    run.fail(failed, f"ValueError: {EVIL}")
+    return summarize(
+        run.machine,
+        facts=RunFacts(name=f"run{EVIL}", path=f"/x{EVIL}", local_path=f"/x{EVIL}"),
+        now=run.machine.now,
+        max_rows=10,
+        infer_limit=3,
+    )
+
+
+def is_clean(text: str) -> bool:
+    return not {"\x1b", "\x07", "\r", "\u202e", "\x9b"} & set(text)
+
+
+def test_no_view_sends_a_control_character(tmp_path: Path) -> None:
+    summary = evil_summary(tmp_path)
+    for view in (PlainView, SilentView):
+        stream = io.StringIO()
+        made = view(stream)
+        made.start()
+        made.update(summary)
+        made.message(EVIL, "error")
+        made.log(f"train{EVIL}", "printed")
+        made.finish(summary)
+        assert is_clean(stream.getvalue())
+    assert is_clean(html_of(summary))
+    assert is_clean(text_of(summary))
+    assert "<script>" not in html_of(summary)
+
+
+def test_the_live_table_sends_none_but_its_own(tmp_path: Path) -> None:
+    summary = evil_summary(tmp_path)
+    stream = io.StringIO()
+    live = LiveView(stream)
+    live.start()
+    live.message(EVIL, "warning")
+    live.log(f"train{EVIL}", "printed")
+    live.update(summary)
+    live.finish(summary)
+    shown = stream.getvalue()
+    assert "owned" in shown
+    assert is_clean(shown)
+
+
+def test_no_command_and_no_error_sends_one(
+    in_memory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = in_memory / "storage" / "run"
+    run = RecordedExperiment(root, metric="loss", mode="min")
+    trial_id = run.begin({f"lr{EVIL}": EVIL})
+    run.report(trial_id, {"loss": 1.0, f"text{EVIL}": EVIL})
+    run.fail(trial_id, f"ValueError: {EVIL}")
+    run.write_files()
+    run.close()
+    for words in (["show"], ["show", "--json"], ["best"], ["doctor", "verify"], ["ls"]):
+        place = root.parent if words == ["ls"] else root
+        main([*words, str(place)])
+        assert is_clean("".join(capsys.readouterr()))
+    failure = Failure(kind="user", type_name="ValueError", message=EVIL, traceback=EVIL)
+    assert is_clean(str(TrialError("t", failure)))
+    assert is_clean(str(TuneError(EVIL)))
+    json.dumps(str(TuneError(EVIL)))
