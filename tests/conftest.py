@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,18 @@ from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
+
+# Seconds that a test takes which stands on this fixture, about; any other takes a tenth.
+_SECONDS = {
+    "moto": 5.0,
+    "gcs": 5.0,
+    "buckets": 5.0,
+    "stage": 2.5,
+    "bench": 2.5,
+    "run_script": 2.5,
+    "trainer": 2.0,
+    "fit": 1.0,
+}
 
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
@@ -47,3 +60,13 @@ def proxy(moto: S3Server) -> Iterator[Proxy]:
     made = Proxy(moto.endpoint)
     yield made
     made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: a file is run by one of several processes, and the last one to be
+    begun would keep the others waiting for it."""
+    seconds: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        seconds[item.path] += max((_SECONDS.get(name, 0.1) for name in names), default=0.1)
+    items.sort(key=lambda item: -seconds[item.path])
