@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from holdfast.syncer.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
+from holdfast.syncer.fsspec_async import WHOLE_BYTES, AsyncCalls
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
     Entry,
@@ -54,6 +55,7 @@ R = TypeVar("R")
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
 _LOOKUP_S = 60.0
+_READ_INLINE_BYTES = 64 << 10
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -61,6 +63,7 @@ _NO_ACCESS = re.compile(
 _BUSY = re.compile(r"SLOW_DOWN|SlowDown|ServiceUnavailable|Throttl|\b(429|502|503|504)\b")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|doesn't) exist")
 
+_SHORTER = "the file became shorter while it was read"
 _CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
 
 
@@ -75,6 +78,7 @@ class ArrowStore(PutsAtOnce):
         self._renames = renames_cheaply(self._fs)
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
+        self._async = None if self._renames else AsyncCalls.of(self._fsspec)
         self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
         self._slots = asyncio.Semaphore(_THREADS)
         self._given_up: set[str] = set()
@@ -102,12 +106,38 @@ class ArrowStore(PutsAtOnce):
         path = self._path(key)
         if create_only and await self.head(key) is not None:
             raise AlreadyStored("put", self._shown(key), "there is such an object already")
+        small = await self._small(key, source)
+        if self._async is not None and small is not None:
+            return await self._put_whole(self._async, key, small)
         size = await self._call("put", key, lambda: source_size(source))
         write = partial(self._write, source=source)
         size = await self._change(
             "put", key, lambda: self._into_place(path, write), allowance_s(size)
         )
         return await self._confirmed("put", key, size)
+
+    async def _small(self, key: str, source: bytes | Path) -> bytes | None:
+        """What is there now, for the filesystem's own put; None where that is not for it."""
+        if self._async is None:
+            return None
+        if isinstance(source, bytes):
+            return source if len(source) <= WHOLE_BYTES else None
+        try:
+            # 64 KiB are read in less time than a thread takes to wake.
+            if os.stat(source).st_size <= _READ_INLINE_BYTES:
+                return _beginning(source)
+        except OSError as error:
+            raise from_os_error(error, "put", self._shown(key)) from error
+        return await self._call("put", key, lambda: _beginning(source))
+
+    async def _put_whole(self, calls: AsyncCalls, key: str, data: bytes) -> Stored:
+        path = self._path(key)
+        is_proved = await self._change_there(
+            "put", key, lambda ended: calls.put(path, data, ended), allowance_s(len(data))
+        )
+        return (
+            Stored(size=len(data)) if is_proved else await self._confirmed("put", key, len(data))
+        )
 
     async def copy(self, source: Entry, key: str) -> Stored:
         origin, path = self._path(source.key), self._path(key)
@@ -166,9 +196,8 @@ class ArrowStore(PutsAtOnce):
         failures: dict[str, StorageError] = {}
 
         async def delete_one(key: str) -> None:
-            path = self._path(key)
             try:
-                await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
+                await self._delete_one(key)
             except NotStored:
                 return
             except StorageError as error:
@@ -181,6 +210,14 @@ class ArrowStore(PutsAtOnce):
         await self._prune({self._path(key).rpartition("/")[0] for key in wanted})
         if failures:
             raise deletion_failure(self._where, failures)
+
+    async def _delete_one(self, key: str) -> None:
+        path, calls = self._path(key), self._async
+        if calls is None:
+            await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
+            return
+        # Not `rm` of many: s3fs drops what the storage refuses of them, without a word.
+        await self._change_there("delete", key, lambda ended: calls.delete(path, ended), _LOOKUP_S)
 
     async def close(self) -> None:
         """The filesystem belongs to the location; nothing of ours is open."""
@@ -212,9 +249,7 @@ class ArrowStore(PutsAtOnce):
                 ended.set()
                 self._given_up.discard(key)
 
-        if key in self._given_up:
-            cause = "an earlier change of it was given up and may still come through"
-            raise StorageUnavailable(operation, self._shown(key), cause)
+        self._check_not_given_up(operation, key)
         try:
             return await self._call(operation, key, run, deadline_s)
         finally:
@@ -222,6 +257,27 @@ class ArrowStore(PutsAtOnce):
                 self._given_up.add(key)
                 if ended.is_set():
                     self._given_up.discard(key)
+
+    async def _change_there(
+        self,
+        operation: str,
+        key: str,
+        perform: Callable[[Callable[[], None]], Awaitable[R]],
+        deadline_s: float,
+    ) -> R:
+        """The same for a change that the filesystem makes on its own loop, and says the end of."""
+        self._check_not_given_up(operation, key)
+        try:
+            async with asyncio.timeout(deadline_s), self._slots:
+                self._given_up.add(key)
+                return await perform(lambda: self._given_up.discard(key))
+        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+            raise self._translated(error, operation, key) from error
+
+    def _check_not_given_up(self, operation: str, key: str) -> None:
+        if key in self._given_up:
+            cause = "an earlier change of it was given up and may still come through"
+            raise StorageUnavailable(operation, self._shown(key), cause)
 
     async def _call(
         self,
@@ -284,7 +340,7 @@ class ArrowStore(PutsAtOnce):
                     stream.write(chunk)
                     left -= len(chunk)
         if left:
-            raise StorageUnavailable("put", path, "the file became shorter while it was read")
+            raise StorageUnavailable("put", path, _SHORTER)
         return size
 
     def _open_for_writing(self, path: str) -> Any:
@@ -359,3 +415,12 @@ class ArrowStore(PutsAtOnce):
         key = info.path.strip("/").removeprefix(root).lstrip("/")
         modified = None if info.mtime is None else info.mtime.timestamp()
         return Entry(key=key, size=info.size, modified=modified)
+
+
+def _beginning(source: Path) -> bytes | None:
+    """A file that is small; None for another. Raises OSError."""
+    with open(source, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > WHOLE_BYTES:
+            return None
+        data = file.read(WHOLE_BYTES + 1)
+    return data if len(data) <= WHOLE_BYTES else None

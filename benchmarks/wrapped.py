@@ -1,0 +1,141 @@
+"""A checkpoint of many small files through `PyFileSystem(FSSpecHandler(s3fs))`, three ways.
+
+Ours uploads, confirms each object and writes the manifest last. Ray's way is
+`pyarrow.fs.copy_files` to the same filesystem, which confirms nothing; s3fs has `put` of its own.
+Each way is a process of its own, on a moto server of this machine, one after the other.
+
+    python -m benchmarks.wrapped [--files 1000] [--rounds 3] [--json out.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+from uuid import uuid4
+
+from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
+
+_BYTES = 4096
+WAYS = ("holdfast", "copy_files", "s3fs.put")
+
+
+def _s3fs(server: dict[str, str]) -> Any:
+    import s3fs
+
+    return s3fs.S3FileSystem(
+        key=server["access_key"], secret=server["secret_key"], endpoint_url=server["endpoint"]
+    )
+
+
+def _wrapped(server: dict[str, str]) -> Any:
+    import pyarrow.fs as arrow_fs
+
+    return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(_s3fs(server)))
+
+
+async def _commit(server: dict[str, str], source: Path, target: str) -> float:
+    from holdfast.syncer import manifest
+    from holdfast.syncer.location import Location
+    from holdfast.syncer.owned_store import OwnedStore
+    from holdfast.syncer.upload import Committed, Upload
+
+    store = Location.resolve(target, _wrapped(server), {}).open_store()
+    owned = OwnedStore(store, where=target, experiment_id="bench", epoch="", parallel=16)
+    await owned.claim()
+    written = await asyncio.to_thread(manifest.write, source)
+    upload = Upload(
+        storage=owned,
+        committed=Committed(),
+        directory=source,
+        folder="trial/checkpoint_000000",
+        written=written,
+    )
+    began = time.perf_counter()
+    await upload.perform()
+    took_s = time.perf_counter() - began
+    await owned.close()
+    return took_s
+
+
+def _copy_files(server: dict[str, str], source: Path, target: str) -> float:
+    import pyarrow.fs as arrow_fs
+
+    filesystem = _wrapped(server)
+    began = time.perf_counter()
+    arrow_fs.copy_files(str(source), target, destination_filesystem=filesystem)
+    return time.perf_counter() - began
+
+
+def _put(server: dict[str, str], source: Path, target: str) -> float:
+    filesystem = _s3fs(server)
+    began = time.perf_counter()
+    filesystem.put(f"{source}/", target, recursive=True)
+    return time.perf_counter() - began
+
+
+def one(way: str, server: dict[str, str], source: str) -> float:
+    """Seconds for the upload alone: imports, the first request, and the hashes and fsyncs that
+    make our local copy durable come before."""
+    _wrapped(server).get_file_info("bench/nothing")
+    target = f"bench/{way}-{uuid4().hex}"
+    match way:
+        case "holdfast":
+            return asyncio.run(_commit(server, Path(source), target))
+        case "copy_files":
+            return _copy_files(server, Path(source), target)
+        case _:
+            return _put(server, Path(source), target)
+
+
+def _in_a_process(way: str, server: S3Server, source: Path) -> float:
+    given = {name: getattr(server, name) for name in ("endpoint", "access_key", "secret_key")}
+    asked = json.dumps({"way": way, "server": given, "source": str(source)})
+    code = "import sys, json, benchmarks.wrapped as w; print(w.one(**json.loads(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, asked], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def measure(files: int, rounds: int) -> list[dict[str, Any]]:
+    """The ways in turn, so that what else the machine does befalls all."""
+    with tempfile.TemporaryDirectory() as folder, moto_server() as server:
+        make_bucket(server, "bench")
+        times: dict[str, list[float]] = {way: [] for way in WAYS}
+        for turn in range(rounds):
+            for way in WAYS:
+                source = Path(folder) / f"{way}-{turn}"
+                source.mkdir()
+                for number in range(files):
+                    (source / f"{number:05}.bin").write_bytes(uuid4().bytes * (_BYTES // 16))
+                times[way].append(_in_a_process(way, server, source))
+    return [
+        {"way": way, "files": files, "seconds": median(taken), "per_s": files / median(taken)}
+        for way, taken in times.items()
+    ]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--files", type=int, default=1000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--json", type=Path)
+    given = arguments.parse_args()
+    rows = measure(given.files, given.rounds)
+    print(f"{'way':12} {'files':>6} {'seconds':>8} {'files/s':>8}")
+    for row in rows:
+        print(f"{row['way']:12} {row['files']:6} {row['seconds']:8.2f} {row['per_s']:8.0f}")
+    if given.json is not None:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

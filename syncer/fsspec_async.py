@@ -1,0 +1,56 @@
+"""An fsspec filesystem's own coroutines, on its own loop, in the place of its blocking calls.
+
+pyarrow's wrapper opens a Python file for each object, and asks for it afterwards: 1,000 files of
+4 KiB went at half the rate of `fs.put`. Where the answer to a put has the MD5 of what was sent as
+its ETag, that is the confirmation; else the object is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+# Larger ones go as a stream, and are never in memory as a whole.
+WHOLE_BYTES = 4 << 20
+
+
+class AsyncCalls:
+    """What such a filesystem does without a thread for each call."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+
+    @classmethod
+    def of(cls, filesystem: Any) -> AsyncCalls | None:
+        """None for a filesystem that has no coroutines, or no loop of its own to run them."""
+        is_async = getattr(filesystem, "async_impl", False) is True
+        if not is_async or getattr(filesystem, "asynchronous", False):
+            return None
+        return cls(filesystem) if hasattr(filesystem, "_pipe_file") else None
+
+    async def put(self, path: str, data: bytes, ended: Callable[[], None]) -> bool:
+        """Whether the answer proves that these bytes have arrived. `ended` is called in any case,
+        later where the caller is cancelled. Raises whatever the filesystem does."""
+        answer = await self._on_its_loop(lambda: self._fs._pipe_file(path, data), ended)
+        etag = answer.get("ETag") if isinstance(answer, dict) else None
+        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return isinstance(etag, str) and etag.strip('"') == digest
+
+    async def delete(self, path: str, ended: Callable[[], None]) -> None:
+        await self._on_its_loop(lambda: self._fs._rm_file(path), ended)
+
+    async def _on_its_loop(
+        self, begin: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], None]
+    ) -> R:
+        try:
+            future: Future[R] = asyncio.run_coroutine_threadsafe(begin(), self._fs.loop)
+        except BaseException:
+            ended()
+            raise
+        future.add_done_callback(lambda _: ended())
+        return await asyncio.wrap_future(future)
