@@ -17,6 +17,7 @@ from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
 from holdfast.experiment.summary import RankWait
+from holdfast.runtime.telling import message_of
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -237,11 +238,11 @@ class Crew:
         """A clone that cannot have its copy goes on from what it has itself."""
         source = self._office.machine.trials[origin.trial_id].spec
         problem = ""
-        if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0):
-            problem = await self._problem_with(source, origin.checkpoint)
         index = trial.next_checkpoint
         target = self._layout.trial(trial.spec) / checkpoint_dirname(index)
         try:
+            if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0):
+                problem = await self._problem_with(source, origin.checkpoint)
             if not problem:
                 copy, staged = await self._loop.run_in_executor(
                     None,
@@ -269,6 +270,18 @@ class Crew:
     def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
         """The attempt has no checkpoint to begin from; another one will look for one."""
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
+        self._end_unstarted(effect, failure, reused)
+
+    def _fail_setup(
+        self, effect: Launch, what: str, error: Exception, reused: TrialActor | None
+    ) -> None:
+        """What stands in the way of this attempt says nothing of the checkpoint, which stays, nor
+        of other trials: it counts as a failure of this one."""
+        message = f"{what}: {message_of(error)}"
+        failure = Failure(kind="setup", type_name=type(error).__name__, message=message)
+        self._end_unstarted(effect, failure, reused)
+
+    def _end_unstarted(self, effect: Launch, failure: Failure, reused: TrialActor | None) -> None:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
         self._give_up(effect.trial_id, effect.attempt, reused)
 
@@ -281,10 +294,17 @@ class Crew:
     ) -> None:
         """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
         problem = ""
-        if checkpoint is not None:
-            problem = await self._problem_with(trial.spec, checkpoint)
-        if not problem:
-            await self._bring_what_is_missing(trial)
+        what = "the files of the trial cannot be brought here"
+        try:
+            if checkpoint is not None:
+                what = f"{checkpoint.dirname}, to resume from, cannot be read"
+                problem = await self._problem_with(trial.spec, checkpoint)
+            if not problem:
+                await self._bring_what_is_missing(trial)
+        except (StorageError, OSError) as error:
+            del self._verifying[trial.trial_id]
+            self._fail_setup(effect, what, error, reused)
+            return
         del self._verifying[trial.trial_id]
         if not problem:
             self._start(effect, trial, reused)

@@ -16,7 +16,7 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer import manifest
-from holdfast.syncer.errors import ManifestMismatch, NotStored
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
 from holdfast.syncer.journal import Position, read, readable_end
 from holdfast.syncer.tree import MANIFEST_NAME, walk
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -95,7 +95,7 @@ def lost_checkpoints(
 
     Of a final trial that stays so, those that were not committed yet. Those that are missing here
     may lie in remote storage, whether their journal had heard of it or not: fetching them will
-    tell. Raises StorageError or OSError where one cannot be looked at: it may well be whole.
+    tell. One that cannot be looked at may well be whole, and counts as such.
     """
     same_boot = machine.boot_id == boot_id()
     for trial in machine.trials.values():
@@ -103,7 +103,12 @@ def lost_checkpoints(
         for record in reversed(trial.checkpoints):
             if stays and record.committed:
                 continue
-            reason = broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
+            try:
+                reason = broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
+            except (StorageError, OSError):
+                # It may well be whole. Where the trial is to resume from it, reading it fails that
+                # trial, and no other.
+                reason = ""
             if reason:
                 yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)
             elif not stays:

@@ -1,0 +1,85 @@
+"""A trial whose checkpoint cannot be read fails, or is tried again; the experiment goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.experiment import crew, recovery
+
+
+def train(config: dict[str, Any]) -> None:
+    begun = tune.get_checkpoint()
+    start = int(Path(begun.path, "n").read_text()) if begun else 0
+    for n in range(start + 1, 4):
+        if n == 2 and not Path(config["mended"]).exists():
+            raise RuntimeError("not mended yet")
+        folder = tune.staging_directory()
+        Path(folder, "n").write_text(str(n))
+        tune.report({"n": n, "start": start}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+@pytest.fixture
+def broken_off(fit: Any, tmp_path: Path) -> str:
+    """Three trials that have failed behind their first checkpoint."""
+    mended = tmp_path / "mended"
+    space = {"mended": str(mended), "trial": tune.grid_search([0, 1, 2])}
+    path: str = fit(train, space, name="run").experiment_path
+    mended.touch()
+    return path
+
+
+def unreadable(calls: list[str], times: int) -> Callable[..., str]:
+    """In the place of what reads a checkpoint: the first trial's fails so many times."""
+    read = recovery.changed_checkpoint
+
+    def reading(directory: Path, record: Any) -> str:
+        if "_00000_" in directory.parent.name and len(calls) < times:
+            calls.append(directory.name)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory / "n"))
+        return read(directory, record)
+
+    return reading
+
+
+def resumed(path: str) -> tune.ResultGrid:
+    return tune.Tuner.restore(path, train, resume_errored=True).fit()
+
+
+def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
+    broken_off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "changed_checkpoint", unreadable([], 1))
+    results = resumed(broken_off)
+    failure = results[0].error.failure  # type: ignore[union-attr]
+    assert (failure.kind, failure.type_name) == ("setup", "OSError")
+    assert "checkpoint_000000, to resume from, cannot be read" in failure.message
+    assert os.strerror(errno.EIO) in failure.message
+    assert [result.metrics["n"] for result in results] == [1, 3, 3]  # type: ignore[index]
+    assert results[0].checkpoint is not None
+    # Once the disk is well again, it goes on from where it was.
+    again = resumed(broken_off)
+    assert again.num_errors == 0
+    assert [result.metrics["start"] for result in again] == [1, 1, 1]  # type: ignore[index]
+
+
+def test_one_that_cannot_be_looked_at_before_the_start_is_not_given_up(
+    broken_off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = recovery.broken
+
+    def looking(trial: Any, *args: Any, **kwargs: Any) -> str:
+        if trial.spec.index == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return looked(trial, *args, **kwargs)
+
+    monkeypatch.setattr(recovery, "broken", looking)
+    results = resumed(broken_off)
+    assert results.num_errors == 0
+    assert [result.metrics["start"] for result in results] == [1, 1, 1]  # type: ignore[index]

@@ -1,0 +1,233 @@
+"""Deadlines for those that are stopped: in a message, by somebody, or in the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.errors import TuneError
+from holdfast.runtime import link as links
+from holdfast.runtime import reaping
+from holdfast.runtime.ending import KernelKills, ending_of
+from holdfast.runtime.link import Link
+from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
+from holdfast.runtime.transport import Channel
+from holdfast.runtime.wire import encode
+from holdfast.testing.processes import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+async def happens(event: asyncio.Event) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await event.wait()
+
+
+class Ends:
+    """A link, what it has heard, and the reason of its end."""
+
+    def __init__(self, rest_s: float) -> None:
+        ours, self.theirs = socket.socketpair()
+        self.heard: list[list[object]] = []
+        self.reason: str | None = None
+        self.closed, self.any = asyncio.Event(), asyncio.Event()
+        self.link = Link(ours, self._hear, self._close, rest_s=rest_s)
+
+    def _hear(self, message: list[object]) -> None:
+        self.heard.append(message)
+        self.any.set()
+
+    def _close(self, reason: str) -> None:
+        self.reason = reason
+        self.closed.set()
+
+    def end(self) -> None:
+        self.link.close()
+        self.theirs.close()
+
+
+@pytest.mark.parametrize("sent", [1, 3, 4, 7])
+async def test_who_stops_in_the_middle_of_a_message_is_given_up(sent: int) -> None:
+    ends = Ends(rest_s=0.05)
+    ends.theirs.send(encode(["whole"]) + encode(["half", "x" * 20])[:sent])
+    await happens(ends.closed)
+    assert ends.heard == [["whole"]]
+    assert ends.reason == "it stopped in the middle of a message for 0.05 s"
+    ends.end()
+
+
+async def test_a_link_that_was_held_up_itself_reads_what_has_come_before_it_judges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = Ends(rest_s=30)
+    data = encode(["late", 1])
+    ends.theirs.send(data[:5])
+    loop = asyncio.get_running_loop()
+    ends.link.drain()
+    ends.theirs.send(data[5:])
+    ends.link._look_for_rest(ends.link._received, loop.time())
+    assert ends.heard == [["late", 1]]
+    # Nothing has come, and this process was held up: the other end, too, gets its time again.
+    ends.theirs.send(data[:5])
+    ends.link.drain()
+    ends.link._look_for_rest(ends.link._received, loop.time() - links.LATE_S - 1)
+    assert ends.reason is None
+    ends.end()
+
+
+async def test_the_kernel_says_who_sends() -> None:
+    ends = Ends(rest_s=30)
+    assert ends.link.peer_pid == 0
+    code = f"import os; os.write({ends.theirs.fileno()}, {encode(['hello'])!r})"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-S", "-c", code, pass_fds=[ends.theirs.fileno()]
+    )
+    await happens(ends.any)
+    await process.wait()
+    assert ends.heard == [["hello"]]
+    assert ends.link.peer_pid == process.pid
+    ends.end()
+
+
+def test_a_worker_does_not_wait_for_ever_for_the_rest_of_an_answer() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours.detach(), rest_s=0.05)
+    theirs.send(encode(["reply", "continue"])[:6])
+    with pytest.raises(TuneError, match=r"in the middle of a message for 0.05 s"):
+        channel.receive()
+    channel.close()
+    theirs.close()
+
+
+def test_an_answer_that_comes_in_two_halves_is_read() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours.detach(), rest_s=PATIENCE_S)
+    data = encode(["reply", "continue"])
+    theirs.send(data[:6])
+    thread = threading.Thread(target=lambda: theirs.send(data[6:]))
+    thread.start()
+    assert channel.receive() == ["reply", "continue"]
+    thread.join()
+    channel.close()
+    theirs.close()
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    ) as started:
+        yield started
+        os.killpg(started.pid, signal.SIGKILL)
+        assert started.stdin is not None
+        started.stdin.close()
+
+
+async def test_what_sigkill_does_not_end_is_left_after_a_while(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that hangs in the kernel."""
+    monkeypatch.setattr(process, "kill", lambda: None)
+    told = await reaping.reaped(process, patience_s=0.01)
+    assert f"(pid {process.pid}) hangs in the kernel" in told
+    process.returncode = None
+
+
+def test_the_kernel_says_who_is_stopped(process: subprocess.Popen[bytes]) -> None:
+    assert not is_stopped_now(process.pid)
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert is_stopped_now(process.pid)
+    assert not is_stopped_now(os.getpid())
+
+
+class Watch:
+    """Of one process, on a clock of its own."""
+
+    def __init__(self, deadline_s: float = 4.0) -> None:
+        self.told: list[str] = []
+        self.killed: list[str] = []
+        self.is_stopped = True
+        self.now = 0.0
+        self.watch = StoppedWatch(
+            deadline_s,
+            lambda: [Watched(2**22, "the scribe", self.killed.append)],
+            self.told.append,
+            lambda pid: self.is_stopped,
+        )
+        self.watch.close()
+        self.watch._loop = self  # type: ignore[assignment]
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, *_: object) -> None:
+        return None
+
+    def look(self, after_s: float, late_s: float = 0.0) -> None:
+        self.now += after_s
+        self.watch._look(self.now - late_s)
+
+
+async def test_who_is_stopped_is_continued_and_when_stopped_again_ended() -> None:
+    watch = Watch()
+    for _ in range(4):
+        watch.look(1)
+        assert watch.told == []
+    watch.look(1)
+    assert len(watch.told) == 1
+    assert "the scribe" in watch.told[0]
+    for _ in range(4):
+        watch.look(1)
+        assert watch.killed == []
+    watch.look(1)
+    assert "again after it had been continued" in watch.killed[0]
+
+
+async def test_a_stop_that_does_not_last_is_nobodys_business() -> None:
+    watch = Watch()
+    for stopped in (True, True, False, True, True, True, False, True, True):
+        watch.is_stopped = stopped
+        watch.look(1)
+    assert watch.told == watch.killed == []
+
+
+async def test_a_watch_that_was_held_up_counts_anew() -> None:
+    """A batch system has stopped all of the job, and lets it go on one after the other."""
+    watch = Watch()
+    watch.look(1)
+    watch.look(3600, late_s=3599)
+    assert watch.told == []
+
+
+async def test_a_deadline_of_0_watches_nobody() -> None:
+    watch = Watch(deadline_s=0)
+    assert watch.watch._timer is None
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
+    class Rising(KernelKills):
+        def take(self) -> bool:
+            return True
+
+    status = int(signal.SIGKILL)
+    ending = ending_of(status, Rising([]), "it had not ended within 10 s")
+    assert ending.cause == "was killed by holdfast: it had not ended within 10 s"
+    assert not ending.for_want_of_memory
+    assert ending_of(status, Rising([])).for_want_of_memory
