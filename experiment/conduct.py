@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.controller import Controller, Parts
 from holdfast.experiment.couriers import Couriers
+from holdfast.experiment.lacking import lacking
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.objects import check_there, passing
 from holdfast.experiment.pickling import dumps
@@ -271,6 +272,10 @@ class Run:
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)
 
+    def _show_written(self, done: int, total: int) -> None:
+        share = 100 * done // max(1, total)
+        self._phase = f"writing result.json and the like: {share}% of the journal"
+
     async def _end(
         self,
         launcher: Launcher,
@@ -308,7 +313,9 @@ class Run:
             await archive.drain(flush_s)
             # What the last commits superseded is removed once that is on the disk.
             await ledger.sync()
-        told = await ledger.finish(flush_s)
+        is_written = await ledger.finish(flush_s, self._show_written)
+        if not is_written and (missing := lacking(self.plan.layout, trials)):
+            self.tell(missing, "loss")
         if archive is not None:
             left_s = flush_by - loop.time()
             await tracked  # what was not delivered is listed in files that are persisted too
@@ -317,9 +324,8 @@ class Run:
             self.unsaved = await archive.close(max(1.0, left_s))
         ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
-        for text, level in ((told, "loss"), (unheard, "warning")):
-            if text:
-                self.tell(text, level)
+        if unheard:
+            self.tell(unheard)
         await tracked
         await closing
 

@@ -51,6 +51,8 @@ class Ledger:
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._scribe_done = asyncio.Event()
+        self._heard: asyncio.Future[None] = self._loop.create_future()
+        self._on_progress: Callable[[int, int], None] = lambda done, total: None
         self._followers: list[Callable[[Position], None]] = []
 
     @property
@@ -193,6 +195,10 @@ class Ledger:
                 return text
             case ["done"]:
                 self._scribe_done.set()
+            case ["progress", int(done), int(total)]:
+                self._on_progress(done, total)
+                if not self._heard.done():
+                    self._heard.set_result(None)
             case _:
                 raise ValueError(f"not a message of the scribe: {message!r:.100}")
         return None
@@ -200,29 +206,32 @@ class Ledger:
     def processes(self) -> list[Watched]:
         return [self._scribe.process()]
 
-    async def finish(self, deadline_s: float) -> str | None:
-        """Sync, let the scribe catch up and end; return what to tell the user."""
+    async def finish(
+        self, patience_s: float, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> bool:
+        """Sync, let the scribe catch up and end; whether it has written everything.
+
+        However long that takes: only `patience_s` without any progress end it. `progress` hears of
+        how many bytes of the journal the files are written, and of how many.
+        """
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
                 timer.cancel()
         await self.sync()
+        self._on_progress = progress
         self._finishing = True
         self.brief_again()
-        told = None
-        try:
-            async with asyncio.timeout(deadline_s):
-                done = asyncio.ensure_future(self._scribe_done.wait())
-                ends: list[asyncio.Future[Any]] = [self._scribe.ended, done]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                done.cancel()
-        except TimeoutError:
-            told = (
-                f"result.json, progress.csv and snapshots were incomplete after {deadline_s:g} s; "
-                f"the journal is, and they are written again from it on a restore"
-            )
-            self._scribe.kill()
+        done = asyncio.ensure_future(self._scribe_done.wait())
+        while not (done.done() or self._scribe.ended.done()):
+            heard = self._heard = self._loop.create_future()
+            ends: list[asyncio.Future[Any]] = [self._scribe.ended, done, heard]
+            await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if not any(end.done() for end in ends):
+                self._scribe.kill()
+                break
+        done.cancel()
         await self._scribe.close()
-        return told
+        return self._scribe_done.is_set()
 
     def close(self) -> None:
         """The end of the journal."""

@@ -117,6 +117,13 @@ class TrialFiles:
         for trial_id in self.alive:
             self._with(trial_id, _TrialRecord.settle)
 
+    def settle_ended(self) -> list[str]:
+        """Put in place what was made anew of trials that are final; which trials these are."""
+        ended = [trial_id for trial_id, record in self._records.items() if record.has_ended]
+        for trial_id in ended:
+            self._with(trial_id, _TrialRecord.settle)
+        return [trial_id for trial_id in ended if trial_id not in self.behind]
+
     def _with(self, trial_id: str, action: Callable[[_TrialRecord], object]) -> None:
         record = self._records.get(trial_id)
         if record is None:
@@ -169,7 +176,7 @@ class _TrialRecord:
         self._curves = Curves(folder) if with_tensorboard else None
         self._marks = {0: _Mark()}
         self._waiting: list[Row] = []
-        self._ended = False
+        self.has_ended = False
 
     def create(self, *, anew: bool) -> None:
         os.makedirs(self.folder, exist_ok=True)
@@ -223,7 +230,7 @@ class _TrialRecord:
             self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
 
     def roll_back(self, trial: Trial, now: float) -> None:
-        self._ended = False
+        self.has_ended = False
         self.flush()
         self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
         mark = self._marks[max(self._marks)]
@@ -267,13 +274,13 @@ class _TrialRecord:
 
     def end(self, status: Status, now: float) -> None:
         charted = self._curves and (self._curves.size or self._waiting)
-        if charted and not self._ended:
+        if charted and not self.has_ended:
             succeeded = status is Status.TERMINATED
             self.flush(tensorboard.session_end(succeeded=succeeded, wall_time=now))
         else:
             self.flush()
         self._progress.finish()
-        self._ended = True
+        self.has_ended = True
 
     def _line(self, row: Row) -> str:
         if CONFIG in row.values:  # a metric of the user's

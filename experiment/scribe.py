@@ -12,6 +12,9 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
@@ -33,8 +36,9 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal import Position, segments
 from holdfast.syncer.lock import LockLost
+from holdfast.syncer.stretches import segment_size
 from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
@@ -67,9 +71,12 @@ class Scribe:
         *,
         boot: str | None = None,
         prove: Callable[[], None] = lambda: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """`boot` names this start of the operating system, for tests. `prove` raises LockLost
-        where the experiment is another incarnation's: nothing is removed then."""
+        where the experiment is another incarnation's: nothing is removed then. `progress` hears
+        how many bytes of the journal are taken in, and of how many."""
+        self._progress = progress
         self._prove = prove
         self._layout = layout
         self._settings = settings
@@ -124,7 +131,7 @@ class Scribe:
         if self._beginning is None:
             self._begin(stop)
         else:
-            self._project(self._fold, stop)
+            self._project(self._fold, stop, save=self._save_between)
         if self._repairs.is_due:
             self.repair()
 
@@ -145,19 +152,49 @@ class Scribe:
         """Write a snapshot if anything has happened since the last. Raises OSError."""
         if not self._has_news:
             return
-        fold = self._fold
+        self._save(self._taken(self._fold, self._files.behind))
+        self._saved = self._fold.position
+
+    def _taken(self, fold: Fold, unwritten: Iterable[str]) -> Snapshot:
+        """What is known at the place that `fold` has come to; it has read a record."""
+        return Snapshot(
+            machine=fold.machine,
+            last=LastRecord(
+                start=fold.last_start, end=fold.position, crc32=zlib.crc32(fold.last_payload)
+            ),
+            begun_at=fold.begun_at,
+            boot_id=self._boot,
+            unwritten=tuple(unwritten),
+        )
+
+    def _save(self, taken: Snapshot) -> None:
         with self._snapshots:
-            taken = Snapshot(
-                machine=fold.machine,
-                last=LastRecord(
-                    start=fold.last_start, end=fold.position, crc32=zlib.crc32(fold.last_payload)
-                ),
-                begun_at=fold.begun_at,
-                boot_id=self._boot,
-                unwritten=tuple(self._files.behind),
-            )
             write_snapshot(self._layout, taken)
-        self._saved = fold.position
+
+    def _save_between(self, fold: Fold) -> None:
+        """While it catches up: who reads the experiment, or takes this scribe's place after its
+        death, need not begin so far back."""
+        self._close_ended(fold.machine)
+        self._save(self._taken(fold, self._files.behind))
+
+    def _save_rewritten(self, fold: Fold) -> None:
+        """While all files are written anew: those of final trials are put in their place, and what
+        comes later in the journal makes stale what it is about."""
+        self._close_ended(fold.machine, forget=False)
+        self._files.settle_ended()
+        self._save(self._taken(fold, self._files.behind))
+
+    def _save_rest(self, end: Snapshot, stale: set[str], fold: Fold) -> None:
+        """While some files are written anew: what there was at the `end` is known, and now also
+        which of the stale files are as they were then."""
+        self._close_ended(fold.machine, forget=False)
+        done = {
+            trial_id
+            for trial_id in self._files.settle_ended()
+            if _is_as_at(end.machine.trials[trial_id], fold.machine.trials[trial_id])
+        }
+        left = (stale - done) | self._files.behind.keys()
+        self._save(replace(end, unwritten=tuple(sorted(left))))
 
     @property
     def _has_news(self) -> bool:
@@ -169,8 +206,8 @@ class Scribe:
         if loaded.beginning is None:
             return
         beginning, taken = loaded.beginning.position, loaded.snapshot
-        if taken is None or not self._boot or taken.boot_id != self._boot:
-            self._fold = self._rewrite(beginning, stop, None)
+        if taken is None:
+            self._fold = self._rewrite(beginning, stop, None, save=self._save_rewritten)
         else:
             self._fold = self._go_on(taken, beginning, stop)
         self._beginning = beginning
@@ -190,12 +227,16 @@ class Scribe:
             sweep_unnamed(self._layout, [trials[trial_id] for trial_id in trial_ids])
 
     def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
-        """Go on from a snapshot of this start of the operating system.
+        """Go on from a snapshot.
 
         After a crash of the scribe alone the files of what was final by then are as they were
-        left; those of what has lived since may be torn, behind, or ahead of the snapshot.
+        left; those of what has lived since may be torn, behind, or ahead of the snapshot. After
+        one of the system all may be: they are not forced to the disk.
         """
+        is_same_boot = bool(self._boot) and taken.boot_id == self._boot
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
+        if not is_same_boot:
+            stale |= taken.machine.trials.keys()
         fold = Fold(taken.machine, taken.position, taken.begun_at)
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
@@ -203,13 +244,23 @@ class Scribe:
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
         # What a line of the policy's log has above it is known from the beginning on.
-        is_whole = not stale and not self._layout.policy_log.exists()
-        return fold if is_whole else self._rewrite(beginning, stop, stale)
+        if not stale and is_same_boot and not self._layout.policy_log.exists():
+            return fold
+        end = self._taken(fold, ()) if fold.last_payload else replace(taken, boot_id=self._boot)
+        save = partial(self._save_rest, end, stale)
+        return self._rewrite(beginning, fold.position, stale, save=save)
 
-    def _rewrite(self, start: Position, stop: Position | None, only: set[str] | None) -> Fold:
+    def _rewrite(
+        self,
+        start: Position,
+        stop: Position | None,
+        only: set[str] | None,
+        *,
+        save: Callable[[Fold], None] | None = None,
+    ) -> Fold:
         """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
         fold = Fold(Machine(), start)
-        self._project(fold, stop, only=only, anew=True)
+        self._project(fold, stop, only=only, anew=True, save=save)
         return fold
 
     def _project(
@@ -219,7 +270,9 @@ class Scribe:
         *,
         only: set[str] | None = None,
         anew: bool = False,
+        save: Callable[[Fold], None] | None = None,
     ) -> None:
+        """`save` takes a snapshot in between, whenever one is due."""
         flushed = fold.position
         if anew:
             self._log = PolicyLog(self._layout)
@@ -232,11 +285,19 @@ class Scribe:
             if read_bytes >= _FLUSH_BYTES or fold.position.segment != flushed.segment:
                 self._files.flush()
                 flushed = fold.position
+                self._pause(fold, save)
         self._files.flush()
         if anew:
             self._files.settle()
         self._write_log(anew=anew)
         self._close_ended(fold.machine)
+
+    def _pause(self, fold: Fold, save: Callable[[Fold], None] | None) -> None:
+        """In the middle of a long journal: say how far it is, and keep that."""
+        self._progress(*passed(self._layout.journal, fold.position))
+        if save is not None and self._snapshots.is_due:
+            with suppress(OSError):  # a full disk: told when the next one fails at the end
+                save(fold)
 
     def _write_log(self, *, anew: bool) -> None:
         """Where it cannot be written, it is made anew with the files of who has taken over."""
@@ -269,12 +330,12 @@ class Scribe:
         if after.status.is_final and not before.status.is_final:
             files.end(after, now, forget=not anew)
 
-    def _close_ended(self, machine: Machine) -> None:
+    def _close_ended(self, machine: Machine, *, forget: bool = True) -> None:
         """Some trials end without an event of their own: waiting ones that the scheduler stops."""
         for trial_id in self._files.alive:
             trial = machine.trials[trial_id]
             if trial.status.is_final:
-                self._files.end(trial, machine.now)
+                self._files.end(trial, machine.now, forget=forget)
 
 
 class _Pace:
@@ -298,6 +359,18 @@ class _Pace:
     def __exit__(self, *_: object) -> None:
         now = self._clock()
         self.due_at = now + max(self._period_s, _REST * (now - self._entered))
+
+
+def passed(journal: Path, position: Position) -> tuple[int, int]:
+    """How many bytes of the journal are before a position, and how many there are."""
+    sizes = {number: segment_size(journal, number) for number in segments(journal)}
+    before = sum(size for number, size in sizes.items() if number < position.segment)
+    return before + position.offset, sum(sizes.values())
+
+
+def _is_as_at(end: Trial, now: Trial) -> bool:
+    """Whether the files of a trial are already what they are at the end."""
+    return (end.status, end.attempt, end.iteration) == (now.status, now.attempt, now.iteration)
 
 
 def _unfinished(machine: Machine) -> set[str]:

@@ -12,6 +12,8 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.syncer.journal import Position
 
+_TELL_EVERY_S = 1.0
+
 
 class Connection(Protocol):
     """The controller's end, seen from here."""
@@ -34,9 +36,27 @@ def serve(
     """Serve the controller until it says `close` or is gone.
 
     In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
-    files cannot be written, `["done"]` when all is written after `close`.
+    files cannot be written, `["progress", bytes, bytes in all]` of the journal once a second,
+    `["done"]` when all is written after `close`.
     """
-    _Desk(connection, Scribe(layout, settings, clock, prove=prove)).serve()
+    progress = _Progress(connection, clock)
+    _Desk(connection, Scribe(layout, settings, clock, prove=prove, progress=progress)).serve()
+
+
+class _Progress:
+    """Tells once a second how far the scribe is in a long journal."""
+
+    def __init__(self, connection: Connection, clock: Callable[[], float]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._told_at = clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = self._clock()
+        if now - self._told_at >= _TELL_EVERY_S:
+            self._told_at = now
+            with suppress(ConnectionError):
+                self._connection.send(["progress", done, total])
 
 
 class _Desk:

@@ -1,0 +1,37 @@
+"""Which trials' files are not as the journal says, where the scribe could not write them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.trial_folder import TrialFolder
+from holdfast.syncer.location import Location
+from holdfast.trial.errors import TuneError
+from holdfast.trial.trial import Trial
+
+_SHOWN = 5
+
+
+def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
+    """What to say of trials without their newest row in result.json; "" where all have it."""
+    folders = [trial.spec.dirname for trial in trials if not _has_newest_row(layout, trial)]
+    if not folders:
+        return ""
+    more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
+    return (
+        f"{RESULTS} and the like of {len(folders)} trials are missing or incomplete: "
+        f"{', '.join(folders[:_SHOWN])}{more}. The journal has every row: a restore of the "
+        f"experiment, or `holdfast doctor repair {layout.root}`, writes the files from it"
+    )
+
+
+def _has_newest_row(layout: Layout, trial: Trial) -> bool:
+    if trial.row is None:
+        return True
+    location = Location.resolve(layout.trial(trial.spec), None, {})
+    try:
+        row = TrialFolder.at(location).last_row()
+    except (OSError, TuneError):
+        return False
+    return row is not None and row.get("training_iteration") == trial.iteration

@@ -1,0 +1,220 @@
+"""A scribe that is cut off in the middle of a long journal: the next one continues there."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.experiment import scribe as scribes
+from holdfast.experiment.lacking import lacking
+from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.projections import TrialFiles
+from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.runtime.lasting import LastingService
+from holdfast.scheduler.events import Resumed
+from holdfast.syncer.journal import Journal, Position
+from holdfast.testing.recorded import RecordedExperiment
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.trial import TrialSpec
+
+pytestmark = pytest.mark.anyio
+TRIALS = 24
+
+
+class CutOff(Exception):
+    """The scribe was killed."""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedExperiment]:
+    """Many trials; some failed and were resumed after the others had ended."""
+    monkeypatch.setattr(scribes, "_FLUSH_BYTES", 4_000)
+    recorded = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=0))
+    failed = []
+    for number in range(TRIALS):
+        trial = recorded.begin({"number": number})
+        for step in range(8):
+            recorded.report(trial, {"loss": step, "text": "x" * 50})
+        if number % 10 == 3:
+            recorded.fail(trial)
+            failed.append(trial)
+        else:
+            recorded.finish(trial)
+    recorded.add(Resumed(epoch=2, capacity={"CPU": 2}, errored="resume"))
+    for trial in failed:
+        recorded.start(trial)
+        recorded.report(trial, {"loss": 99, "text": "again"})
+        recorded.finish(trial)
+    yield recorded
+    recorded.close()
+
+
+def scribe(run: RecordedExperiment, *, cut_at: int = 0, boot: str = "one") -> Scribe:
+    """One that takes a snapshot wherever it can, and is killed at its `cut_at`-th pause."""
+    pauses = [0]
+
+    def progress(done: int, total: int) -> None:
+        assert 0 < done <= total
+        pauses[0] += 1
+        if pauses[0] == cut_at:
+            raise CutOff
+
+    settings = ScribeSettings(tensorboard=False, snapshot_period_s=0.0)
+    return Scribe(run.layout, settings, lambda: 0.0, boot=boot, progress=progress)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.glob("train_*/*"))
+        if path.is_file()
+    }
+
+
+def expected(run: RecordedExperiment, tmp_path: Path) -> dict[str, bytes]:
+    clean = Layout(tmp_path / "clean")
+    shutil.copytree(run.layout.journal, clean.journal)
+    Scribe(clean, ScribeSettings(tensorboard=False), lambda: 0.0, boot="one").catch_up()
+    return contents(clean.root)
+
+
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The trials whose files are begun, in order."""
+    made: list[str] = []
+    create = TrialFiles.create
+
+    def note(self: TrialFiles, spec: TrialSpec, *, anew: bool = False) -> None:
+        made.append(spec.trial_id)
+        create(self, spec, anew=anew)
+
+    monkeypatch.setattr(TrialFiles, "create", note)
+    return made
+
+
+def test_each_scribe_continues_where_the_one_before_was_cut_off(
+    run: RecordedExperiment, tmp_path: Path, created: list[str]
+) -> None:
+    """Each is killed at its third pause: one that began anew would never come to the end."""
+    begun = []
+    for _ in range(TRIALS):
+        created.clear()
+        try:
+            scribe(run, cut_at=3).catch_up()
+            break
+        except CutOff:
+            begun.append(len(created))
+    assert len(begun) > 3
+    one = scribe(run)
+    one.catch_up()
+    one.snapshot()
+    assert contents(run.layout.root) == expected(run, tmp_path)
+
+
+def test_after_a_start_of_the_system_all_files_are_written_once_and_not_again_and_again(
+    run: RecordedExperiment, tmp_path: Path, created: list[str]
+) -> None:
+    """A snapshot of before says what there is; no file of before can be relied on."""
+    before = scribe(run, boot="before")
+    before.catch_up()
+    before.snapshot()
+    for path in run.layout.root.glob(f"train_*/{RESULTS}"):
+        path.write_bytes(b"torn")
+    created.clear()
+    with pytest.raises(CutOff):
+        scribe(run, cut_at=9).catch_up()
+    assert len(created) > 5
+    first = len(created)
+    created.clear()
+    scribe(run).catch_up()
+    assert len(set(created)) < TRIALS
+    assert first + len(set(created)) <= TRIALS + 12
+    assert contents(run.layout.root) == expected(run, tmp_path)
+
+
+class Service:
+    """A scribe's process, as the ledger sees it."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.sent: list[Any] = []
+        self.closing = asyncio.Event()
+        self.killed = False
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+        if message == ["close"]:
+            self.closing.set()
+
+    def kill(self) -> None:
+        self.killed = True
+
+    async def close(self) -> None:
+        """It has ended."""
+
+
+@pytest.fixture
+async def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path, service: Service) -> Ledger:
+    journal = Journal(tmp_path / "journal")
+    return Ledger(journal, cast(LastingService, service), fsync_period_s=1.0)
+
+
+async def test_the_end_waits_as_long_as_the_scribe_comes_further(
+    ledger: Ledger, service: Service
+) -> None:
+    told: list[tuple[int, int]] = []
+    ending = asyncio.ensure_future(ledger.finish(30.0, lambda *share: told.append(share)))
+    await service.closing.wait()
+    for done in range(5):
+        ledger.on_scribe(["progress", done, 100])
+        await asyncio.sleep(0)
+    ledger.on_scribe(["done"])
+    assert await ending
+    assert told == [(done, 100) for done in range(5)]
+    assert not service.killed
+    ledger.close()
+
+
+async def test_a_scribe_that_makes_no_progress_is_not_waited_for(
+    ledger: Ledger, service: Service
+) -> None:
+    assert not await ledger.finish(0.01)
+    assert service.killed
+    ledger.close()
+
+
+def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> None:
+    scribe(run).catch_up()
+    trials = run.machine.trials.values()
+    assert lacking(run.layout, trials) == ""
+    missing, behind, *_ = trials
+    (run.layout.trial(missing.spec) / RESULTS).unlink()
+    cut = run.layout.trial(behind.spec) / RESULTS
+    cut.write_bytes(b"".join(cut.read_bytes().splitlines(keepends=True)[:-1]))
+    told = lacking(run.layout, trials)
+    assert "2 trials are missing or incomplete" in told
+    assert missing.spec.dirname in told
+    assert behind.spec.dirname in told
+    assert "doctor repair" in told
+
+
+def test_a_snapshot_in_between_is_one_that_a_reader_can_use(run: RecordedExperiment) -> None:
+    with pytest.raises(CutOff):
+        scribe(run, cut_at=4).catch_up()
+    from holdfast.experiment.snapshots import load_newest_snapshot
+
+    loaded = load_newest_snapshot(run.layout)
+    assert loaded.snapshot is not None
+    assert loaded.skipped == ()
+    assert Position() < loaded.snapshot.position
