@@ -41,4 +41,5 @@ def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
     has_sessions = Path("/proc/self/autogroup").exists()
     scheduling, niceness = done.stdout.strip().splitlines()
     assert scheduling == f"True {os.SCHED_BATCH}"  # inherited; without it slices would be short
-    assert niceness == str([(3, 3 if has_sessions else None)] * 2)
+    given = os.nice(0) + 3  # whoever runs the tests may have given way already
+    assert niceness == str([(given, given if has_sessions else None)] * 2)
