@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.experiment.callback_thread import CallbackThread
 from holdfast.experiment.controller import Controller, Parts
 from holdfast.experiment.couriers import Couriers
+from holdfast.experiment.found_again import found_again, found_notice
 from holdfast.experiment.lacking import lacking
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.objects import check_there, passing
@@ -234,7 +235,10 @@ class Run:
         )
         for event in lost:
             self.tell(lost_notice(event.trial_id, event.index, event.reason), "loss")
-        return [*lost, plan.first]
+        found = list(found_again(plan.machine, plan.layout, lost, begins=plan.begins))
+        for one in found:
+            self.tell(found_notice(one))
+        return [*lost, *found, plan.first]
 
     async def _overdue(self, controller: Controller) -> list[StopperAnswered]:
         """The stopper is shown what was reported before; what it has still to say of that."""

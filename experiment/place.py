@@ -35,7 +35,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import unique
+from holdfast.syncer.durable import make_folder, unique
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
@@ -87,8 +87,7 @@ def check_local(place: Place) -> None:
     Raises StorageError, saying what was tried and what answered.
     """
     try:
-        place.layout.root.parent.mkdir(parents=True, exist_ok=True)
-        place.layout.root.mkdir(mode=place.mode, exist_ok=True)
+        make_folder(place.layout.root, place.mode)
         with tempfile.TemporaryFile(dir=place.layout.root):  # without a name that could stay
             pass
     except OSError as error:

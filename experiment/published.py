@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.experiment.beginning import JournalUnreadable, find_beginning
 from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
 from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import unique, write_atomic
+from holdfast.syncer.durable import make_folder, unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.location import Location
@@ -90,8 +90,7 @@ def fetch_state(
     partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
     _clear_partials(root)
     try:
-        partial.root.parent.mkdir(parents=True, exist_ok=True)
-        partial.root.mkdir(mode=mode)
+        make_folder(partial.root, mode)
         found: bool = with_store(remote, lambda store: _download(store, partial))
         if found:
             mark(partial, remote)

@@ -61,6 +61,21 @@ def fsync_dir(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: str | os.PathLike[str], mode: int = 0o777) -> None:
+    """Have a folder, and those above it, with names that outlive a power cut.
+
+    `mode` is that of the folder itself where it is made. Raises OSError.
+    """
+    folder = Path(os.path.abspath(path))
+    above = folder.parent
+    if not above.exists():
+        make_folder(above)
+    folder.mkdir(mode=mode, exist_ok=True)
+    # Also where it is there: whoever made it may have died before its name was on the disk.
+    with suppress(PermissionError):  # who may pass through a folder may not be allowed to open it
+        fsync_dir(above)
+
+
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the file by `data`, durably: a reader sees the old bytes or all the new ones.
 

@@ -26,6 +26,7 @@ from holdfast.syncer.durable import (
     fsync_dir,
     fsync_file,
     fsync_path,
+    make_folder,
     unique,
     write_all,
     write_atomic,
@@ -221,7 +222,7 @@ class Journal:
         self.directory = directory
         self.cuts: list[Cut] = []
         self._segment_bytes = segment_bytes
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         join_stretches(directory)
         self._unsynced = False
         self._sealed: deque[tuple[int, int]] = deque()

@@ -17,6 +17,7 @@ from holdfast.syncer.durable import (
     fsync_dir,
     fsync_file,
     is_leftover,
+    make_folder,
     unique,
     write_all,
 )
@@ -183,7 +184,8 @@ def _created(path: Path) -> FileIO:
     """A new file, and the folders above it: a deletion beside us may remove those once more."""
     for _ in range(FOLDER_ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                make_folder(path.parent)
             return open(path, "xb", buffering=0)
     return open(path, "xb", buffering=0)
 

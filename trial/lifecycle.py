@@ -99,7 +99,8 @@ def _saved(trial: Trial, event: Saved) -> Trial:
     return evolve(
         trial,
         checkpoints=(*trial.checkpoints, event.checkpoint),
-        next_checkpoint=event.checkpoint.index + 1,
+        # A restore may find one again that an earlier record had dropped.
+        next_checkpoint=max(trial.next_checkpoint, event.checkpoint.index + 1),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.aftermath import Story
+from holdfast.testing.aftermath import Story, rows
 from holdfast.testing.bucket_stage import BucketStage
 from holdfast.testing.campaign import bucket_stage
 from holdfast.testing.faults import ROLES
@@ -20,13 +20,14 @@ from holdfast.testing.mishaps import (
     Expiry,
     Freeze,
     Kill,
+    Refusal,
     Remote,
     Storm,
     Strike,
     crashes,
     cuts,
 )
-from holdfast.testing.stage import Stage, in_memory
+from holdfast.testing.stage import EPOCHS, Stage, in_memory
 
 pytestmark = pytest.mark.process
 
@@ -111,11 +112,38 @@ def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[
         stopped(stories)
 
 
+def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> None:
+    """Else a cut would be harmless because nothing was there to be lost."""
+    with stage.recorded() as recording, stage.bench() as bench:
+        recording.after(len(recording.moments), bench.storage, None)
+        assert len(rows(bench.root)) == 2 * EPOCHS
+
+
 @pytest.mark.parametrize("number", range(CUTS))
 def test_a_run_whose_machine_lost_its_power_goes_on_from_what_was_on_the_disk(
     darkened: list[Future[Story]], number: int
 ) -> None:
     story = darkened[number].result()
+    assert list(story.problems) == [], shown(story)
+
+
+# Of about 60: the journal's, early and late, a checkpoint's, and twice in a row.
+REFUSALS = (Refusal(at=9), Refusal(at=24), Refusal(at=15, times=2, luck=3))
+
+
+@pytest.fixture(scope="module")
+def refused(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
+    stories = [threads.submit(stage.refuse, refusal) for refusal in REFUSALS]
+    yield stories
+    stopped(stories)
+
+
+@pytest.mark.parametrize("number", range(len(REFUSALS)))
+def test_a_disk_that_refuses_an_fsync_takes_nothing_of_what_was_acknowledged(
+    refused: list[Future[Story]], number: int
+) -> None:
+    story = refused[number].result()
+    assert story.fell_on
     assert list(story.problems) == [], shown(story)
 
 

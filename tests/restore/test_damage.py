@@ -8,6 +8,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from holdfast.testing import checker
@@ -216,3 +217,30 @@ def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench
     assert [trial["checkpoint"] for trial in found] == [3, 4]
     assert "checkpoint 3 of trial" in restored.stderr
     assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_or_none(
+    committed: Bench, whole: bool
+) -> None:
+    """A disk has lost the end of the journal, and the checkpoint before was superseded."""
+    journal = journal_of(committed)
+    kept, data = 8, journal.read_bytes()
+    for frame in frames(journal):
+        name, _, fields, *_ = msgpack.unpackb(frame[8:], strict_map_key=False)
+        if name == "Reported" and fields["iteration"] > 1:
+            break
+        kept += len(frame)
+    journal.write_bytes(data[:kept])
+    for folder in committed.root.glob("*/checkpoint_000000"):
+        shutil.rmtree(folder)
+    assert len(list(committed.root.glob("*/checkpoint_000001"))) == 2
+    if not whole:
+        for weights in committed.root.glob("*/checkpoint_000001/weights"):
+            weights.write_bytes(b"?" + weights.read_bytes()[1:])
+    forget_notes(committed)
+    restored = committed.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert ("is whole, and no record named it any more" in restored.stderr) is whole
+    ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
+    assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])

@@ -70,6 +70,11 @@ class Aftermath:
             self.checked["a trial comes to its end, with its checkpoint"] += 1
             self.problems += self._unfinished(found, may_lose=may_lose)
 
+    def says(self, texts: Iterable[str]) -> None:
+        """What ended so far must have said one of these."""
+        if not any(text in self._all_said for text in texts):
+            self.wrong("the run ended with an error that does not say what it was")
+
     def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
         """`may_lose`: the power went, or the machine, and a checkpoint with it; it is told."""
         epochs = self.bench.options["epochs"]

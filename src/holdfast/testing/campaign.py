@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from holdfast.testing.aftermath import Story
 from holdfast.testing.bucket_stage import BucketStage
-from holdfast.testing.mishaps import Crash, Kill, Mishap, crashes, cuts, strikes
+from holdfast.testing.mishaps import Crash, Kill, Mishap, crashes, cuts, refusals, strikes
 from holdfast.testing.s3_server import make_bucket, moto_server, rclone_server
 from holdfast.testing.stage import Stage, in_memory
 
@@ -109,6 +109,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--crashes", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--refusals", type=int, default=100, help="fsyncs that the disk refuses")
     parser.add_argument("--strikes", type=int, default=200, help="what befalls runs in a bucket")
     parser.add_argument("--outage-s", type=float, default=60, help="of a server that comes back")
     parser.add_argument("--seed", type=int, default=0)
@@ -137,6 +138,12 @@ def _stories(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:
         with stage.recorded() as recording:
             chosen = islice(cuts(len(recording.moments), chance), given.cuts)
             yield from played(partial(stage.lose_power, recording), chosen, given.jobs)
+    if given.refusals:
+        with stage.recorded() as recording:
+            fsyncs = len(recording.moments)
+        yield from played(
+            stage.refuse, islice(refusals(fsyncs, chance), given.refusals), given.jobs
+        )
     if given.strikes:
         with bucket_stage(stage) as buckets:
             series = strikes(buckets.requests(), chance, outage_s=given.outage_s)

@@ -63,6 +63,26 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The disk refuses the fsync number `at` and drops the pages, `times` times in a row; fsyncs
+    after that succeed. The power goes when the run has ended; `luck` as for a `Cut`."""
+
+    at: int
+    times: int = 1
+    luck: int | None = None
+
+    @property
+    def kind(self) -> str:
+        how = "" if self.times == 1 else f" {self.times} times in a row"
+        return (
+            f"fsync that the disk refuses{how} and drops the pages of, and a power cut at the end"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind}, from fsync {self.at} (luck {self.luck})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
     """So many requests to the bucket, from the `at`-th that is meant, are ill."""
 
@@ -169,7 +189,7 @@ class Freeze:
 
 
 Remote = Strike | Storm | Expiry | Outage | Kill | Freeze
-Mishap = Crash | Cut | Remote
+Mishap = Crash | Cut | Refusal | Remote
 
 
 def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
@@ -206,6 +226,15 @@ def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
         for after in chance.sample(range(1, fsyncs + 1), fsyncs):
             yield Cut(after=after, luck=None)
             yield Cut(after=after, luck=chance.randrange(1 << 30))
+
+
+def refusals(fsyncs: int, chance: random.Random) -> Iterator[Refusal]:
+    """Without end: every fsync, once and twice in a row."""
+    while True:
+        for at in chance.sample(range(1, fsyncs + 1), fsyncs):
+            times = chance.choice((1, 1, 1, 2, 3))
+            luck = chance.choice((None, chance.randrange(1 << 30)))
+            yield Refusal(at=at, times=times, luck=luck)
 
 
 # What is tried with checkpoints that travel in parts: the n-th part, or completion.

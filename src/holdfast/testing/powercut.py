@@ -4,11 +4,14 @@
 became durable by it and how all files looked in that moment. `after` makes a directory as it may
 be found when the power comes back: each folder has the names that it had at its last fsync, or
 those of the moment; each file the bytes of its last fsync, those of the moment, or a part of what
-came since. Linux only; on a file system that gives a new file a new inode number (tmpfs does).
+came since. A disk may refuse an fsync, as one does that could not write: the pages are dropped,
+and the fsync after it succeeds without them. Linux only; on a file system that gives a new file a
+new inode number (tmpfs does).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -29,11 +32,24 @@ BOOT: Final = "HOLDFAST_TEST_BOOT"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def environ_for(folder: Path, root: Path) -> dict[str, str]:
-    """Record into `folder` what happens below `root`, which must exist."""
+def environ_for(folder: Path, root: Path, *, refused: int = 0, times: int = 1) -> dict[str, str]:
+    """Record into `folder` what happens below `root`, which must exist.
+
+    The fsync number `refused`, from 1, of all processes, and so many `times` from there on, are
+    answered with EIO; 0 for none.
+    """
     (folder / "blobs").mkdir(parents=True)
     (folder / "log").touch()
-    return {VARIABLE: json.dumps([str(folder), str(root)]), "PYTHONPATH": str(HOOK)}
+    (folder / "asked").write_text("0")
+    (folder / "dropped").write_text("{}")
+    told = [str(folder), str(root), refused, times]
+    return {VARIABLE: json.dumps(told), "PYTHONPATH": str(HOOK)}
+
+
+def refusals(folder: Path) -> list[str]:
+    """Which files and folders were refused."""
+    path = folder / "refused"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def rebooted(boot: str) -> dict[str, str]:
@@ -65,7 +81,7 @@ class Recording:
     def after(self, number: int, target: Path, chance: random.Random | None) -> None:
         """Make `target` as a cut after so many fsyncs leaves it; by `chance`, or at its worst."""
         durable = {moment.synced: moment.content for moment in self.moments[:number]}
-        now = self.moments[number - 1].now
+        now = self.moments[number - 1].now if number else {}
         self._fill(target, self._root, durable, now, chance)
 
     def _fill(
@@ -117,7 +133,8 @@ def _moment(line: Sequence[Any]) -> Moment:
 def install(environ: Mapping[str, str]) -> None:
     """Called by `sitecustomize`."""
     if VARIABLE in environ:
-        recorder = _Recorder(*map(Path, json.loads(environ[VARIABLE])))
+        folder, root, refused, times = json.loads(environ[VARIABLE])
+        recorder = _Recorder(Path(folder), Path(root), range(refused, refused + times))
         for name in ("fsync", "fdatasync"):
             setattr(os, name, recorder.recorded(getattr(os, name)))
     if BOOT in environ:
@@ -136,10 +153,10 @@ def _boot_anew(boot: str) -> None:
 
 
 class _Recorder:
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, refused: range) -> None:
         self._folder = folder
         self._root = root
-        self._fsync = os.fsync
+        self._refused = refused if refused.start else range(0)
 
     def recorded(self, perform: Callable[[Any], None]) -> Callable[[Any], None]:
         def forced(file: Any) -> None:
@@ -149,11 +166,58 @@ class _Recorder:
                 perform(fd)
                 return
             # What is there before is durable after, and what comes meanwhile may not be.
+            if self._refused and self._is_refused():
+                self._drop(fd, path)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             inode, content = os.fstat(fd).st_ino, self._content(fd)
             perform(fd)
             self._write(inode, content)
 
         return forced
+
+    def _is_refused(self) -> bool:
+        with open(self._folder / "asked", "r+") as counted:
+            fcntl.flock(counted, fcntl.LOCK_EX)
+            number = int(counted.read()) + 1
+            counted.seek(0)
+            counted.write(str(number))
+        return number in self._refused
+
+    def _drop(self, fd: int, path: str) -> None:
+        """What was not on the disk yet never comes there, whatever later fsyncs say."""
+        with open(self._folder / "refused", "a") as told:
+            told.write(f"{path}\n")
+        facts = os.fstat(fd)
+        if stat.S_ISDIR(facts.st_mode):
+            return
+        with open(self._folder / "dropped", "r+") as table:
+            fcntl.flock(table, fcntl.LOCK_EX)
+            dropped = json.load(table)
+            since = self._durable_bytes(facts.st_ino)
+            dropped.setdefault(str(facts.st_ino), []).append([since, facts.st_size])
+            table.seek(0)
+            json.dump(dropped, table)
+
+    def _durable_bytes(self, inode: int) -> int:
+        """How many of the file's bytes the disk has: files grow at their end."""
+        known = 0
+        for line in (self._folder / "log").read_text().splitlines():
+            synced, content, _ = json.loads(line)
+            if synced == inode and content:
+                known = (self._folder / "blobs" / content).stat().st_size
+        return known
+
+    def _without_dropped(self, inode: int, data: bytes) -> bytes:
+        if not self._refused:
+            return data
+        with open(self._folder / "dropped") as table:
+            fcntl.flock(table, fcntl.LOCK_SH)
+            dropped = json.load(table).get(str(inode), ())
+        left = bytearray(data)
+        for since, until in dropped:
+            part = range(*slice(since, until).indices(len(left)))
+            left[since : since + len(part)] = bytes(len(part))
+        return bytes(left)
 
     def _write(self, inode: int, content: Any) -> None:
         with open(self._folder / "log", "a") as log:
@@ -164,7 +228,7 @@ class _Recorder:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             return _names(f"/proc/self/fd/{fd}")
         with open(f"/proc/self/fd/{fd}", "rb") as file:
-            return self._keep(file.read())
+            return self._keep(self._without_dropped(os.fstat(fd).st_ino, file.read()))
 
     def _keep(self, data: bytes) -> str:
         name = hashlib.sha256(data).hexdigest()
@@ -184,7 +248,7 @@ class _Recorder:
                     yield from list(self._walk(path))
                 else:
                     with open(path, "rb") as file:
-                        yield inode, self._keep(file.read())
+                        yield inode, self._keep(self._without_dropped(inode, file.read()))
             except FileNotFoundError:
                 continue
 

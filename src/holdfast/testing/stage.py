@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.testing import faults, powercut
 from holdfast.testing.aftermath import Aftermath, Story, rows
 from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.mishaps import Crash, Cut
+from holdfast.testing.mishaps import Crash, Cut, Refusal
 
 EPOCHS = 3
 GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
@@ -82,6 +82,38 @@ class Stage:
             for row in sorted(durable - rows(bench.root)):
                 after.wrong(f"was on the disk and is lost: {row}")
             return after.story(cut, str(cut))
+
+    def refuse(self, refusal: Refusal) -> Story:
+        """Have an fsync refused, cut the power when the run has ended, and go on: what a run that
+        ended well has acknowledged is on the disk, and one that did not says why."""
+        with self.bench() as bench:
+            bench.storage.mkdir()
+            records = bench.folder / "recorded"
+            bench.environ |= powercut.environ_for(
+                records, bench.storage, refused=refusal.at, times=refusal.times
+            )
+            after = Aftermath(bench)
+            code = after.ended(bench.start())
+            known = rows(bench.root)
+            fell_on = ", ".join(powercut.refusals(records))
+            recording = powercut.Recording(records, bench.storage)
+            shutil.rmtree(bench.storage)
+            chance = None if refusal.luck is None else random.Random(f"{refusal}")
+            recording.after(len(recording.moments), bench.storage, chance)
+            left = rows(bench.root)
+            if code == 0:
+                after.checked["a row of a run that ended well is on the disk"] += len(known)
+                for row in sorted(known - left):
+                    after.wrong(f"a run that ended well has lost a row: {row}")
+            else:
+                after.checked["a run that ends by a disk says so"] += 1
+                after.says(("to the disk", "Input/output error"))
+            del bench.environ[powercut.VARIABLE]
+            bench.environ |= powercut.rebooted("another boot of this machine")
+            goes_on = GOES_ON if left else {}
+            after.finishes(bench.start(**goes_on), may_lose=True)
+            after.holds(_trees(bench), notes=())
+            return after.story(refusal, fell_on)
 
     @contextmanager
     def bench(self, *, mirrored: bool = False) -> Iterator[Bench]:

@@ -1,0 +1,135 @@
+"""Checkpoints that lie whole in a trial's folder, though no record names them any more.
+
+A disk may lose what the records said last, and the newest checkpoint that they name then was
+superseded and removed since. What was committed after it has a manifest: before a trial starts
+from nothing, or from an older one, it is taken up again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.records import read_events
+from holdfast.scheduler.events import CheckpointLost
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer import manifest
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.journal import Position
+from holdfast.syncer.manifest import Manifest
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
+from holdfast.trial.events import Reported, Saved
+from holdfast.trial.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a trial had come with a checkpoint."""
+
+    iteration: int
+    time_total_s: float
+
+
+def found_again(
+    machine: Machine, layout: Layout, lost: Sequence[CheckpointLost], *, begins: int
+) -> Iterator[Saved]:
+    """The newest whole checkpoint of each trial that has lost its newest, if no record names it.
+
+    `begins` is the segment of the journal in which the experiment begins. Raises OSError.
+    """
+    for trial_id in dict.fromkeys(event.trial_id for event in lost):
+        trial = machine.trials[trial_id]
+        if not trial.status.has_worker or trial.origin is not None:
+            continue  # it has not begun, or has come to its end
+        gone = {event.index for event in lost if event.trial_id == trial_id}
+        kept = [record for record in trial.checkpoints if record.index not in gone]
+        found = _newest(trial, layout, {record.index for record in kept}, begins)
+        if found is not None and found.iteration > max((r.iteration for r in kept), default=0):
+            yield Saved(trial_id=trial_id, attempt=trial.attempt, checkpoint=found)
+
+
+def found_notice(event: Saved) -> str:
+    """What the user is told."""
+    record = event.checkpoint
+    return (
+        f"checkpoint {record.index} of trial {event.trial_id} (iteration {record.iteration}) is "
+        f"whole, and no record named it any more: the trial goes on from it"
+    )
+
+
+def _newest(trial: Trial, layout: Layout, named: set[int], begins: int) -> CheckpointRecord | None:
+    folder = layout.trial(trial.spec)
+    reached: dict[int, _Reached] | None = None
+    for index in sorted(_numbers(folder) - named, reverse=True):
+        made = _whole(folder / checkpoint_dirname(index))
+        if made is None:
+            continue
+        if reached is None:
+            reached = {**_shown(folder), **_recorded(trial, layout, begins)}
+        if index in reached:
+            return CheckpointRecord(
+                index=index,
+                iteration=reached[index].iteration,
+                attempt=trial.attempt,
+                files=len(made.files),
+                size_bytes=made.total_bytes,
+                time_total_s=reached[index].time_total_s,
+            )
+    return None
+
+
+def _numbers(folder: Path) -> set[int]:
+    try:
+        found = {checkpoint_number(path.name) for path in folder.iterdir() if path.is_dir()}
+    except FileNotFoundError:
+        return set()
+    return {number for number in found if number is not None}
+
+
+def _whole(directory: Path) -> Manifest | None:
+    """Every byte is held against the manifest: nothing else speaks for it."""
+    try:
+        return manifest.verify(directory, deep=True)
+    except StorageError:
+        return None
+
+
+def _recorded(trial: Trial, layout: Layout, begins: int) -> dict[int, _Reached]:
+    """What the journal has said of checkpoints that were superseded since."""
+    found: dict[int, _Reached] = {}
+    for record, _ in read_events(layout.journal, Position(begins)):
+        event = record.event
+        if isinstance(event, (Reported, Saved)) and event.trial_id == trial.trial_id:
+            kept = event.checkpoint
+            if kept is not None:
+                found[kept.index] = _Reached(kept.iteration, kept.time_total_s)
+    return found
+
+
+def _shown(folder: Path) -> dict[int, _Reached]:
+    """What the rows in result.json say, which may reach further than the journal."""
+    found: dict[int, _Reached] = {}
+    try:
+        lines = (folder / RESULTS).read_bytes().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        number = _number_in(row)
+        if number is not None:
+            iteration, total = row.get("training_iteration"), row.get("time_total_s", 0.0)
+            if type(iteration) is int and iteration > 0 and type(total) in (int, float):
+                found[number] = _Reached(iteration, float(total) if 0 <= total < 1e12 else 0.0)
+    return found
+
+
+def _number_in(row: Any) -> int | None:
+    name = row.get("checkpoint_dir_name") if isinstance(row, dict) else None
+    return checkpoint_number(name) if isinstance(name, str) else None
