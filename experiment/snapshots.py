@@ -23,7 +23,7 @@ from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.names import shown
 from holdfast.scheduler.codec import from_snapshot, snapshot
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.durable import fsync_path, write_atomic
+from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name
 from holdfast.syncer.plain_files import read_small
 from holdfast.syncer.regular import open_regular
@@ -133,6 +133,7 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
     experiment only the newest is kept. Raises OSError, and then leaves what was there.
     """
     fsync_path(layout.journal / segment_name(taken.position.segment))
+    fsync_dir(layout.journal)
     stamp = datetime.fromtimestamp(taken.begun_at, UTC).strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{SNAPSHOT_PREFIX}{stamp}{_SUFFIX}"
     write_atomic(layout.root / name, _encode(taken))
