@@ -176,6 +176,8 @@ class SegmentFile:
 
     def _go_on_at(self, start: int) -> bool:
         """Whether there is a stretch that begins here."""
+        if start == self._start:
+            return False  # this one is empty, and would follow itself for ever
         try:
             following = _opened(self._journal, self._segment, start)
         except FileNotFoundError:
