@@ -84,7 +84,7 @@ def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGri
     check_local(place)
     sweep_objects()
     try:
-        lock = ExperimentLock(place.layout.lock)
+        lock = ExperimentLock(place.layout.lock, is_mirror=place.layout.mirror_of.exists())
     except Locked as error:
         raise ExperimentInUse(str(error), place.location.public, error.cause) from error
     try:

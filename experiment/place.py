@@ -370,7 +370,9 @@ def _bring_unless_in_use(place: Place) -> None:
         bring(place)
         return
     try:
-        lock = ExperimentLock(place.layout.lock, deadline_s=0)
+        lock = ExperimentLock(
+            place.layout.lock, deadline_s=0, is_mirror=place.layout.mirror_of.exists()
+        )
     except Locked:
         # It is run here at this moment: nothing in storage is newer.
         return

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.syncer.errors import StorageError, StorageRefused
+from holdfast.syncer.lock_copies import original_of
 from holdfast.syncer.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
 from holdfast.syncer.reading import LOCK_WORKERS
 from holdfast.syncer.regular import regular_descriptor
@@ -33,10 +34,12 @@ class LockLost(StorageError):
 
 
 class ExperimentLock:
-    def __init__(self, path: Path, *, deadline_s: float = 10.0) -> None:
+    def __init__(self, path: Path, *, deadline_s: float = 10.0, is_mirror: bool = False) -> None:
         """Take the lock, waiting for stragglers of an incarnation whose controller is gone.
 
-        Raises Locked at once while a controller lives, and after `deadline_s` otherwise.
+        `is_mirror`: the folder is persisted elsewhere, so a copy of it is refused while the
+        original is run. Raises Locked at once while a controller lives, and after `deadline_s`
+        otherwise.
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +47,8 @@ class ExperimentLock:
         try:
             self._take(deadline_s)
             self._wait_for_workers(deadline_s)
+            if is_mirror and (original := original_of(path, self._fd)):
+                raise self._locked(f"this folder is a copy of {original}")
         except BaseException:
             os.close(self._fd)
             raise

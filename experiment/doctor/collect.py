@@ -38,7 +38,9 @@ def collect(case: Case, *, removes: bool) -> Report:
         here, found = None, list[Garbage]()
         there = _collect_there(case, None, removes=removes)
     elif removes:
-        lock = ExperimentLock(case.layout.lock, deadline_s=0)
+        lock = ExperimentLock(
+            case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists()
+        )
         try:
             check_enclosed(case.layout)
             here, found = _look(case.layout)

@@ -59,7 +59,7 @@ def repair(
     if case.layout is None:
         raise NothingHere(case, "repair")
     began = time.monotonic()
-    lock = ExperimentLock(case.layout.lock, deadline_s=0)
+    lock = ExperimentLock(case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists())
     try:
         deeds = tuple(_mend(case, case.layout, settings, depth))
     finally:

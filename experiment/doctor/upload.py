@@ -71,7 +71,7 @@ def sync(
             f"there as PATH, or as --storage, so that it can be reached"
         )
     began = time.monotonic()
-    lock = ExperimentLock(case.layout.lock, deadline_s=0)
+    lock = ExperimentLock(case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists())
     try:
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
         check_enclosed(case.layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +80,24 @@ def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
     assert [found["epoch"] for found in results(restored)] == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
+
+
+def test_a_copy_of_a_folder_that_is_run_is_refused_and_the_run_goes_on(
+    bench: Bench, bucket: Bucket
+) -> None:
+    first, gate = bench.held_in(2)
+    bucket.wait_for_committed(1)
+    shutil.copytree(bench.folder / "first", bench.folder / "copy")
+    claims = bucket.named("/.epochs/")
+    bench.use(bucket, machine="copy")
+    copy = bench.restore()
+    assert copy.ends() == 1
+    copy.finish_reading()
+    assert f"this folder is a copy of {bench.folder / 'first' / 'run'}" in copy.stderr
+    assert bucket.named("/.epochs/") == claims
+    gate.open()
+    first.succeeds()
+    assert [found["epoch"] for found in results(first)] == [4, 4]
 
 
 def test_the_older_incarnation_is_refused_once_another_machine_has_restored(

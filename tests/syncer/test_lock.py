@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -207,3 +208,32 @@ def test_only_who_may_write_to_the_folder_can_lock_it(
     path.touch(0o644)
     ExperimentLock(path).release()
     assert stat.S_IMODE(path.stat().st_mode) == expected
+
+
+def test_a_copy_of_a_folder_that_is_run_at_this_moment_is_refused(tmp_path: Path) -> None:
+    first = ExperimentLock(tmp_path / "first" / ".lock", is_mirror=True)
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    for _ in range(2):  # the refusal leaves the copy as it was
+        with pytest.raises(Locked) as refused:
+            ExperimentLock(tmp_path / "copy" / ".lock", is_mirror=True)
+        assert f"this folder is a copy of {tmp_path / 'first'}" in str(refused.value)
+        assert f"process {os.getpid()} on" in str(refused.value)
+    first.prove()
+    first.release()
+    ExperimentLock(tmp_path / "copy" / ".lock", is_mirror=True).release()
+
+
+def test_a_copy_that_is_persisted_nowhere_else_is_an_experiment_of_its_own(
+    tmp_path: Path,
+) -> None:
+    first = ExperimentLock(tmp_path / "first" / ".lock")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    ExperimentLock(tmp_path / "copy" / ".lock").release()
+    first.release()
+
+
+def test_a_folder_that_was_moved_is_no_copy(tmp_path: Path) -> None:
+    first = ExperimentLock(tmp_path / "first" / ".lock", is_mirror=True)
+    first.release()
+    (tmp_path / "first").rename(tmp_path / "moved")
+    ExperimentLock(tmp_path / "moved" / ".lock", is_mirror=True).release()
