@@ -36,7 +36,7 @@ def unpack(payload: bytes, end: Position | None = None) -> Record:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         # MessagePack's own, of a nesting too deep or of keys that no dict can have.
         fault = UnknownRecord(f"not MessagePack that holdfast writes ({error!r:.200})")
-    raise UnknownRecord(f"{place_of(payload, end)}{fault}") from fault
+    raise UnknownRecord(f"{place_of(payload, end)}{fault}") from None
 
 
 def place_of(payload: bytes, end: Position | None) -> str:
@@ -66,4 +66,4 @@ def replay(machine: Machine, record: Record, payload: bytes, end: Position) -> N
     try:
         machine.replay(record.event, now=record.now, answers=record.answers)
     except (UnreadableRecord, InvalidTransition) as error:
-        raise UnreadableRecord(f"{place_of(payload, end)}{error}") from error
+        raise UnreadableRecord(f"{place_of(payload, end)}{error}") from error.__cause__

@@ -208,7 +208,7 @@ def _build(kind: type, plain: Any) -> Any:
     try:
         return build(kind, plain)
     except UnreadableRecord as error:
-        raise UnknownRecord(str(error)) from error
+        raise UnknownRecord(str(error)) from None
 
 
 def encode(event: Event, now: float, answers: Answers = ()) -> list[Any]:

@@ -308,7 +308,8 @@ def _refuse(kind: str, name: str, error: Exception) -> None:
         fact = f"{name} is nested without end"
     elif not fact.startswith(name):
         fact = f"{name}: {fact}"
-    raise UnreadableRecord(f"{kind}: {printable(fact[:_SHOWN_CHARS])}") from error
+    # From None: the line says all, and its causes would be frames of ours.
+    raise UnreadableRecord(f"{kind}: {printable(fact[:_SHOWN_CHARS])}") from None
 
 
 def _refuse_names(kind: str, plain: Any, names: frozenset[str]) -> None:
