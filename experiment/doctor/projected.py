@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +27,12 @@ from holdfast.experiment.rows import encode, shown_config
 from holdfast.names import printable
 from holdfast.syncer.plain_files import parse_json, read_small
 from holdfast.syncer.regular import open_regular
+from holdfast.syncer.tree import bytes_below
 from holdfast.trial.trial import Status, Trial
 
 _MOST_BYTES = 1 << 33
+# What a file may have for each byte of the journal, and beyond that.
+_PER_BYTE, _FREE_BYTES = 20, 64 << 20
 Rows = Sequence[ExpectedRow]
 
 
@@ -68,13 +72,28 @@ def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
     checks = dict(_CHECKS)
     if charts and tensorboard.available():
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
+    journal_bytes = bytes_below(str(layout.journal))
     for trial in story.machine.trials.values():
         folder, rows = layout.trial(trial.spec), story.rows.get(trial.trial_id, [])
+        most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * len(rows) * _config_bytes(trial)
         for name, check in checks.items():
             try:
+                _check_size(folder / name, most)
                 check(folder, trial, rows)
             except (_Wrong, ValueError, KeyError, TypeError, csv.Error) as error:
                 yield _behind(f"{trial.spec.dirname}/{name}", printable(str(error)))
+
+
+def _config_bytes(trial: Trial) -> int:
+    """What stands in each row of result.json, beside what was reported."""
+    return len(encode(shown_config(trial.config)))
+
+
+def _check_size(path: Path, most: int) -> None:
+    """What is far longer than all that the journal says is not read: it may have no end."""
+    size = os.lstat(path).st_size if os.path.lexists(path) else 0
+    if size > most:
+        raise _Wrong(f"it has {size:,} bytes, which the journal does not account for")
 
 
 def _behind(where: str, what: str) -> Finding:

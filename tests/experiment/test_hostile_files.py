@@ -320,3 +320,13 @@ def test_records_too_deep_for_their_reader_are_one_line(world: Path) -> None:
     (root / "journal" / segment_name(0)).write_bytes(data + frame)
     with pytest.raises(UnreadableRecord, match=r"record at offset \d+: not MessagePack"):
         recover(Layout(root))
+
+
+def test_a_file_of_gigabytes_is_told_by_verify_without_being_read(world: Path) -> None:
+    root = world / "storage" / "run"
+    trial = sorted(root.glob("train_*"))[0]
+    with (trial / "progress.csv").open("r+b") as file:
+        file.truncate(3 << 30)
+    report = verify(Case(shown=str(root), layout=Layout(root), remote=None))
+    (found,) = (f for f in report.findings if f.where == f"{trial.name}/progress.csv")
+    assert "3,221,225,472 bytes, which the journal does not account for" in found.what
