@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,32 @@ def test_a_damage_in_what_an_earlier_experiment_wrote_takes_nothing_from_this_on
     again.close()
     assert payloads(folder) == [b"theirs", b"ours", b"more"]
     assert [cut.segment for cut in again.cuts] == ["000000.log"]
+
+
+def test_a_segment_ends_by_its_size_and_nothing_of_it_is_lost(folder: Path) -> None:
+    journal = Journal(folder, segment_bytes=1_000)
+    for number in range(50):
+        journal.append([b"%04d" % number + bytes(96)])
+    journal.close()
+    assert len(segments(folder)) == 5
+    assert [int(payload[:4]) for payload, _ in journals.read(folder)] == [*range(50)]
+    sizes = [
+        (folder / journals.segment_name(number)).stat().st_size for number in segments(folder)
+    ]
+    assert max(sizes) < 1_200
+
+
+def test_opening_and_reading_take_a_block_at_a_time_into_memory(folder: Path) -> None:
+    journal = Journal(folder)
+    for _ in range(14):
+        journal.append([bytes([7]) * 1_000] * 1_000)
+    journal.close()
+    assert segments(folder) == [0]
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in journals.read(folder)) == 14_000
+        Journal(folder).close()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 << 20
