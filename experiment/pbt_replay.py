@@ -36,6 +36,7 @@ class PopulationBasedTrainingReplay(ScheduleReplay):
         super().__init__(schedule)
 
     def made_of(self) -> Made:
-        """A restore does not need the file."""
+        """A restore does not need the file, and a folder that is moved names no place."""
         found = super().made_of()
-        return without(found, policy_file=str(argument(found, "policy_file")), policy=self._policy)
+        name = Path(argument(found, "policy_file")).name
+        return without(found, policy_file=name, policy=self._policy)
