@@ -27,7 +27,8 @@ def replay(given: argparse.Namespace) -> int:
     if given.json:
         say_json({"path": given.path, **found.plain()})
     else:
-        say(str(found))
+        for line in str(found).splitlines():
+            say(line)
     return SOUND
 
 
