@@ -143,6 +143,15 @@ def rows(root: Path) -> set[tuple[str, int, int]]:
     return {(name, *row) for name, trial in trials.items() for row in trial.all_rows}
 
 
+def has_begun(root: Path) -> bool:
+    """Whether its journal says what the experiment is."""
+    try:
+        checker.fold(root)
+    except ValueError:
+        return False
+    return True
+
+
 def orphans(root: Path) -> Iterator[Path]:
     """Half written files, half removed directories, probes of the storage, and what was staged by
     nobody who lives."""

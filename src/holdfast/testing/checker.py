@@ -133,7 +133,7 @@ def _framed(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
     while offset + _FRAME.size <= len(data):
         length, crc = _FRAME.unpack_from(data, offset)
         payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
-        if len(payload) < length or zlib.crc32(payload) != crc:
+        if not length or len(payload) < length or zlib.crc32(payload) != crc:
             return
         yield payload, offset
         offset += _FRAME.size + length

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.testing import faults, powercut
-from holdfast.testing.aftermath import Aftermath, Story, rows
+from holdfast.testing.aftermath import Aftermath, Story, has_begun, rows
 from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.mishaps import Crash, Cut, Refusal
 
@@ -110,7 +110,7 @@ class Stage:
                 after.says(("to the disk", "Input/output error"))
             del bench.environ[powercut.VARIABLE]
             bench.environ |= powercut.rebooted("another boot of this machine")
-            goes_on = GOES_ON if left else {}
+            goes_on = GOES_ON if has_begun(bench.root) else {}
             after.finishes(bench.start(**goes_on), may_lose=True)
             after.holds(_trees(bench), notes=())
             return after.story(refusal, fell_on)
