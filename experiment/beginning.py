@@ -112,6 +112,13 @@ def runs_before(journal: Path, segment: int | None) -> list[Beginning]:
     return known
 
 
+def runs_known_before(journal: Path, segment: int) -> int | None:
+    """How many experiments began before this segment; None where their segments are elsewhere: a
+    journal that was fetched from storage has those of the newest one."""
+    first = next(iter(segments(journal)), segment)
+    return None if first == segment and first > 0 else len(runs_before(journal, segment))
+
+
 def check_nothing_behind(journal: Path, end: Position) -> None:
     """Refuse a finished experiment with records behind its end that cannot be read.
 

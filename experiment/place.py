@@ -16,7 +16,7 @@ from holdfast.experiment.beginning import (
     JournalUnreadable,
     check_nothing_behind,
     find_beginning,
-    runs_before,
+    runs_known_before,
 )
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.published import (
@@ -179,11 +179,13 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
 
 def _followed(place: Place, earlier: Recovered, state: str) -> str:
     """That another run begins under the name of an earlier one, and how to see that."""
-    number = len(runs_before(place.layout.journal, earlier.begins)) + 1
+    before = runs_known_before(place.layout.journal, earlier.begins)
     path = place.location.public
+    if before is None:
+        return f"The earlier runs in {path} are kept, and the last one {state}; starting a new run"
     return (
-        f"The earlier run in {path} {state}. Its files are kept (holdfast show --run {number} "
-        f"{shlex.quote(path)}); starting run {number + 1}"
+        f"The earlier run in {path} {state}. Its files are kept (holdfast show --run {before + 1} "
+        f"{shlex.quote(path)}); starting run {before + 2}"
     )
 
 

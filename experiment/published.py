@@ -17,11 +17,12 @@ from holdfast.syncer.download import with_store
 from holdfast.syncer.durable import make_folder, unique, write_atomic
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
+from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import is_alive
 from holdfast.syncer.plain_files import read_note, read_object
 from holdfast.syncer.store import Store, for_each
-from holdfast.syncer.stretches import is_here, join_stretches, stretch_of
+from holdfast.syncer.stretches import is_here, join_stretches, place_of, stretch_of
 
 _AT_ONCE = 16
 _PARTIAL = ".partial-"
@@ -177,6 +178,20 @@ async def fetch_journal(store: Store, journal: Path) -> bool:
             join_stretches(journal)
             return True
     return False
+
+
+async def fetch_earlier(store: Store, journal: Path) -> None:
+    """Add the segments before those that `fetch_journal` has downloaded: a head names only those
+    of the newest experiment; earlier ones of its name stay in storage. Raises StorageError."""
+    first = min(segments(journal), default=0)
+    places = [(place_of(entry.name), entry.name) for entry in await store.list(JOURNAL)]
+    names = [name for place, name in places if place is not None and place[0] < first]
+
+    async def fetch(name: str) -> None:
+        await store.get(f"{JOURNAL}/{name}", journal / name)
+
+    await for_each(fetch, names, at_once=_AT_ONCE)
+    join_stretches(journal)
 
 
 def _empty(folder: Path) -> None:

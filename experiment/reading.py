@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_before
+from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_known_before
 from holdfast.experiment.damages import damages
 from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
-from holdfast.experiment.published import fetch_journal
+from holdfast.experiment.published import fetch_earlier, fetch_journal
 from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.names import printable
@@ -42,8 +42,8 @@ class ReadExperiment:
     """An experiment as its records tell it; `layout` is None where it is not on this machine.
 
     `began_at` (seconds since 1970) and `notices`, of records that could not be used, are known of
-    one that was read. `runs_before` counts the experiments that were run in its folder before it,
-    `is_followed` says that another was run after it.
+    one that was read. `runs_before` counts the experiments that were run in its folder before it
+    (None: there are some), `is_followed` says that another was run after it.
     """
 
     machine: Machine
@@ -51,7 +51,7 @@ class ReadExperiment:
     layout: Layout | None
     began_at: float = 0.0
     notices: tuple[str, ...] = ()
-    runs_before: int = 0
+    runs_before: int | None = 0
     is_followed: bool = False
 
 
@@ -117,7 +117,7 @@ def read_storage(location: Location, run: int | None = None) -> ReadExperiment:
 
     Raises ExperimentNotFound, StorageError.
     """
-    with _fetched(location) as root:
+    with _fetched(location, with_earlier=run is not None) as root:
         return _folded(Layout(root), location, here=None, run=run)
 
 
@@ -137,7 +137,7 @@ def _folded(
         layout=here,
         began_at=recovered.began_at,
         notices=notices,
-        runs_before=len(runs_before(layout.journal, recovered.begins)),
+        runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
     )
 
@@ -150,8 +150,9 @@ def _not_found(location: Location) -> str:
 
 
 @contextmanager
-def _fetched(location: Location) -> Iterator[Path]:
-    """A temporary directory with an experiment's snapshots and journal."""
+def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path]:
+    """A temporary directory with an experiment's snapshots and journal; `with_earlier` also the
+    journals of those that were run under its name before."""
     names = [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,8 @@ def _fetched(location: Location) -> Iterator[Path]:
     ):
         root = Path(folder)
         with_store(location, lambda store: fetch_journal(store, root / JOURNAL))
+        if with_earlier:
+            with_store(location, lambda store: fetch_earlier(store, root / JOURNAL))
         found = pool.map(lambda name: read_file(location, name), names)
         for name, data in zip(names, found, strict=True):
             if data is not None:  # None: replaced by a newer one since it was listed

@@ -48,10 +48,10 @@ class Entry:
 
     `trials` counts them by status; `not_created` are those that the search has yet to create,
     None where the records do not say. `run` counts the experiments of this name, one after
-    another; it is the newest that is listed. Times are seconds since 1970: when it began, and the
-    last that is known of it. `size_bytes` is that of all its files, None where they were not
-    counted; `problem` why it cannot be read, or the first error, "" for none; `notices` what of
-    its records cannot be used.
+    another; it is the newest that is listed, None where that is not known. Times are seconds since
+    1970: when it began, and the last that is known of it. `size_bytes` is that of all its files,
+    None where they were not counted; `problem` why it cannot be read, or the first error, "" for
+    none; `notices` what of its records cannot be used.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Entry:
     state: Condition
     trials: Mapping[str, int] = field(default_factory=dict)
     not_created: int | None = None
-    run: int = 1
+    run: int | None = 1
     best: Best | None = None
     began_at: float | None = None
     updated_at: float | None = None
@@ -173,7 +173,7 @@ def _described(found: Found, name: str, now: float, size_bytes: int | None) -> E
         state=found.condition(now),
         trials=counts(machine),
         not_created=not_created(machine),
-        run=found.read.runs_before + 1,
+        run=None if found.read.runs_before is None else found.read.runs_before + 1,
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
         )

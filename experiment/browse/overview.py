@@ -37,7 +37,7 @@ def overview(found: Found, *, now: float) -> dict[str, Any]:
         "began_at": found.read.began_at,
         "updated_at": machine.now,
         "active_s": machine.active_s,
-        "run": found.read.runs_before + 1,
+        "run": None if found.read.runs_before is None else found.read.runs_before + 1,
         "restores": machine.epoch - 1,
         "ending": machine.ending.message or machine.ending.reason if machine.ending else "",
         "counts": counts(machine),

@@ -378,3 +378,21 @@ def test_a_file_is_no_experiment(tmp_path: Path) -> None:
     file.write_text("x")
     with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
         ExperimentAnalysis(file)
+
+
+def test_an_earlier_run_is_read_from_storage_whose_head_names_only_the_newest(
+    run: RecordedExperiment, tmp_path: Path
+) -> None:
+    later = RecordedExperiment(run.layout.root, run="beef0")
+    later.close()
+    data = (run.layout.journal / segment_name(1)).read_bytes()
+    named = {"name": segment_name(1), "size": len(data), "crc32": zlib.crc32(data)}
+    (run.layout.root / HEAD).write_text(json.dumps({"format": 1, "segments": [named]}))
+    newest = load_experiment("exp", elsewhere(tmp_path))
+    assert (newest.machine.spec.run, newest.runs_before) == ("beef0", None)
+    first = load_experiment("exp", elsewhere(tmp_path), 1)
+    assert (first.machine.spec.run, first.runs_before, first.is_followed) == ("d2a66", 0, True)
+    second = load_experiment("exp", elsewhere(tmp_path), 2)
+    assert (second.machine.spec.run, second.runs_before) == ("beef0", 1)
+    analysis = ExperimentAnalysis("exp", storage_filesystem=elsewhere(tmp_path), run=1)
+    assert {trial.trial_id[:5] for trial in analysis.trials} == {"d2a66"}

@@ -72,19 +72,6 @@ def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
     assert main(["show", "--run", "0", path]) == 2
 
 
-def test_the_earlier_run_of_a_name_is_read_from_storage_too(
-    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "cache"))
-    fit(report_twice, {"n": 1}, name="exp")
-    path = fit(report_twice, {"n": 2}, name="exp").experiment_path
-    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "another machine"))
-    for run in (1, 2):
-        (result,) = tune.ResultGrid(tune.ExperimentAnalysis(path, run=run))
-        assert result.metrics is not None
-        assert result.metrics["n"] == run
-
-
 def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(
     fit: Any, tmp_path: Path
 ) -> None:

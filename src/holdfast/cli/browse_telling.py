@@ -59,12 +59,9 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
     ):
         say(line, style)
     for entry in entries:
-        if entry.run > 1:
-            earlier = "run 1" if entry.run == 2 else f"runs 1 to {entry.run - 1}"
-            say(f"{entry.name}: this is run {entry.run} of that name. For {earlier}:")
+        if entry.run != 1:
+            say(f"{entry.name}: there are earlier runs of this name:")
             say(f"  holdfast show --run 1 {quoted(entry.path)}")
-        for notice in entry.notices:
-            say(f"{entry.name}: {notice}", "yellow")
         if entry.state is Condition.UNREADABLE:
             say(f"{entry.name}: {entry.problem}")
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
@@ -138,12 +135,13 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
 def _other_runs(found: Found) -> str:
     """Which of several under this name it is, and how to see the others; "" for the only one."""
     before, path = found.read.runs_before, quoted(found.shown)
+    number = "" if before is None else f"run {before + 1} of this name"
     if found.read.is_followed:
-        return f"run {before + 1} of this name, not the newest: holdfast show {path}"
-    if not before:
+        return f"{number}, not the newest: holdfast show {path}"
+    if before == 0:
         return ""
-    earlier = "run 1 is" if before == 1 else f"runs 1 to {before} are"
-    return f"run {before + 1} of this name; {earlier} kept: holdfast show --run 1 {path}"
+    earlier = "run 1 is" if before == 1 else "earlier runs are"
+    return "; ".join(filter(None, [number, f"{earlier} kept: holdfast show --run 1 {path}"]))
 
 
 def _because(shown: Mapping[str, Any], now: float) -> str:
