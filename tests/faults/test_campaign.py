@@ -22,6 +22,7 @@ from holdfast.testing.mishaps import (
     Kill,
     Refusal,
     Remote,
+    Stop,
     Storm,
     Strike,
     crashes,
@@ -98,6 +99,32 @@ def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> 
     with in_memory(USER_SCRIPT, ranks=2) as stage:
         story = stage.crash(crash)
     assert story.fell_on, "it was to fall on something"
+    assert list(story.problems) == [], shown(story)
+
+
+STOPS = (
+    Stop(role="worker", at=9, victim="warm"),
+    Stop(role="script", at=20, victim="worker", mirrored=True),
+    Stop(role="keeper", at=8, victim="keeper"),
+    Stop(role="script", at=25, victim="scribe"),
+)
+
+
+@pytest.fixture(scope="module")
+def stopped_once(
+    stage: Stage, threads: ThreadPoolExecutor
+) -> Iterator[Mapping[Stop, Future[Story]]]:
+    stories = {stop: threads.submit(stage.stop, stop) for stop in STOPS}
+    yield stories
+    stopped(stories.values())
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=str)
+def test_a_run_of_which_a_process_is_stopped_for_ever_comes_to_a_good_end(
+    stopped_once: Mapping[Stop, Future[Story]], stop: Stop
+) -> None:
+    story = stopped_once[stop].result()
+    assert story.fell_on, shown(story)
     assert list(story.problems) == [], shown(story)
 
 

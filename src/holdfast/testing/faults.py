@@ -42,7 +42,8 @@ class Fault:
     Operations count below `roots`. `is_torn`: half of that write, or else of the next one, is
     performed. Every process of the
     `victims`, which are roles, dies in that moment; where there are none, the one that came to
-    it. `folder` holds what is counted, and what was done.
+    it. With SIGSTOP for `signum` they are stopped instead, and perform the operation when they are
+    let go on. `folder` holds what is counted, and what was done.
     """
 
     folder: str
@@ -51,6 +52,7 @@ class Fault:
     at: int = 0
     is_torn: bool = False
     victims: Sequence[str] = ()
+    signum: int = signal.SIGKILL
 
 
 def environ_for(fault: Fault) -> dict[str, str]:
@@ -180,9 +182,9 @@ class _Counter:
         pids = {here} if not self.fault.victims else self._pids_of(victims)
         for pid in pids - {here}:
             with suppress(ProcessLookupError):
-                self._kill(pid, signal.SIGKILL)
+                self._kill(pid, self.fault.signum)
         if here in pids:
-            self._kill(here, signal.SIGKILL)
+            self._kill(here, self.fault.signum)
 
     def _pids_of(self, roles: Sequence[str]) -> set[int]:
         """Those that live: a number may be another process's by now."""

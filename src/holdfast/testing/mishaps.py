@@ -47,6 +47,25 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """When the process of this `role` comes to its operation number `at`, those of the role
+    `victim` are stopped (SIGSTOP), and nobody lets them go on but holdfast."""
+
+    role: str
+    at: int
+    victim: str
+    mirrored: bool = False
+
+    @property
+    def kind(self) -> str:
+        return f"SIGSTOP of {_named((self.victim,))}"
+
+    def __str__(self) -> str:
+        where = "mirrored" if self.mirrored else "local"
+        return f"{self.kind}, at operation {self.at} of the {self.role} ({where})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """The power goes after so many fsyncs; `luck` is a seed for what else is on the disk."""
 
@@ -189,7 +208,7 @@ class Freeze:
 
 
 Remote = Strike | Storm | Expiry | Outage | Kill | Freeze
-Mishap = Crash | Cut | Refusal | Remote
+Mishap = Crash | Stop | Cut | Refusal | Remote
 
 
 def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
@@ -208,6 +227,21 @@ def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -
             is_torn, victims = chance.choice(_ways(role, chance))
             at = chance.randint(1, most)
             yield Crash(role=role, at=at, is_torn=is_torn, victims=victims, mirrored=mirrored)
+
+
+# A script that is stopped is one that somebody has suspended, with all that waits for it.
+STOPPABLE: Final = tuple(role for role in ROLES if role != "script")
+
+
+def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Stop]:
+    """Without end: each role in turn is stopped, at any operation of any role."""
+    while True:
+        for victim in chance.sample(STOPPABLE, len(STOPPABLE)):
+            mirrored = chance.choice(list(measured))
+            busy = [role for role, most in measured[mirrored].items() if most]
+            role = chance.choice(busy)
+            at = chance.randint(1, measured[mirrored][role])
+            yield Stop(role=role, at=at, victim=victim, mirrored=mirrored)
 
 
 def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]]:

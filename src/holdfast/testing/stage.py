@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,10 @@ from pathlib import Path
 from holdfast.testing import faults, powercut
 from holdfast.testing.aftermath import Aftermath, Story, has_begun, rows
 from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.mishaps import Crash, Cut, Refusal
+from holdfast.testing.mishaps import Crash, Cut, Refusal, Stop
 
 EPOCHS = 3
+_STOPPED_DEADLINE_S = "0.5"
 GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
@@ -57,6 +59,25 @@ class Stage:
             after.finishes(bench.start(**GOES_ON))
             after.holds(_trees(bench), bench.notes())
             return after.story(crash, faults.fired(Path(fault.folder)))
+
+    def stop(self, stop: Stop) -> Story:
+        """Stop a process there: the run must come to a good end by itself."""
+        with self.bench(mirrored=stop.mirrored) as bench:
+            fault = faults.Fault(
+                folder=str(bench.folder / "counting"),
+                roots=_roots(bench),
+                role=stop.role,
+                at=stop.at,
+                victims=(stop.victim,),
+                signum=signal.SIGSTOP,
+            )
+            bench.environ |= faults.environ_for(fault)
+            bench.environ["HOLDFAST_STOPPED_DEADLINE_S"] = _STOPPED_DEADLINE_S
+            after = Aftermath(bench)
+            after.checked["a run comes to a good end though a process of it was stopped"] += 1
+            after.finishes(bench.start())
+            after.holds(_trees(bench), bench.notes())
+            return after.story(stop, faults.fired(Path(fault.folder)))
 
     @contextmanager
     def recorded(self) -> Iterator[powercut.Recording]:
