@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from holdfast.runtime import guard
+from holdfast.runtime.births import Births
 from holdfast.runtime.ending import Ending, KernelKills, ending_of
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exits import AwaitedExit
@@ -117,6 +118,7 @@ class LocalLauncher:
         self._all_gone.set()
         self._closing = False
         self._kills = KernelKills()
+        self._births = Births()
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload, self._learns]
@@ -217,6 +219,7 @@ class LocalLauncher:
             except OSError as error:
                 return str(error)
             worker.forker.send(["fork", worker.name], [theirs.fileno()])
+            self._births.ordered(worker.forker, lambda: worker.is_born)
         return ""
 
     def _forker(self) -> Forker:
@@ -252,6 +255,8 @@ class LocalLauncher:
         match message:
             case ["failed" | "exited", str(name), _] if self._was_successor(name):
                 pass
+            case ["pong", int(token)]:
+                self._births.answered(token)
             case ["failed", str(name), str(reason)]:
                 self._forget(name, Ending(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
@@ -317,6 +322,11 @@ class LocalWorker:
     def pid(self) -> int:
         known = 0 if self._link is None else self._link.peer_pid
         return known or self._told_pid
+
+    @property
+    def is_born(self) -> bool:
+        """Whether it, or its end, was heard of."""
+        return bool(self.pid) or self._is_gone
 
     def confirm(self, told: int) -> None:
         if not self.pid and self.forker is not None and is_child(told, self.forker.pid):

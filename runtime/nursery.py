@@ -39,7 +39,7 @@ class Nursery:
         # How it ended, once it has.
         self.cause = ""
         self._gone = asyncio.Event()
-        self.is_loading = True
+        self._is_loading = True
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -58,6 +58,10 @@ class Nursery:
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         self._link.send(message, fds)
+
+    @property
+    def is_loading(self) -> bool:
+        return self._is_loading
 
     @property
     def pid(self) -> int:
@@ -89,7 +93,7 @@ class Nursery:
             self._on_message(message)
 
     def _tell_loaded(self, answer: Message) -> None:
-        self.is_loading = False
+        self._is_loading = False
         if not self.loaded.done():
             self.loaded.set_result(answer)
 

@@ -47,7 +47,13 @@ class Forker(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether it hears no order yet."""
+
     def send(self, message: Message, fds: Sequence[int] = ()) -> None: ...
+
+    def kill(self, why: str = "") -> None: ...
 
 
 class Successor:
@@ -82,6 +88,10 @@ class Successor:
     def pid(self) -> int:
         """0 before it has said anything."""
         return self._link.peer_pid
+
+    @property
+    def is_loading(self) -> bool:
+        return not self.is_ready
 
     def kill(self, why: str = "") -> None:
         self.cause = self.cause or (why and f"was killed by holdfast: {why}")

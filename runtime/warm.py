@@ -2,11 +2,11 @@
 
 It speaks with the controller over one socket:
 
-    controller: ["load", entry, payload, learns]  ["signal", worker, n]  ["end"]
+    controller: ["load", entry, payload, learns]  ["signal", worker, n]  ["ping", n]  ["end"]
                 ["fork", worker] and with it a file descriptor
                 ["succeed", successor] and with it a file descriptor  ["preload", modules, folder]
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
-                ["failed", worker, why]  ["exited", worker, status]
+                ["failed", worker, why]  ["exited", worker, status]  ["pong", n]
                 ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
@@ -180,6 +180,8 @@ class WarmParent:
                 for pid, name in self._workers.items():
                     if name == worker:
                         self._signal(pid, signum)
+            case ["ping", int(token)]:
+                self._tell(["pong", token])
             case ["end"]:
                 self._ended = True
             case _:

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import TuneError
+from holdfast.runtime import births, reaping
 from holdfast.runtime import link as links
-from holdfast.runtime import reaping
+from holdfast.runtime.births import Births
 from holdfast.runtime.ending import KernelKills, ending_of
+from holdfast.runtime.launcher import LocalLauncher
 from holdfast.runtime.link import Link
 from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import encode
-from holdfast.testing.processes import PATIENCE_S
+from holdfast.testing.processes import PATIENCE_S, Heard
 
 pytestmark = pytest.mark.anyio
 
@@ -231,3 +233,81 @@ def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
     assert ending.cause == "was killed by holdfast: it had not ended within 10 s"
     assert not ending.for_want_of_memory
     assert ending_of(status, Rising([])).for_want_of_memory
+
+
+# -- launches that are not heard of ---------------------------------------------------------------
+
+
+class Parent:
+    """Forks, and is asked."""
+
+    cause = ""
+    pid = 2**22
+    is_open = True
+    is_loading = False
+
+    def __init__(self) -> None:
+        self.sent: list[list[object]] = []
+        self.killed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.asked = asyncio.Event()
+
+    def send(self, message: list[object], fds: object = ()) -> None:
+        self.sent.append(message)
+        self.asked.set()
+
+    def kill(self, why: str = "") -> None:
+        self.killed.set_result(why)
+
+
+async def test_a_warm_parent_that_answers_nothing_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    parent = Parent()
+    Births().ordered(parent, lambda: False)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await parent.killed == "it answered nothing for 0.02 s"
+    assert parent.sent == [["ping", 1]]
+
+
+async def test_one_that_answers_lives_however_long_its_worker_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    parent, other = Parent(), Parent()
+    watched = Births()
+    watched.ordered(parent, lambda: False)
+    await happens(parent.asked)
+    watched.answered(1)
+    watched.ordered(other, lambda: False)
+    async with asyncio.timeout(PATIENCE_S):
+        await other.killed  # later than the first could have been
+    assert not parent.killed.done()
+
+
+async def test_who_has_forked_or_still_loads_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    parent, loading, other = Parent(), Parent(), Parent()
+    loading.is_loading = True
+    watched = Births()
+    watched.ordered(parent, lambda: True)
+    watched.ordered(loading, lambda: False)
+    watched.ordered(other, lambda: False)
+    async with asyncio.timeout(PATIENCE_S):
+        await other.killed
+    assert parent.sent == loading.sent == []
+    loading.is_open = False
+
+
+async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_told(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await launcher.open("holdfast.testing.worker_entry:OBEYING", b"")
+    monkeypatch.setattr(births, "ANSWER_S", 0.05)
+    (parent,) = launcher.parents()
+    os.kill(parent.pid, signal.SIGSTOP)
+    heard = Heard()
+    launcher.launch("w", heard)
+    assert "which was killed by holdfast: it answered nothing for 0.05 s" in await heard.exit()

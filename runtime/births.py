@@ -1,0 +1,63 @@
+"""Launches that were ordered and not heard of: whoever forks them is asked whether it is there.
+
+A worker may be silent for long, while a fresh interpreter imports what it needs. Its parent does
+nothing but fork and obey, and answers at once, unless it hangs: in the kernel, or in a lock that a
+module of the user's has left. Nobody is asked while nothing is ordered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from holdfast.runtime.link import LATE_S
+from holdfast.runtime.succession import Forker
+
+# From an order to the question, and from the question to the end of who does not answer.
+ANSWER_S = 60.0
+
+
+class Births:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tokens = itertools.count(1)
+        self._asked: dict[int, Forker] = {}
+
+    def ordered(self, forker: Forker, is_born: Callable[[], bool]) -> None:
+        """`forker` was told to fork a worker; `is_born` once that is heard of."""
+        due = self._loop.time() + ANSWER_S
+        self._loop.call_at(due, self._ask, forker, is_born, due)
+
+    def answered(self, token: int) -> None:
+        """It is there; what it forked will be heard of in its own time."""
+        self._asked.pop(token, None)
+
+    def _ask(self, forker: Forker, is_born: Callable[[], bool], due: float) -> None:
+        if is_born() or not forker.is_open:
+            return
+        if forker.is_loading or self._was_held_up(due):
+            self.ordered(forker, is_born)
+            return
+        token = next(self._tokens)
+        self._asked[token] = forker
+        forker.send(["ping", token])
+        self._await(token)
+
+    def _await(self, token: int) -> None:
+        due = self._loop.time() + ANSWER_S
+        self._loop.call_at(due, self._judge, token, due)
+
+    def _judge(self, token: int, due: float) -> None:
+        forker = self._asked.get(token)
+        if forker is None:
+            return
+        if self._was_held_up(due):
+            self._await(token)
+            return
+        del self._asked[token]
+        forker.kill(f"it answered nothing for {ANSWER_S:g} s")
+
+    def _was_held_up(self, due: float) -> bool:
+        """Whether this process itself was: then it cannot tell who else was."""
+        return self._loop.time() - due > LATE_S
