@@ -82,10 +82,14 @@ def read_otherwise(special: Mapping[type, Mapping[str, Decode]]) -> None:
 
 def decode(kind: type, plain: Any) -> Any:
     """A `kind` of a dict of its fields. Raises UnreadableRecord."""
+    return _of_class(kind)(plain)
+
+
+def _of_class(kind: type) -> Decode:
     known = _COMPILED.get(kind)
     if known is None:
         known = _COMPILED[kind] = _compile(kind)
-    return known(plain)
+    return known
 
 
 def _compile(kind: type) -> Decode:
@@ -124,8 +128,10 @@ def _compile(kind: type) -> Decode:
 
 
 def _checks_itself(kind: type) -> bool:
-    """What has a `__post_init__`, no slots, or no fields, is made by its own `__init__`."""
-    return hasattr(kind, "__post_init__") or not getattr(kind, "__slots__", ())
+    """What has a `__post_init__` that checks more than its annotations say, no slots, or no
+    fields, is made by its own `__init__`."""
+    checks = hasattr(kind, "__post_init__") and not getattr(kind, "annotations_say_all", False)
+    return checks or not getattr(kind, "__slots__", ())
 
 
 def _lines_of(
@@ -207,7 +213,7 @@ def _converter(hint: Any, name: str) -> Decode:
     if isinstance(base, type) and issubclass(base, Enum):
         return _one_of(name, base)
     if is_dataclass(base):
-        return lambda value: decode(base, value)  # type: ignore[arg-type]
+        return _of_class(base)  # type: ignore[arg-type]
     return _truth(name) if base is bool else _of_type(name, base)
 
 

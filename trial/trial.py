@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
@@ -61,6 +61,8 @@ class TrialSpec:
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
+
+    annotations_say_all: ClassVar[bool] = True
 
     trial_id: PlainName
     index: Count
