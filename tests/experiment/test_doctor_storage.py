@@ -276,14 +276,24 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
     (trial / "best.pt").write_text("the user's")
     (there / "other").mkdir()
     shutil.copytree(newest(there), there / "other" / "checkpoint_000000")
+    joined = "journal/000000+77.log"
+    (there / joined).write_bytes(b"what became part of 000000.log")
     before = content(there)
-    garbage = [f"storage: {TEMPORARY}", f"storage: {trial.name}/checkpoint_000017"]
+    garbage = [
+        f"storage: {TEMPORARY}",
+        f"storage: {joined}",
+        f"storage: {trial.name}/checkpoint_000017",
+    ]
     for seen in (case, alone):
         assert [deed.where for deed in collect(seen, removes=False).deeds] == garbage
     assert content(there) == before
     assert [deed.where for deed in collect(case, removes=True).deeds] == garbage
     gone = set(before) - set(content(there))
-    assert gone == {name for name in before if TEMPORARY in name or "checkpoint_000017" in name}
+    assert gone == {
+        name
+        for name in before
+        if any(part in name for part in (TEMPORARY, joined, "checkpoint_000017"))
+    }
     # It was taken over for that, and another machine is told so.
     assert kinds(verify(alone)) == ["storage-claimed"]
     assert verify(alone).is_sound
