@@ -269,7 +269,7 @@ def test_with_the_right_name_the_run_may_begin_again_under_its_own(
         report_with_checkpoints, None, config, name="exp", stop={"accuracy": 1}, verbose=1
     )
     assert [result.metrics["accuracy"] for result in results] == [0.3]
-    told = [line for line in capfd.readouterr().err.splitlines() if "its files stay" in line]
+    told = [line for line in capfd.readouterr().err.splitlines() if "has no results" in line]
     assert len(told) == 1
     assert results.experiment_path in told[0]
     # The folder of the first is still there, with the checkpoint that it had kept.
