@@ -25,6 +25,7 @@ from holdfast.experiment.ranking import (
     reported_names,
 )
 from holdfast.experiment.rows import result_metrics, result_row
+from holdfast.experiment.short_errors import short_errors
 from holdfast.experiment.trial_folder import Row, TrialFolder
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
@@ -185,6 +186,7 @@ class Result:
         return cls._of(left, TrialError(trial.trial_id, trial.error, folder.shown))
 
     @classmethod
+    @short_errors
     def from_path(
         cls,
         path: str | os.PathLike[str],
