@@ -116,6 +116,14 @@ def test_a_sound_experiment_is_not_worth_a_word(
     assert caplog.text == capsys.readouterr().err == ""
 
 
+def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sorted(root.glob("train_*"))[1].joinpath("result.json").write_bytes(b"")
+    tune.ExperimentAnalysis(str(root)).trial_dataframes  # noqa: B018  # it is read here
+    assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+
+
 # -- what is said at verbose=0 --------------------------------------------------------------------
 
 

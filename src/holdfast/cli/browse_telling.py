@@ -62,6 +62,8 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
         if entry.run != 1:
             say(f"{entry.name}: there are earlier runs of this name:")
             say(f"  holdfast show --run 1 {quoted(entry.path)}")
+        for notice in entry.notices:
+            say(f"{entry.name}: {notice}", "yellow")
         if entry.state is Condition.UNREADABLE:
             say(f"{entry.name}: {entry.problem}")
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
