@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -26,9 +25,11 @@ from holdfast.experiment.ranking import (
 )
 from holdfast.experiment.rows import result_metrics, result_row
 from holdfast.experiment.short_errors import short_errors
-from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.experiment.trial_folder import DamagedRows, Row, TrialFolder
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.location import Location
+from holdfast.syncer.plain_files import parse_table
+from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
 
@@ -375,11 +376,22 @@ def _not_found(folder: TrialFolder) -> str:
     return f"there is no trial's directory at {folder.path}"
 
 
+def _params_of(folder: TrialFolder) -> dict[str, Any]:
+    """Raises DamagedRows."""
+    try:
+        params: dict[str, Any] = check_table(parse_table(folder.read(PARAMS) or b"{}"), "it")
+    except ValueError as error:
+        raise DamagedRows(
+            f"{folder.shown}/{PARAMS} is not a table of parameters ({error})"
+        ) from None
+    return params
+
+
 def _folder_metrics(folder: TrialFolder) -> Row:
     """The last row; what it does not say of the config stands in `params.json`."""
     metrics = folder.last_row() or {}
     if "config" not in metrics:
-        metrics["config"] = json.loads(folder.read(PARAMS) or b"{}")
+        metrics["config"] = _params_of(folder)
     known = DIRNAME.search(folder.name)
     if known:
         metrics.setdefault("trial_id", known["trial_id"])

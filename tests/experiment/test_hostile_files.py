@@ -330,3 +330,12 @@ def test_a_file_of_gigabytes_is_told_by_verify_without_being_read(world: Path) -
     report = verify(Case(shown=str(root), layout=Layout(root), remote=None))
     (found,) = (f for f in report.findings if f.where == f"{trial.name}/progress.csv")
     assert "3,221,225,472 bytes, which the journal does not account for" in found.what
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 5000, '{"a": ' * 300 + "1" + "}" * 300])
+def test_parameters_that_are_none_are_an_error_of_their_file(world: Path, text: str) -> None:
+    trial = sorted((world / "storage" / "run").glob("train_*"))[0]
+    (trial / "params.json").write_text(text)
+    (trial / "result.json").write_text('{"training_iteration": 1}\n')
+    with pytest.raises(TuneError, match=r"params.json is not a table of parameters"):
+        _ = tune.Result.from_path(str(trial)).metrics
