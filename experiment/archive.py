@@ -99,7 +99,8 @@ class Archive:
         )
         self.brings_artifacts = brings_artifacts and is_remote
         self._upload: Upload | None = None
-        self._close_deadline_s: float | None = None
+        self._close_order: Message | None = None
+        self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
         self._opened = asyncio.Event()
@@ -198,8 +199,8 @@ class Archive:
             self._keeper.send(order)
         self._upload = None
         self._publishing.order_again()
-        if self._close_deadline_s is not None:
-            self._keeper.send(["close", self._close_deadline_s])
+        if self._close_order is not None:
+            self._keeper.send(self._close_order)
 
     async def opened(self) -> None:
         """Wait until the storage is ours."""
@@ -234,6 +235,8 @@ class Archive:
             case ["published", int(segment), int(offset)]:
                 self._publishing.published(Position(segment, offset))
                 self._trouble = ""
+            case ["moving"]:
+                self._moved_at = self._loop.time()
             case ["trouble", str(text)]:
                 self._trouble = text
                 self._tell(f"storage: {text}")
@@ -300,14 +303,26 @@ class Archive:
     def processes(self) -> list[Watched]:
         return [self._keeper.process()]
 
-    async def drain(self, deadline_s: float) -> None:
-        """Wait until every checkpoint is committed, or for so long."""
+    async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
+        """Wait until every checkpoint is committed, or for so long; with patience, for so long
+        without progress."""
         while self._held:
             self._held.popleft()()
         idle = asyncio.ensure_future(self._idle.wait())
         ends: list[asyncio.Future[Any]] = [idle, self._keeper.ended]
-        await asyncio.wait(ends, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        await self._wait_for(ends, deadline_s, is_patient)
         idle.cancel()
+
+    async def _wait_for(
+        self, ends: list[asyncio.Future[Any]], deadline_s: float, is_patient: bool
+    ) -> None:
+        """Until one of them ends, or the time is up."""
+        until = self._loop.time() + deadline_s
+        while (left_s := until - self._loop.time()) > 0:
+            done, _ = await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+            until = self._moved_at + deadline_s if is_patient else until
 
     async def abandon(self) -> None:
         """End without a further word to storage: it belongs to somebody else."""
@@ -315,14 +330,15 @@ class Archive:
         self._keeper.kill()
         await self._keeper.close()
 
-    async def close(self, deadline_s: float) -> list[str]:
-        """Finish what waits; returns what is not in storage."""
+    async def close(self, deadline_s: float, *, is_patient: bool = False) -> list[str]:
+        """Finish what waits; returns what is not in storage. With patience the deadline counts
+        from the last progress."""
         await self._ledger.sync()
-        self._close_deadline_s = deadline_s
+        self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
         self._publishing.stop()
-        self._keeper.send(["close", deadline_s])
+        self._keeper.send(self._close_order)
         ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
-        await asyncio.wait(ends, timeout=deadline_s + 5, return_when=asyncio.FIRST_COMPLETED)
+        await self._wait_for(ends, deadline_s + 5, is_patient)
         if self._closed.done():
             failed = self._closed.result()
         elif self._keeper.ended.done():

@@ -293,6 +293,10 @@ class Run:
         # After a fault everything is on this disk, and a restore goes on with what waits.
         flush_s = settings.flush_deadline_s
         tracker_s = settings.tracker_deadline_s
+        ending = controller.machine.ending
+        # Whoever interrupts the run was told how long its end takes.
+        is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
+        is_patient = controller.fault is None and not is_interrupted
         if controller.fault is not None:
             flush_s = min(flush_s, _FLUSH_AFTER_FAULT_S)
             tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
@@ -314,7 +318,7 @@ class Run:
             if self.plan.remote is not None:
                 self._phase = f"waiting for storage, {flush_s:g} s at most"
             flush_by = loop.time() + flush_s
-            await archive.drain(flush_s)
+            await archive.drain(flush_s, is_patient=is_patient)
             # What the last commits superseded is removed once that is on the disk.
             await ledger.sync()
         is_written = await ledger.finish(flush_s, self._show_written)
@@ -325,7 +329,9 @@ class Run:
             await tracked  # what was not delivered is listed in files that are persisted too
             if self.plan.remote is not None:
                 archive.publish()
-            self.unsaved = await archive.close(max(1.0, left_s))
+            # What goes on has its whole time again: 20,000 small files take longer than a minute.
+            left_s = flush_s if is_patient else max(1.0, left_s)
+            self.unsaved = await archive.close(left_s, is_patient=is_patient)
         ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
         if unheard:

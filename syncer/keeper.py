@@ -26,7 +26,7 @@ from holdfast.syncer.manifest import Manifest
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.patience import Patience
+from holdfast.syncer.patience import Furthest, Patience
 from holdfast.syncer.publication import Publication
 from holdfast.syncer.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.store import check_key
@@ -50,7 +50,10 @@ class Keeper:
         self._orders = orders
         self._tell = tell
         self._patience = Patience(
-            timeout_s=orders.timeout_s, where=where, tell=lambda text: tell(["trouble", text])
+            timeout_s=orders.timeout_s,
+            where=where,
+            tell=lambda text: tell(["trouble", text]),
+            moving=lambda: tell(["moving"]),
         )
         self._has_told_refusal = False
         self._here = LocalRemovals(orders.root, self._tell_refusal)
@@ -113,9 +116,10 @@ class Keeper:
             else:
                 self._tell(["committed", trial_id, index])
             return
+        furthest = Furthest()
         try:
             written = await self._patience.until_done(
-                f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory)
+                f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory, furthest)
             )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
@@ -131,14 +135,15 @@ class Keeper:
             await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
-    def _seal(self, directory: Path) -> Manifest:
+    def _seal(self, directory: Path, furthest: Furthest) -> Manifest:
         """Its bytes, and its own name, which staging has only renamed; the manifest last."""
         try:
             for above in (directory.parent, self._orders.root):
                 fsync_dir(above)
         except OSError as error:
             raise from_os_error(error, "commit", str(directory)) from error
-        return manifest.write(directory)
+        made = manifest.hash_directory(directory, durable=True, reached=furthest.reached)
+        return manifest.write(directory, made)
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""

@@ -4,9 +4,10 @@ told:     ["open", pickled Orders]  ["commit", trial, index, folder]
           ["seal", trial, index, folder]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
-          ["bring", ticket, folder]  ["close", deadline_s]
+          ["bring", ticket, folder]
+          ["close", deadline_s, "patient" where progress puts the deadline off]
 answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]
-          ["published", segment, offset]  ["trouble", text]
+          ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["refused", text]
           ["progress", files, files in all, bytes, bytes in all]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
@@ -59,6 +60,7 @@ class KeeperProcess:
         self._wanted: list[list[str] | None] = []
         # By lane and what was to be done there, until that is done after all.
         self._failed: dict[tuple[str, str], str] = {}
+        self._moved_at = 0.0
 
     async def serve(self) -> None:
         """Until told to close, or nobody is there any more."""
@@ -69,7 +71,8 @@ class KeeperProcess:
             self._begin(self._orders)
         while (message := await inbox.get()) is not None:
             if message[0] == "close":
-                await self._close(message[1])
+                _, deadline_s, *manner = message
+                await self._close(deadline_s, is_patient=bool(manner))
                 return
             self._order(message)
 
@@ -118,7 +121,7 @@ class KeeperProcess:
                 raise ValueError(f"not an order: {message!r:.200}")
 
     def _begin(self, orders: Orders) -> None:
-        self._keeper = Keeper(orders, self._wire.send)
+        self._keeper = Keeper(orders, self._told)
         self._in_lane("open", "open the storage", self._open)
 
     def _opened(self) -> Keeper:
@@ -240,11 +243,22 @@ class KeeperProcess:
         else:
             self._failed.pop(key, None)
 
-    async def _close(self, deadline_s: float) -> None:
-        """Finish what is under way; at the deadline, say what is not done."""
+    def _told(self, message: list[Any]) -> None:
+        """What the keeper tells, on its way to whoever gives the orders."""
+        if message == ["moving"]:
+            self._moved_at = asyncio.get_running_loop().time()
+        self._wire.send(message)
+
+    async def _close(self, deadline_s: float, *, is_patient: bool) -> None:
+        """Finish what is under way; at the deadline, say what is not done. With patience the
+        deadline counts from the last progress."""
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
         await self._settle(end, lambda: any(self._under_way.values()))
+        while is_patient and any(self._under_way.values()):
+            if (end := self._moved_at + deadline_s) <= loop.time():
+                break
+            await self._settle(end, lambda: any(self._under_way.values()))
         late = self._late() if any(self._under_way.values()) else []
         tidy_by = min(end, loop.time() + _TIDY_S)
         await self._settle(tidy_by, lambda: bool(self._under_way))

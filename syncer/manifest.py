@@ -125,13 +125,28 @@ def scan(directory: str | os.PathLike[str]) -> Manifest:
     )
 
 
-def hash_directory(directory: str | os.PathLike[str], *, durable: bool = False) -> Manifest:
+def hash_directory(
+    directory: str | os.PathLike[str],
+    *,
+    durable: bool = False,
+    reached: Callable[[int], None] = lambda count: None,
+) -> Manifest:
     """Read and hash every file; with `durable` also fsync each one and every folder.
 
+    `reached` hears after each file how many are done.
     Raises StorageError that names the file which cannot be read, DirectoryMissing, UnusableFile,
     BytesLost for a file that the disk has refused and memory has not any more.
     """
-    manifest = _build(directory, lambda found: _hash_file(found.path, durable=durable))
+    done = 0
+
+    def fact_of(found: Found) -> FileFact:
+        nonlocal done
+        fact = _hash_file(found.path, durable=durable)
+        done += 1
+        reached(done)
+        return fact
+
+    manifest = _build(directory, fact_of)
     if durable:
         for found in walk(directory, "fsync"):
             if found.is_dir:

@@ -301,6 +301,7 @@ class Mirror:
 
     async def _advance(self, sync: Sync, part: Part, key: str) -> None:
         now = asyncio.get_running_loop().time()
+        self._patience.moves()
         sync.files += 1
         sync.bytes += part.found.files[key].size
         if sync.scope == "artifacts" and now - sync.told_at >= _TELL_EVERY_S:

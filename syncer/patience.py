@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -32,12 +33,14 @@ class _Wait:
     deadline: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     why: str = _NOT_YET
     moved_at: float = 0.0
+    moving: Callable[[], None] = lambda: None
 
     def extend(self) -> None:
         """It may take its whole time again from now on; on the loop."""
         now = self.loop.time()
         if now - self.moved_at >= _MOVES_EVERY_S:
             self.moved_at = now
+            self.moving()
             with suppress(RuntimeError):  # it has ended meanwhile, or its time was up
                 self.deadline.reschedule(now + self.timeout_s)
 
@@ -51,18 +54,41 @@ def moved_on() -> None:
     Its deadline counts from here. May be called in any task or thread that the attempt began.
     """
     wait = _current.get()
-    if wait is not None:
+    # Read in a thread of its own, too: 20,000 files need not wake the loop 20,000 times.
+    if wait is not None and wait.loop.time() - wait.moved_at >= _MOVES_EVERY_S:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             wait.loop.call_soon_threadsafe(wait.extend)
+
+
+class Furthest:
+    """Progress of work that may begin again: only what goes further than before counts, so that
+    what fails again and again comes to its end."""
+
+    def __init__(self) -> None:
+        self._furthest = 0
+
+    def reached(self, count: int) -> None:
+        if count > self._furthest:
+            self._furthest = count
+            moved_on()
 
 
 class Patience:
     """Tries each thing until it was done, or until `timeout_s` passed without progress.
 
-    `tell` hears of the first failure of each.
+    `tell` hears of the first failure of each, `moving` of progress, once a second at most.
     """
 
-    def __init__(self, *, timeout_s: float, where: str, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        where: str,
+        tell: Callable[[str], None],
+        moving: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._moving = moving
+        self._moved_at = time.monotonic()
         self._timeout_s = timeout_s
         self._where = where
         self._tell = tell
@@ -79,6 +105,13 @@ class Patience:
                 told[wait.what] = wait.why
         return told
 
+    def moves(self) -> None:
+        """Progress outside of any wait: one of many things was done."""
+        now = time.monotonic()
+        if now - self._moved_at >= _MOVES_EVERY_S:
+            self._moved_at = now
+            self._moving()
+
     def note(self, what: str, why: str) -> None:
         """Say in `unfinished` how far a long task has come; "" when it has ended."""
         if why:
@@ -89,7 +122,8 @@ class Patience:
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until it works; raises what cannot work later. Raises StorageError."""
         loop = asyncio.get_running_loop()
-        wait = _Wait(what=what, timeout_s=self._timeout_s, loop=loop)
+        wait = _Wait(what=what, timeout_s=self._timeout_s, loop=loop, moving=self._moving)
+        wait.moved_at = loop.time()
         self._waits.add(wait)
         before = _current.set(wait)
         try:

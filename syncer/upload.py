@@ -21,6 +21,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.manifest import FileFact, Manifest
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
+from holdfast.syncer.patience import moved_on
 from holdfast.syncer.store import Entry
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
 
@@ -136,7 +137,13 @@ class Upload:
             # Tried again, this finds it there, and whose it is.
             cause = "an older incarnation, which was held up, has put it there meanwhile"
             raise StorageUnavailable("upload", key, cause) from error
-        self._done[key] = stored.etag
+        self._note_done(key, stored.etag)
+
+    def _note_done(self, key: str, etag: str | None) -> None:
+        """What is put once more, after a failure, is no progress."""
+        if key not in self._done:
+            moved_on()
+        self._done[key] = etag
 
     async def _copied(self, key: str, name: str, fact: FileFact) -> bool:
         source = self.committed.find(fact)
@@ -156,7 +163,7 @@ class Upload:
             if not await self.storage.holds(copy, self.directory / name):
                 self.committed.forget(fact)
                 return False
-        self._done[key] = stored.etag
+        self._note_done(key, stored.etag)
         return True
 
     async def _confirmed(self) -> list[Entry]:

@@ -213,6 +213,33 @@ async def test_nothing_is_published_once_it_closes(clock: Clock) -> None:
 
 
 @timed
+async def test_the_end_waits_for_as_long_as_the_keeper_makes_progress(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300)
+    desk.commit(0)
+    draining = asyncio.ensure_future(desk.archive.drain(60.0, is_patient=True))
+    for _ in range(5):
+        await clock.pass_s(50)
+        desk.archive.on_keeper(["moving"])
+    assert not draining.done()
+    for _ in range(2):
+        await clock.pass_s(61)
+    await draining
+
+
+@timed
+async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Clock) -> None:
+    desk = Desk(is_remote=True, sync_period_s=300)
+    desk.commit(0)
+    draining = asyncio.ensure_future(desk.archive.drain(60.0))
+    await clock.pass_s(0)
+    await clock.pass_s(59)
+    desk.archive.on_keeper(["moving"])
+    assert not draining.done()
+    await clock.pass_s(2)
+    await draining
+
+
+@timed
 async def test_what_is_local_is_not_published(clock: Clock) -> None:
     desk = Desk(is_remote=False, sync_period_s=5)
     desk.archive.on_keeper(["committed", "t0", 0])

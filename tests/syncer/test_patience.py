@@ -1,12 +1,14 @@
 """Waits for storage: two of the same words, progress that extends the deadline, an end."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from holdfast.syncer import patience
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
-from holdfast.syncer.patience import Patience, moved_on
+from holdfast.syncer.manifest import hash_directory
+from holdfast.syncer.patience import Furthest, Patience, moved_on
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +106,31 @@ async def test_what_cannot_work_later_is_raised_at_once() -> None:
 
 async def test_progress_outside_of_any_wait_is_nothing() -> None:
     moved_on()
+
+
+async def test_work_that_begins_again_makes_progress_only_beyond_where_it_was() -> None:
+    heard: list[None] = []
+    kept = Patience(
+        timeout_s=60, where="here", tell=lambda text: None, moving=lambda: heard.append(None)
+    )
+    furthest, tries = Furthest(), 0
+
+    async def attempt() -> None:
+        nonlocal tries
+        tries += 1
+        for count in range(1, 4 + (tries == 3)):
+            furthest.reached(count)
+            await asyncio.sleep(0)
+        if tries < 3:
+            raise StorageUnavailable("commit", "here", "No space left on device")
+
+    await kept.until_done("commit", attempt)
+    assert len(heard) == 4
+
+
+async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(b"weights")
+    reached: list[int] = []
+    hash_directory(tmp_path, reached=reached.append)
+    assert reached == [1, 2, 3]
