@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
+NAME = "holdfast-storage-"
 _IDLE_S = 10.0
 
 
@@ -63,7 +64,7 @@ class _Pool:
             number = self._count
         if inbox is None:
             inbox = queue.SimpleQueue()
-            name = f"holdfast-storage-{number}"
+            name = f"{NAME}{number}"
             threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
         inbox.put(call)
 

@@ -243,6 +243,8 @@ def _one_of(name: str, kind: type[Enum]) -> Decode:
     members = {str(member.value): member for member in kind}
 
     def convert(value: Any) -> Any:
+        if type(value) is kind:  # a machine's own snapshot, which has not been written yet
+            return value
         if type(value) is not str or value not in members:
             raise _wrong(name, value, f"one of {', '.join(members)}")
         return members[value]

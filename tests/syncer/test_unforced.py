@@ -75,6 +75,8 @@ def test_a_retry_that_is_told_that_all_is_well_does_not_believe_it(
     folder: Path, disk: Disk
 ) -> None:
     before = inodes(folder)
+    # Their numbers are given to no other file while they are open.
+    held = [path.open() for path in folder.rglob("*") if path.is_file()]
     disk.refuses = 2
     with pytest.raises(StorageUnavailable, match="Input/output error"):
         manifest.write(folder)
@@ -83,6 +85,8 @@ def test_a_retry_that_is_told_that_all_is_well_does_not_believe_it(
     manifest.write(folder)
     assert len(inodes(folder) & before) == 1
     assert inodes(folder) - {(folder / ".holdfast.json").stat().st_ino} <= set(disk.forced)
+    for file in held:
+        file.close()
 
 
 def test_bytes_that_are_not_those_any_more_are_lost(folder: Path, disk: Disk) -> None:
