@@ -22,6 +22,7 @@ from holdfast.testing.mishaps import (
     Kill,
     Refusal,
     Remote,
+    Removal,
     Stop,
     Storm,
     Strike,
@@ -108,6 +109,21 @@ STOPS = (
     Stop(role="keeper", at=8, victim="keeper"),
     Stop(role="script", at=25, victim="scribe"),
 )
+
+
+REMOVALS = (
+    Removal(role="script", at=20, what="the experiment's folder"),
+    Removal(role="worker", at=12, what="the journal's newest segment", mirrored=True),
+)
+
+
+@pytest.mark.parametrize("removal", REMOVALS, ids=str)
+def test_a_run_from_under_which_its_files_are_removed_says_so_or_loses_nothing(
+    stage: Stage, removal: Removal
+) -> None:
+    story = stage.remove(removal)
+    assert story.fell_on, shown(story)
+    assert list(story.problems) == [], shown(story)
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,11 @@ def rows(root: Path) -> set[tuple[str, int, int]]:
     return {(name, *row) for name, trial in trials.items() for row in trial.all_rows}
 
 
+def acknowledged_rows(notes: Sequence[Mapping[str, Any]]) -> set[tuple[str, int, int]]:
+    """Every row whose `report()` has returned."""
+    return {(fact["trial"], fact["attempt"], fact["iteration"]) for fact in acknowledged(notes)}
+
+
 def has_begun(root: Path) -> bool:
     """Whether its journal says what the experiment is."""
     try:

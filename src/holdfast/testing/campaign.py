@@ -21,7 +21,17 @@ from typing import TypeVar
 
 from holdfast.testing.aftermath import Story
 from holdfast.testing.bucket_stage import BucketStage
-from holdfast.testing.mishaps import Crash, Kill, Mishap, crashes, cuts, refusals, stops, strikes
+from holdfast.testing.mishaps import (
+    Crash,
+    Kill,
+    Mishap,
+    crashes,
+    cuts,
+    refusals,
+    removals,
+    stops,
+    strikes,
+)
 from holdfast.testing.s3_server import make_bucket, moto_server, rclone_server
 from holdfast.testing.stage import Stage, in_memory
 
@@ -110,6 +120,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--crashes", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--refusals", type=int, default=100, help="fsyncs that the disk refuses")
+    parser.add_argument("--removals", type=int, default=100, help="folders and files removed")
     parser.add_argument("--stops", type=int, default=200, help="processes that are stopped")
     parser.add_argument("--strikes", type=int, default=200, help="what befalls runs in a bucket")
     parser.add_argument("--outage-s", type=float, default=60, help="of a server that comes back")
@@ -135,10 +146,12 @@ def _stories(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:
     if given.crashes:
         measured = {mirrored: stage.measure(mirrored=mirrored) for mirrored in (False, True)}
         yield from _until_fallen(stage, crashes(measured, chance), given)
-    if given.stops:
+    if given.stops or given.removals:
         measured = {mirrored: stage.measure(mirrored=mirrored) for mirrored in (False, True)}
         to_stop = islice(stops(measured, chance), given.stops)
         yield from played(stage.stop, to_stop, given.jobs)
+        to_remove = islice(removals(measured, chance), given.removals)
+        yield from played(stage.remove, to_remove, given.jobs)
     if given.cuts:
         with stage.recorded() as recording:
             chosen = islice(cuts(len(recording.moments), chance), given.cuts)

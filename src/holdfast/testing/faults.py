@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import fcntl
+import glob
 import io
 import itertools
 import json
@@ -43,7 +44,9 @@ class Fault:
     performed. Every process of the
     `victims`, which are roles, dies in that moment; where there are none, the one that came to
     it. With SIGSTOP for `signum` they are stopped instead, and perform the operation when they are
-    let go on. `folder` holds what is counted, and what was done.
+    let go on. With `removes`, a pattern of paths, nobody dies: the last of these paths is moved to
+    `folder`/removed, and the operation performed. `folder` holds what is counted, and what was
+    done.
     """
 
     folder: str
@@ -53,6 +56,7 @@ class Fault:
     is_torn: bool = False
     victims: Sequence[str] = ()
     signum: int = signal.SIGKILL
+    removes: str = ""
 
 
 def environ_for(fault: Fault) -> dict[str, str]:
@@ -68,6 +72,11 @@ def counts(folder: Path) -> dict[str, int]:
     """How many operations each role has come to (the most of any process of it)."""
     data = (folder / "counts").read_bytes()
     return dict(zip(ROLES, (count for (count,) in _SLOT.iter_unpack(data)), strict=True))
+
+
+def removed(folder: Path) -> Path:
+    """The folder into which a fault has moved what it removed; not there where it has not."""
+    return folder / "removed"
 
 
 def fired(folder: Path) -> str:
@@ -101,6 +110,7 @@ class _Counter:
         self.role = _role()
         self._count = itertools.count(1)
         self._write, self._open, self._kill = os.write, os.open, os.kill
+        self._rename = os.rename
         fd = os.open(Path(fault.folder, "counts"), os.O_RDWR | os.O_CLOEXEC)
         self._counts = mmap.mmap(fd, _SLOT.size * len(ROLES))
         os.close(fd)
@@ -159,7 +169,10 @@ class _Counter:
             return
         if fault.is_torn and tear is not None:
             tear()
-        self._die()
+        if fault.removes:
+            self._remove()
+        else:
+            self._die()
 
     def _has_come(self, number: int, *, can_tear: bool) -> bool:
         if self.fault.is_torn:
@@ -175,6 +188,13 @@ class _Counter:
             return False
         self._write(fd, told.encode())
         return True
+
+    def _remove(self) -> None:
+        """What is open stays open, as after a real removal; it can be put back to be looked at."""
+        if found := sorted(glob.glob(self.fault.removes, include_hidden=True)):
+            aside = removed(Path(self.fault.folder))
+            aside.mkdir()
+            self._rename(found[-1], aside / Path(found[-1]).name)
 
     def _die(self) -> None:
         victims = self.fault.victims or (self.role,)

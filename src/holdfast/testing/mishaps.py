@@ -66,6 +66,25 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """When the process of this `role` comes to its operation number `at`, somebody removes `what`
+    (one of REMOVABLE) from under the run."""
+
+    role: str
+    at: int
+    what: str
+    mirrored: bool = False
+
+    @property
+    def kind(self) -> str:
+        return f"{self.what} is removed while the run works in it"
+
+    def __str__(self) -> str:
+        where = "mirrored" if self.mirrored else "local"
+        return f"{self.kind}, at operation {self.at} of the {self.role} ({where})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """The power goes after so many fsyncs; `luck` is a seed for what else is on the disk."""
 
@@ -208,7 +227,7 @@ class Freeze:
 
 
 Remote = Strike | Storm | Expiry | Outage | Kill | Freeze
-Mishap = Crash | Stop | Cut | Refusal | Remote
+Mishap = Crash | Stop | Removal | Cut | Refusal | Remote
 
 
 def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
@@ -242,6 +261,28 @@ def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> 
             role = chance.choice(busy)
             at = chance.randint(1, measured[mirrored][role])
             yield Stop(role=role, at=at, victim=victim, mirrored=mirrored)
+
+
+# By what users see of it: the pattern of its path below the experiment's folder.
+REMOVABLE: Final = {
+    "the experiment's folder": "",
+    "the journal": "journal",
+    "the journal's newest segment": "journal/*.log",
+    "the lock": ".lock",
+}
+
+
+def removals(
+    measured: Mapping[bool, Mapping[str, int]], chance: random.Random
+) -> Iterator[Removal]:
+    """Without end: each thing in turn, at any operation of any role."""
+    while True:
+        for what in chance.sample(list(REMOVABLE), len(REMOVABLE)):
+            mirrored = chance.choice(list(measured))
+            busy = [role for role, most in measured[mirrored].items() if most]
+            role = chance.choice(busy)
+            at = chance.randint(1, measured[mirrored][role])
+            yield Removal(role=role, at=at, what=what, mirrored=mirrored)
 
 
 def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]]:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.testing import faults, powercut
-from holdfast.testing.aftermath import Aftermath, Story, has_begun, rows
+from holdfast.testing.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
 from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.mishaps import Crash, Cut, Refusal, Stop
+from holdfast.testing.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
 
 EPOCHS = 3
 _STOPPED_DEADLINE_S = "0.5"
@@ -78,6 +78,37 @@ class Stage:
             after.finishes(bench.start())
             after.holds(_trees(bench), bench.notes())
             return after.story(stop, faults.fired(Path(fault.folder)))
+
+    def remove(self, removal: Removal) -> Story:
+        """Remove something from under a run: it says so, or has lost nothing. What was removed is
+        put back, and the experiment continued."""
+        with self.bench(mirrored=removal.mirrored) as bench:
+            root = _trees(bench)[-1]
+            fault = faults.Fault(
+                folder=str(bench.folder / "counting"),
+                roots=_roots(bench),
+                role=removal.role,
+                at=removal.at,
+                removes=str(root / REMOVABLE[removal.what]).rstrip("/"),
+            )
+            bench.environ |= faults.environ_for(fault)
+            after = Aftermath(bench)
+            code = after.ended(bench.start())
+            known, acknowledged = rows(root), acknowledged_rows(bench.notes())
+            if code == 0:
+                after.checked["a run that ended well has its rows under its name"] += 1
+                for row in sorted(acknowledged - known):
+                    after.wrong(f"a run that ended well has lost a row: {row}")
+            else:
+                after.checked["a run that something was removed from says so"] += 1
+                after.says(("removed", "put in its place", "No such file"))
+            del bench.environ[faults.VARIABLE]
+            _put_back(faults.removed(Path(fault.folder)), Path(fault.removes))
+            goes_on = GOES_ON if has_begun(root) else {}
+            # A checkpoint that was not there for a moment is dropped, and said to be.
+            after.finishes(bench.start(**goes_on), may_lose=True)
+            after.holds(_trees(bench), bench.notes())
+            return after.story(removal, faults.fired(Path(fault.folder)))
 
     @contextmanager
     def recorded(self) -> Iterator[powercut.Recording]:
@@ -157,6 +188,16 @@ def in_memory(script: Path, ranks: int = 0) -> Iterator[Stage]:
     """A stage where a new file never has the inode number of one that is gone."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-") as folder:
         yield Stage(Path(folder), script, ranks)
+
+
+def _put_back(aside: Path, place: Path) -> None:
+    """In the place of what a run may have made there since; `place` may end with a pattern."""
+    for removed in aside.iterdir() if aside.exists() else ():
+        target = place.parent / removed.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        removed.replace(target)
 
 
 def _roots(bench: Bench) -> list[str]:
