@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.layout import RESULTS, Layout
+from holdfast.experiment.layout import Layout
 from holdfast.experiment.placeholders import ResolveConfig, config_without_code
 from holdfast.experiment.ranking import (
     NoBestResult,
@@ -24,6 +23,7 @@ from holdfast.experiment.ranking import (
 from holdfast.experiment.result import (
     Result,
     has_reported_since_start,
+    rows_of,
     told_row,
     trial_metrics,
 )
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
 
 SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 _READERS = 16
@@ -111,9 +110,7 @@ class Outcome:
 
         def of(trial: Trial, folder: TrialFolder) -> list[Row]:
             told = [] if trial.row is None else [told_row(trial)]
-            found = folder.rows()
-            _warn_if_behind(trial, folder, found)
-            return found or told
+            return rows_of(trial, folder) or told
 
         return self._read(trials, of)
 
@@ -298,14 +295,3 @@ def _score(values: Sequence[float], scope: str, mode: str, *, finite: bool) -> f
             few = {"last-5-avg": 5, "last-10-avg": 10}.get(scope, len(values))
             counted = list(values[-few:])
             return sum(counted) / len(counted)
-
-
-def _warn_if_behind(trial: Trial, folder: TrialFolder, rows: Sequence[Row]) -> None:
-    """Of a trial that has ended no row is still to come."""
-    last = rows[-1].get("training_iteration") if rows else 0
-    if trial.status.is_final and type(last) is int and last < trial.iteration:
-        _log.warning(
-            "%s/%s has rows up to iteration %s, and the journal up to %s: restoring the "
-            "experiment, or holdfast doctor repair, writes it anew",
-            folder.shown, RESULTS, last, trial.iteration,
-        )  # fmt: skip

@@ -60,6 +60,23 @@ class Kept:
     persisted: bool = True
 
 
+def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
+    """The rows of every iteration, from `result.json`; logs a warning where the journal has more.
+
+    While a trial runs, its newest rows are written a moment after it has reported them. Raises
+    DamagedRows, StorageError, OSError.
+    """
+    rows = folder.rows()
+    last = rows[-1].get("training_iteration") if rows else 0
+    if not trial.status.has_worker and type(last) is int and last < trial.iteration:
+        _log.warning(
+            "%s/%s has rows up to iteration %s, and the journal up to %s: restoring the "
+            "experiment, or holdfast doctor repair, writes it anew",
+            folder.shown, RESULTS, last, trial.iteration,
+        )  # fmt: skip
+    return rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
     """What a trial left: its folder, its checkpoints oldest first.
@@ -89,6 +106,9 @@ class Left:
             config = self.resolve_config(self.trial.config)
             return {**result_metrics(self.trial, self.best), "config": config}
         return trial_metrics(self.trial, self.folder, self.resolve_config)
+
+    def rows(self) -> list[Row]:
+        return self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
 
     def to_travel(self) -> Left:
         """As it may be pickled."""
@@ -286,7 +306,7 @@ class Result:
 
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""
-        return [] if self._left is None else self._left.folder.rows()
+        return [] if self._left is None else self._left.rows()
 
     @property
     def plot(self) -> ResultPlots:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,20 @@ def test_a_sound_experiment_is_not_worth_a_word(
     assert caplog.text == capsys.readouterr().err == ""
 
 
+READERS_OF_ROWS: dict[str, Callable[[tune.ExperimentAnalysis], object]] = {
+    "all trials at once": lambda analysis: analysis.trial_dataframes,
+    "one result": lambda analysis: tune.ResultGrid(analysis)[1].metrics_dataframe,
+}
+
+
+@pytest.mark.parametrize("read", READERS_OF_ROWS.values(), ids=READERS_OF_ROWS)
 def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
-    root: Path, caplog: pytest.LogCaptureFixture
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    read: Callable[[tune.ExperimentAnalysis], object],
 ) -> None:
     sorted(root.glob("train_*"))[1].joinpath("result.json").write_bytes(b"")
-    tune.ExperimentAnalysis(str(root)).trial_dataframes  # noqa: B018  # it is read here
+    read(tune.ExperimentAnalysis(str(root)))
     assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
 
 
