@@ -12,13 +12,15 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.layout import PARAMS, SNAPSHOT_PREFIX
 from holdfast.experiment.records import first_end, unpack
-from holdfast.scheduler.events import Begun, ExperimentSpec
+from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular
 from holdfast.syncer.segment import check_magic, is_torn
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16
+# What the journal of an experiment may begin with.
+BEGINS = (Begun, Recalled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ def find_beginning(journal: Path) -> Beginning | None:
             found = _fault(journal, number) or found
             continue
         event, now, _ = unpack(payload, first_end(number, payload))
-        if isinstance(event, Begun):
+        if isinstance(event, BEGINS):
             return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
         found = f"{segment_name(number)} is whole, and what stood before it is not there"
     if found:
@@ -106,7 +108,7 @@ def runs_before(journal: Path, segment: int | None) -> list[Beginning]:
         event, now, _ = (
             unpack(payload, first_end(number, payload)) if payload is not None else (None, 0.0, ())
         )
-        if isinstance(event, Begun):
+        if isinstance(event, BEGINS):
             at = Position(number, 0)
             known.append(Beginning(position=at, spec=event.spec, began_at=now))
     return known
@@ -154,6 +156,8 @@ def _fault(journal: Path, number: int) -> str:
     with open_regular(path) as file:
         first = file.read(len(MAGIC))
     if not check_magic(first, path):
+        if first[:-1] == MAGIC[:-1]:
+            return f"the byte of {path.name} that names its format is damaged (format {first[-1]})"
         return f"{path.name} does not begin as a journal does (its first bytes are {first!r})"
     return f"the first record of {path.name} is damaged"
 

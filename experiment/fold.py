@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.experiment.beginning import BEGINS
 from holdfast.experiment.records import replay, unpack
 from holdfast.scheduler.events import (
-    Begun,
     Event,
     Exited,
     Raised,
@@ -44,7 +44,7 @@ class Fold:
             event, now, _ = record
             before = trials.get(subject_of(event) or "")
             replay(self.machine, record, payload, position)
-            if isinstance(event, (Begun, Resumed)):
+            if isinstance(event, (*BEGINS, Resumed)):
                 self.begun_at = now
             known = self.position
             self.last_start = known.offset if known.segment == position.segment else 0

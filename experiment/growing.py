@@ -223,6 +223,24 @@ class Curves(Growing):
         self._folder = folder
         self._emptied = self._emptied and _moved(self._emptied, folder)
 
+    def adopt(self, folder: str, step: int) -> None:
+        """Take over what the newest file in `folder` has up to this step."""
+        for name in sorted(os.listdir(folder), reverse=True):
+            number = name.removeprefix(EVENTS_PREFIX).removesuffix(EVENTS_SUFFIX)
+            if EVENTS_PREFIX + number + EVENTS_SUFFIX != name or not number.isdigit():
+                continue
+            with open_regular(f"{folder}/{name}") as file:
+                data = file.read()
+            try:
+                kept = data[: tensorboard.end_of_step(data, step)]
+            except ValueError:  # torn: what can be charted of later rows is
+                continue
+            if kept:
+                self._named_at = int(number)
+                self.path = f"{self._folder}/{name}"
+                self.append(kept)
+                return
+
     def restart(self, size: int, now: float) -> None:
         """Keep `size` bytes, under a newer name: a TensorBoard that runs reads files in turn.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from holdfast.experiment.growing import Growing, replace_file, unlink
 from holdfast.experiment.layout import Layout, is_policy_log
@@ -32,6 +33,15 @@ class PolicyLog:
         self._lines: dict[str, tuple[bytes, ...]] = {}
         self._waiting: list[bytes] = []
         self._changed: set[str] = set()
+        self._adopted: frozenset[bytes] = frozenset()
+
+    def adopt(self, machine: Machine) -> None:
+        """Keep the lines that there are: the records of some of them are lost."""
+        self._waiting = _lines_of(self._layout.policy_log)
+        self._adopted = frozenset(self._waiting)
+        for trial_id in machine.trials:
+            if lines := _lines_of(self._layout.policy_log_of(trial_id)):
+                self._lines[trial_id] = tuple(lines)
 
     def take_in(self, event: Event, machine: Machine) -> None:
         """`machine` has just taken in the event."""
@@ -57,6 +67,8 @@ class PolicyLog:
             shown_config(decision.config),
         ]
         line = f"{encode(row)}\n".encode()
+        if line in self._adopted:
+            return
         self._waiting.append(line)
         self._lines[decision.trial_id] = (*self._lines.get(decision.source, ()), line)
         self._changed.add(decision.trial_id)
@@ -90,6 +102,13 @@ class PolicyLog:
             return
         for name in [*filter(is_policy_log, os.listdir(self._layout.root))]:
             unlink(f"{self._layout.root}/{name}")
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines(keepends=True)
+    except OSError:
+        return []
 
 
 def _takeovers(answers: Sequence[Sequence[Decision]]) -> list[CloneTrial]:

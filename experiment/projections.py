@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
+from holdfast.experiment.adopted import errors_until, rows_until
 from holdfast.experiment.growing import Changed, Curves, Growing, Row, Table, replace_file, unlink
 from holdfast.experiment.layout import (
     ERROR,
@@ -68,6 +69,11 @@ class TrialFiles:
             with_config=self._with_config,
         )
         self._with(spec.trial_id, lambda record: record.create(anew=anew))
+
+    def adopt(self, trial: Trial) -> None:
+        """Keep what the files that are there have up to this state of the trial: no record has it
+        any more."""
+        self._with(trial.trial_id, lambda record: record.adopt(trial))
 
     def begin_attempt(self, trial: Trial, now: float) -> None:
         """An attempt has started: rows after the iteration that it resumes from are gone."""
@@ -187,6 +193,27 @@ class _TrialRecord:
             self._move(aside)
         Growing(f"{self._at}/{PARAMS}").append(self._params())
 
+    def adopt(self, trial: Trial) -> None:
+        """Take over what was there. The rows of result.json make progress.csv, too."""
+        self.has_ended = trial.status.is_final
+        self._follow(trial)
+        if self._at == self.folder:
+            return
+        lines, rows = rows_until(f"{self.folder}/{RESULTS}", trial.iteration)
+        self._results.append(b"".join(lines))
+        has_config = CONFIG in (trial.row or {})
+        self._progress.add([r if has_config else _without_config(r) for r in rows])
+        self._errors.append(errors_until(f"{self.folder}/{ERROR}", trial))
+        if self._curves:
+            self._curves.adopt(self.folder, trial.iteration)
+
+    def _follow(self, trial: Trial) -> None:
+        """Show the config that the trial has by now."""
+        if trial.config != self._given:
+            self._given = trial.config
+            self._show(shown_config(trial.config))
+            replace_file(f"{self._at}/{PARAMS}", self._params())
+
     def _show(self, config: dict[str, Any]) -> None:
         self._config = config
         shown = f', "{CONFIG}": {encode(config)}}}' if self._with_config else "}"
@@ -240,10 +267,7 @@ class _TrialRecord:
         self._progress.keep(mark.rows)
         if self._curves:
             self._curves.restart(mark.curves, now)
-        if trial.config != self._given:
-            self._given = trial.config
-            self._show(shown_config(trial.config))
-            replace_file(f"{self._at}/{PARAMS}", self._params())
+        self._follow(trial)
 
     def _extended(self, mark: _Mark, iteration: int) -> _Mark:
         """A clone goes on where another trial has saved: its own rows up to there stay."""
@@ -286,6 +310,10 @@ class _TrialRecord:
         if CONFIG in row.values:  # a metric of the user's
             return encode(row.values) + "\n"
         return encode(row.values)[:-1] + self._line_end
+
+
+def _without_config(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != CONFIG}
 
 
 def _is_projection(name: str) -> bool:

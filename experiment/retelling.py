@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.experiment.fold import Fold, subject_of
-from holdfast.scheduler.events import Event
+from holdfast.scheduler.events import Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position
 from holdfast.trial.trial import Status, Trial
@@ -27,7 +27,18 @@ def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
     for event, _, before in fold.run(journal, stop):
         subject = subject_of(event) or ""
         yield event, before, fold.machine.trials.get(subject)
+        if isinstance(event, Recalled):
+            yield from _known(fold.machine)
         yield from others_moved(fold.machine, subject)
+
+
+def _known(machine: Machine) -> Iterator[Change]:
+    """What is left of a lost history: which trials there are, and which of them have ended."""
+    for trial in machine.trials.values():
+        begun = Trial(spec=trial.spec)
+        yield Suggested(spec=trial.spec), None, begun
+        if trial.status.is_final:
+            yield None, begun, trial
 
 
 def others_moved(machine: Machine, by: str) -> list[Change]:

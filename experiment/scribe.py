@@ -33,6 +33,7 @@ from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import (
     CheckpointLost,
     Event,
+    Recalled,
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
@@ -278,6 +279,8 @@ class Scribe:
             self._log = PolicyLog(self._layout)
         for event, now, before in fold.run(self._layout.journal, stop):
             trial_id = subject_of(event)
+            if isinstance(event, Recalled):
+                self._adopt(fold.machine, only)
             if trial_id is not None and (only is None or trial_id in only):
                 self._write(event, now, before, fold.machine.trials[trial_id], anew=anew)
             self._log.take_in(event, fold.machine)
@@ -291,6 +294,14 @@ class Scribe:
             self._files.settle()
         self._write_log(anew=anew)
         self._close_ended(fold.machine)
+
+    def _adopt(self, machine: Machine, only: set[str] | None) -> None:
+        """What no record has any more is taken from the files that there are."""
+        self._log.adopt(machine)
+        for trial in machine.trials.values():
+            if only is None or trial.trial_id in only:
+                self._files.create(trial.spec, anew=True)
+                self._files.adopt(trial)
 
     def _pause(self, fold: Fold, save: Callable[[Fold], None] | None) -> None:
         """In the middle of a long journal: say how far it is, and keep that."""

@@ -21,8 +21,8 @@ from holdfast.experiment.beginning import Beginning, find_beginning
 from holdfast.experiment.growing import replace_file
 from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.names import shown
-from holdfast.scheduler.codec import from_snapshot, snapshot
-from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.codec import snapshot
+from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.journal import Position, read_segment, segment_name
 from holdfast.syncer.plain_files import read_small
@@ -118,6 +118,9 @@ def load_newest_snapshot(
         except (BadSnapshot, UnreadableRecord, OSError) as error:
             skipped.append(Skipped(name=name, reason=str(error)))
             continue
+        if found.position < beginning.position:
+            skipped.append(Skipped(name=name, reason="the journal begins anew behind it"))
+            continue
         if within is not None and found.position > within:
             skipped.append(Skipped(name=name, reason="the journal before it is damaged"))
             continue
@@ -212,7 +215,7 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
 def load_snapshot(layout: Layout, name: str) -> Snapshot:
     """Raises BadSnapshot, also where it is of another journal, UnreadableRecord, OSError."""
     taken = read_snapshot(layout, name)
-    _check_journal(layout.journal, taken.last)
+    check_journal(layout.journal, taken.last)
     return taken
 
 
@@ -270,7 +273,7 @@ class _File:
     machine: dict  # type: ignore[type-arg]  # `from_snapshot` looks into it
 
 
-def _check_journal(journal: Path, last: LastRecord) -> None:
+def check_journal(journal: Path, last: LastRecord) -> None:
     """Refuse a snapshot of records that the journal has lost, or has others in place of."""
     try:
         found = [

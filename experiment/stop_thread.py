@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.advisors import DEADLINE_S, Advisor, failure_of
+from holdfast.experiment.beginning import BEGINS
 from holdfast.experiment.retelling import Change
 from holdfast.scheduler.effects import AskStopper
-from holdfast.scheduler.events import Begun, Resumed, StopperAnswered
+from holdfast.scheduler.events import Resumed, StopperAnswered
 from holdfast.trial.events import Reported
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Trial
@@ -63,7 +64,7 @@ class StopThread:
         """Show it the reports step by step; `due` has what was not answered yet."""
         is_asked = False
         for event, before, after in history:
-            if isinstance(event, (Begun, Resumed)) and event.spec is not None:
+            if isinstance(event, (*BEGINS, Resumed)) and event.spec is not None:
                 is_asked = event.spec.has_stopper and event.spec.stop_number == number
             elif isinstance(event, StopperAnswered):
                 due.pop(event.trial_id, None)

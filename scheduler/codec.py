@@ -21,6 +21,7 @@ from holdfast.scheduler.events import (
     Exited,
     ExperimentSpec,
     Raised,
+    Recalled,
     Resumed,
     SchedulerAnswered,
     SearchEnded,
@@ -30,7 +31,6 @@ from holdfast.scheduler.events import (
     WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
-from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import (
     Answers,
     AskUser,
@@ -38,6 +38,7 @@ from holdfast.scheduler.policy import (
     CloneTrial,
     Decision,
 )
+from holdfast.scheduler.state import State
 from holdfast.trial.bounds import LATEST_S, Count, Moment
 from holdfast.trial.decoding import check_plain, check_table, read_otherwise
 from holdfast.trial.decoding import decode as build
@@ -54,6 +55,7 @@ EVENTS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         Begun,
+        Recalled,
         Resumed,
         Suggested,
         SearchEnded,
@@ -252,7 +254,7 @@ def _decode_answers(plain: Any) -> Answers:
         raise UnknownRecord(f"not a scheduler's decisions: {shown(plain)}") from error
 
 
-def snapshot(machine: Machine) -> dict[str, Any]:
+def snapshot(machine: State) -> dict[str, Any]:
     """Everything that `handle` has built up, as plain data."""
     return {
         "spec": to_fields(machine.spec),
@@ -277,7 +279,7 @@ def snapshot(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _rarities(machine: Machine) -> dict[str, Any]:
+def _rarities(machine: State) -> dict[str, Any]:
     return {
         "bounds_unseen": machine.expected.bounds,
         "delayed": sorted(machine.allotment.delayed),
@@ -323,23 +325,35 @@ class _Kept:
     questions: Mapping[str, Any] = field(default_factory=dict)
 
 
-def from_snapshot(plain: Any) -> Machine:
-    """The machine as it was, but for a policy.
+def restore_state(machine: State, plain: Any) -> None:
+    """Bring a machine to where another one was when `snapshot` was made of it, but for a policy.
 
     Raises UnknownRecord for a snapshot of another version, and for one that no run has written.
     """
     kept: _Kept = _build(_Kept, plain)
     try:
-        return _rebuilt(kept)
+        _restore(machine, kept)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnknownRecord(
             f"not a snapshot of this version of holdfast: {error!r:.200}"
         ) from error
 
 
-def _rebuilt(kept: _Kept) -> Machine:
-    machine = Machine()
+def recalled(machine: State) -> Recalled:
+    """The record with which a journal begins anew where this machine was."""
+    plain = snapshot(machine)
+    del plain["spec"]
+    return Recalled(spec=machine.spec, state=plain)
+
+
+def recall(machine: State, event: Recalled) -> None:
+    """Raises UnknownRecord."""
+    restore_state(machine, {**event.state, "spec": to_fields(event.spec)})
+
+
+def _restore(machine: State, kept: _Kept) -> None:
     machine.spec, machine.ending = kept.spec, kept.ending
+    machine.trials, machine.folders = {}, set()
     for trial in kept.trials:
         machine.add(trial)
     _check_known(kept, machine)
@@ -365,10 +379,9 @@ def _rebuilt(kept: _Kept) -> Machine:
     machine.clones = {
         t.trial_id for t in kept.trials if t.origin is not None and not t.status.is_final
     }
-    return machine
 
 
-def _check_known(kept: _Kept, machine: Machine) -> None:
+def _check_known(kept: _Kept, machine: State) -> None:
     """Raises UnknownRecord where something is said of a trial that there is not."""
     origins = [trial.origin.trial_id for trial in kept.trials if trial.origin is not None]
     for several in (

@@ -83,6 +83,18 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """The first record of an experiment whose first records are lost: what was known of it then.
+
+    `state` is the machine as a snapshot has it (`codec.snapshot`), without its spec. The rows
+    that led there stand in no record any more; nor do the decisions of a scheduler with a state.
+    """
+
+    spec: ExperimentSpec
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
     """A restore took the experiment up; `epoch` counts incarnations from 1.
 
@@ -207,6 +219,7 @@ class EndOrdered:
 
 Event = (
     Begun
+    | Recalled
     | Resumed
     | Suggested
     | SearchEnded

@@ -7,9 +7,10 @@ journal through it restores an experiment, feeding it a virtual clock simulates 
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from holdfast.scheduler.allotment import Allotment
+from holdfast.scheduler.codec import recall, restore_state
 from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
@@ -19,6 +20,7 @@ from holdfast.scheduler.events import (
     Event,
     Exited,
     Raised,
+    Recalled,
     Resumed,
     SchedulerAnswered,
     SearchEnded,
@@ -96,6 +98,8 @@ class Machine(State):
                 return self._on_begun(event)
             case Resumed():
                 return on_resumed(self, event)
+            case Recalled():
+                return self._on_recalled(event)
             case _:
                 assert_never(event)
 
@@ -118,7 +122,7 @@ class Machine(State):
 
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment was alive; the gap before a restore is none."""
-        if isinstance(event, (Begun, Resumed, CheckpointLost)):
+        if isinstance(event, (Begun, Recalled, Resumed, CheckpointLost)):
             # Lost checkpoints are found in that gap, before a restore says that it resumes.
             self.now = self.now if isinstance(event, CheckpointLost) else now
             return
@@ -134,6 +138,17 @@ class Machine(State):
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)
         return go_on(self)
+
+    def _on_recalled(self, event: Recalled) -> list[Effect]:
+        """The policy gets to know each trial, and how far it has come: its rows are not there."""
+        recall(self, event)
+        if self.policy is not None:
+            self.policy = self.policy.begun(event.spec)
+            for trial in self.trials.values():
+                self.policy.decide(self, TrialAdded(trial_id=trial.trial_id))
+                if trial.status.is_final:
+                    self.policy.decide(self, TrialEnded(trial_id=trial.trial_id))
+        return []
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
         self.asking = self.search_waits = False
@@ -169,3 +184,10 @@ class Machine(State):
             return False
         self.freed(event.trial_id)
         return True
+
+
+def from_snapshot(plain: Any) -> Machine:
+    """The machine as it was, but for a policy. Raises UnknownRecord, as `restore_state` does."""
+    machine = Machine()
+    restore_state(machine, plain)
+    return machine

@@ -99,11 +99,17 @@ def start_of(number: int, pieces: Sequence[Piece]) -> tuple[bytes, Takeover]:
 
 
 def check_magic(data: bytes, path: Path) -> bool:
-    """Whether a segment may begin so. Raises NewerFormat where a newer version wrote it."""
+    """Whether a segment may begin so. Raises NewerFormat where a newer version wrote it.
+
+    Where an event follows, as in format 1, only the byte of the format is damaged: each later
+    format begins with a record of another kind.
+    """
     if data[: len(_MAGIC)] != _MAGIC or len(data) < len(MAGIC):
         return False
     version = data[len(_MAGIC)]
     if version > NEWEST_FORMAT:
+        if _begins_with_event(path):
+            return False
         raise NewerFormat(
             "read",
             str(path),
@@ -112,6 +118,24 @@ def check_magic(data: bytes, path: Path) -> bool:
             "Nothing was changed. Use the version that wrote it",
         )
     return version > 0
+
+
+def _begins_with_event(path: Path) -> bool:
+    with open_regular(path) as file:
+        file.seek(len(MAGIC))
+        head = file.read(HEADER.size)
+        if len(head) < HEADER.size:
+            return False
+        length, crc = HEADER.unpack(head)
+        payload = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+    if not length or len(payload) < length or zlib.crc32(payload) != crc:
+        return False
+    try:
+        record = msgpack.unpackb(payload, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException):
+        return False
+    kinds = [type(part) for part in record[:3]] if type(record) is list else []
+    return kinds in ([str, float, dict], [str, int, dict])
 
 
 def first_record(data: bytes) -> int:

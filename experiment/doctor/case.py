@@ -14,6 +14,7 @@ from holdfast.experiment.place import find_place
 from holdfast.experiment.published import is_mirror_of, read_head
 from holdfast.experiment.reading import ExperimentNotFound
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.snapshots import snapshot_names
 from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
@@ -50,7 +51,7 @@ def find_case(
     if location.local_path is None or (Path(location.local_path) / HEAD).exists():
         return _of_storage(path, location, settings, environ)
     layout = Layout(Path(location.local_path))
-    if not segments(layout.journal):
+    if not segments(layout.journal) and not snapshot_names(layout.root):
         raise ExperimentNotFound(
             f"there is no experiment in {path}: it has no folder 'journal' with records. Give the "
             f"directory <storage_path>/<name>, or its URI",

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment import tensorboard
@@ -33,7 +34,14 @@ from holdfast.trial.trial import Status, Trial
 _MOST_BYTES = 1 << 33
 # What a file may have for each byte of the journal, and beyond that.
 _PER_BYTE, _FREE_BYTES = 20, 64 << 20
-Rows = Sequence[ExpectedRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Those of a trial that the journal has; no record has those up to the iteration `unknown`."""
+
+    known: Sequence[ExpectedRow]
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,9 @@ class Habits:
 
     charts: bool | None = None
     config_in_rows: bool | None = None
+
+
+_R = TypeVar("_R")
 
 
 class _Wrong(Exception):
@@ -74,14 +85,22 @@ def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
     journal_bytes = bytes_below(str(layout.journal))
     for trial in story.machine.trials.values():
-        folder, rows = layout.trial(trial.spec), story.rows.get(trial.trial_id, [])
-        most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * len(rows) * _config_bytes(trial)
+        folder, rows = layout.trial(trial.spec), _rows_of(story, trial)
+        count = len(rows.known) + rows.unknown
+        most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * count * _config_bytes(trial)
+        if rows.unknown:  # the journal does not account for them
+            most = _MOST_BYTES
         for name, check in checks.items():
             try:
                 _check_size(folder / name, most)
                 check(folder, trial, rows)
             except (_Wrong, ValueError, KeyError, TypeError, csv.Error) as error:
                 yield _behind(f"{trial.spec.dirname}/{name}", printable(str(error)))
+
+
+def _rows_of(story: Story, trial: Trial) -> Rows:
+    trial_id = trial.trial_id
+    return Rows(story.rows.get(trial_id, []), story.unknown.get(trial_id, 0))
 
 
 def _config_bytes(trial: Trial) -> int:
@@ -119,7 +138,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
-    if not expected and not (folder / RESULTS).exists():
+    if not expected.known and not (folder / RESULTS).exists():
         return
     *lines, rest = _read(folder / RESULTS).split(b"\n")
     if rest:
@@ -127,22 +146,22 @@ def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
     rows = [parse_json(line) for line in lines]
     if not all(isinstance(row, dict) for row in rows):
         raise _Wrong("a line is no row")
-    _check_iterations([row.get("training_iteration") for row in rows], expected)
-    for row, known in zip(rows, expected, strict=True):
+    rows = _judged(rows, [row.get("training_iteration") for row in rows], expected)
+    for row, known in zip(rows, expected.known, strict=True):
         if known.line not in (line_sum(row, has_config=h) for h in (False, True)):
             raise _Wrong(f"the row of iteration {known.iteration} has other values")
 
 
 def _check_progress(folder: Path, _: Trial, expected: Rows) -> None:
-    if not expected and not (folder / PROGRESS).exists():
+    if not expected.known and not (folder / PROGRESS).exists():
         return
     csv.field_size_limit(1 << 30)
     text = _read(folder / PROGRESS).decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if any(None in row or None in row.values() for row in rows):
         raise _Wrong("a row has more or fewer cells than there are columns")
-    _check_iterations([int(row["training_iteration"]) for row in rows], expected)
-    for row, known in zip(rows, expected, strict=True):
+    rows = _judged(rows, [int(row["training_iteration"]) for row in rows], expected)
+    for row, known in zip(rows, expected.known, strict=True):
         if cells_sum(row) != known.cells:
             raise _Wrong(f"the row of iteration {known.iteration} has other values")
 
@@ -158,7 +177,7 @@ def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
     steps: list[int] = []
     for path in _event_files(folder):
         steps += tensorboard.charted_steps(read_small(path, _MOST_BYTES))
-    _check_iterations(steps, expected)
+    _judged(steps, steps, expected)
 
 
 def _event_files(folder: Path) -> list[Path]:
@@ -174,10 +193,13 @@ def _read(path: Path) -> bytes:
         raise _Wrong(error.strerror or str(error)) from None
 
 
-def _check_iterations(found: Sequence[object], expected: Rows) -> None:
-    wanted = [row.iteration for row in expected]
-    if list(found) != wanted:
+def _judged(rows: Sequence[_R], iterations: Sequence[object], expected: Rows) -> list[_R]:
+    """Those of the rows that the journal has, too. Raises _Wrong where it has others."""
+    found = [at for at in iterations if type(at) is not int or at > expected.unknown]
+    wanted = [row.iteration for row in expected.known]
+    if found != wanted:
         raise _Wrong(f"it has {_span(found)}, the journal {_span(wanted)}")
+    return list(rows[len(rows) - len(found) :])
 
 
 def _span(iterations: Sequence[object]) -> str:

@@ -1,7 +1,8 @@
 """Giving a journal its beginning back: from its own bytes, from a snapshot, or from storage.
 
-What is made is used only where it proves itself: a beginning that was made anew must lead, through
-the records that are there, to exactly the state that the snapshot has. The old bytes are kept.
+A beginning that is made anew must lead, through the records that are there, to exactly the state
+that the snapshot has. Where none does, since several records are lost, the journal begins anew
+with this state (`Recalled`), and the records after it follow. The old bytes are kept.
 """
 
 from __future__ import annotations
@@ -12,25 +13,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import BEGINS
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.sealing import name_aside
-from holdfast.experiment.layout import JOURNAL, Layout
+from holdfast.experiment.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records import pack, unpack
 from holdfast.experiment.snapshots import (
     BadSnapshot,
     Snapshot,
+    check_journal,
     experiment_named_in,
     read_snapshot,
     snapshot_names,
 )
-from holdfast.scheduler.codec import UnknownRecord
+from holdfast.scheduler.codec import UnknownRecord, recalled
 from holdfast.scheduler.codec import snapshot as plain_machine
-from holdfast.scheduler.events import FORMAT, Begun, Event, Suggested
+from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.journal import MAGIC, Position, read, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.segment import check_magic, framed, next_record
+from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 
 # Nothing but the experiment's first moment is unknown where its first record is lost.
 _UNCERTAIN = ("active_s", "boot_id")
@@ -54,7 +58,9 @@ def rebuilt(layout: Layout, *, is_mirror: bool = False) -> list[Rebuilt]:
     found = list(_with_magic(layout.journal))
     if found or is_mirror:
         return found
-    made = _from_snapshots(layout)
+    if any(_is_foreign(layout.journal, number) for number in segments(layout.journal)):
+        return []
+    made = _from_snapshots(layout) or _begun_anew(layout)
     return [] if made is None else [made]
 
 
@@ -105,8 +111,16 @@ def _is_record(payload: bytes) -> bool:
     return True
 
 
+def _is_foreign(journal: Path, number: int) -> bool:
+    """Whether the first record is whole, and of another version of holdfast."""
+    path = journal / segment_name(number)
+    with open_regular(path) as file:
+        offset = 0 if check_magic(file.read(len(MAGIC)), path) else len(MAGIC)
+    return not all(_is_record(payload) for payload, _ in _first(journal, number, offset))
+
+
 def _from_snapshots(layout: Layout) -> Rebuilt | None:
-    known = set(_beginnings(layout.journal))
+    known = {event.spec.experiment_id for _, event, _ in _beginnings(layout.journal)}
     for name in snapshot_names(layout.root):
         if experiment_named_in(layout.root / name) in known:
             continue
@@ -122,12 +136,70 @@ def _from_snapshots(layout: Layout) -> Rebuilt | None:
     return None
 
 
-def _beginnings(journal: Path) -> Iterator[str]:
-    """The experiments whose first record can be read."""
+def _begun_anew(layout: Layout) -> Rebuilt | None:
+    """A segment behind all others, which begins with the state of the newest experiment's newest
+    snapshot. None where storage has that, or may have it, and where nothing is lost."""
+    if layout.mirror_of.exists():
+        return None
+    known = list(_beginnings(layout.journal))
+    for name in snapshot_names(layout.root):
+        try:
+            taken = read_snapshot(layout, name)
+        except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
+            continue
+        number = taken.position.segment
+        if any(
+            event.spec.experiment_id == taken.machine.spec.experiment_id
+            or number <= segment
+            or taken.begun_at < began_at
+            for segment, event, began_at in known
+        ):
+            return None
+        return _begun_with(layout, taken, name)
+    return None
+
+
+def _begun_with(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
+    first = framed(pack(recalled(taken.machine), taken.begun_at))
+    try:
+        check_journal(layout.journal, taken.last)
+        tail, how = _tail(layout.journal, taken), "the {} records behind it were read, and follow"
+    except (BadSnapshot, OSError):
+        tail, how = [], "what was recorded after it is lost"
+    data = MAGIC + first + b"".join(map(framed, tail))
+    number = max(taken.position.segment, *segments(layout.journal), 0) + 1
+    return Rebuilt(
+        number=number,
+        data=data,
+        how=f"anew with the state in the snapshot {name}: the records before it are lost; "
+        f"{how.format(len(tail))}. Of the rows up to there only {RESULTS}, {PROGRESS} and event "
+        f"files are left: they are kept. A scheduler, a search algorithm or a stopper with a "
+        f"state of its own does not see these rows again, and what it had decided by then is "
+        f"known only as far as it shows in the trials",
+    )
+
+
+def _tail(journal: Path, taken: Snapshot) -> list[bytes]:
+    """The records after the snapshot, as far as they can be read and can follow it."""
+    machine, tail = Machine(), list[bytes]()
+    machine.replay(recalled(taken.machine), now=taken.begun_at)
+    for payload, _ in read(journal, taken.position):
+        try:
+            record = unpack(payload)
+            machine.replay(record.event, now=record.now, answers=record.answers)
+        except (UnreadableRecord, InvalidTransition):
+            break
+        tail.append(payload)
+    return tail
+
+
+def _beginnings(journal: Path) -> Iterator[tuple[int, Begun | Recalled, float]]:
+    """The experiments whose first record can be read: in which segment, and when they began."""
     for number in segments(journal):
         for payload, _ in _first(journal, number, 0):
-            if _is_record(payload) and isinstance(event := unpack(payload).event, Begun):
-                yield event.spec.experiment_id
+            event, now, _ = unpack(payload)
+            if isinstance(event, BEGINS):
+                yield number, event, now
 
 
 def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import BEGINS
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.layout import JOURNAL
 from holdfast.experiment.records import unpack
 from holdfast.experiment.wording import size
 from holdfast.scheduler.codec import UnknownRecord
-from holdfast.scheduler.events import Begun
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular
 from holdfast.syncer.segment import (
@@ -88,6 +88,8 @@ class Chapter:
     def damage(self) -> Damage | None:
         """The first place from which on it cannot be read."""
         known = self.readable
+        if not self.begins and known:
+            return Damage(at=known[0], offset=0, later=self.segments[1:], is_gap=True)
         rest = self.segments[len(known) :]
         if known and not known[-1].is_whole:
             return Damage(at=known[-1], offset=known[-1].end, later=rest)
@@ -226,6 +228,6 @@ def _start(path: Path) -> int:
 def _is_beginning(payload: bytes) -> bool | None:
     """None for a record that this version does not know."""
     try:
-        return isinstance(unpack(payload).event, Begun)
+        return isinstance(unpack(payload).event, BEGINS)
     except UnknownRecord:
         return None

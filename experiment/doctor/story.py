@@ -17,7 +17,7 @@ from holdfast.experiment.records import replay, unpack
 from holdfast.experiment.rows import CONFIG, encode, flatten_row, result_row
 from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.codec import snapshot as plain_machine
-from holdfast.scheduler.events import Event
+from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal import Position, read
 from holdfast.trial.errors import UnreadableRecord
@@ -40,12 +40,15 @@ class ExpectedRow(NamedTuple):
 class Story:
     """One experiment as its records tell it.
 
+    No record has the rows up to the iteration that `unknown` has of a trial.
+
     `refusal` is why the fold ended early, and `is_foreign` that another version of holdfast wrote
     the record.
     """
 
     machine: Machine
     rows: dict[str, list[ExpectedRow]] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     machines: dict[Position, Any] = field(default_factory=dict)
     records: int = 0
     refusal: str = ""
@@ -105,6 +108,9 @@ def _lacks_decisions(machine: Machine) -> bool:
 def _note(story: Story, event: Event, before: Trial | None) -> None:
     """What follows from an event for rows."""
     match event:
+        case Recalled():
+            trials = story.machine.trials.values()
+            story.unknown = {trial.trial_id: trial.iteration for trial in trials}
         case Started():
             after = story.machine.trials[event.trial_id]
             if after is not before:
@@ -112,6 +118,8 @@ def _note(story: Story, event: Event, before: Trial | None) -> None:
                 story.rows[event.trial_id] = [
                     row for row in kept if row.iteration <= after.resumed_from
                 ]
+                unknown = story.unknown.get(event.trial_id, 0)
+                story.unknown[event.trial_id] = min(unknown, after.resumed_from)
         case Reported():
             after = story.machine.trials[event.trial_id]
             if after is not before:

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from holdfast.scheduler.codec import from_snapshot, snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -50,6 +50,7 @@ from holdfast.scheduler.events import (
     SearchEnded,
     WaitEnded,
 )
+from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.policy import (
     AskUser,
     ChangeTrial,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.scheduler.codec import from_snapshot, snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     Commit,
@@ -16,6 +16,7 @@ from holdfast.scheduler.effects import (
     Warn,
 )
 from holdfast.scheduler.events import EndOrdered, SchedulerAnswered, SearchEnded, SearchWaits
+from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,

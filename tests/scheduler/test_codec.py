@@ -7,9 +7,9 @@ import msgpack
 import pytest
 
 from holdfast.scheduler import codec
-from holdfast.scheduler.codec import UnknownRecord, decode, encode, from_snapshot, snapshot
+from holdfast.scheduler.codec import UnknownRecord, decode, encode, snapshot
 from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
-from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policy import Decision
 from holdfast.testing.rehearsal import Rehearsal, facts
 from holdfast.testing.samples import DECISIONS, EVENTS

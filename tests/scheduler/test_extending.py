@@ -9,9 +9,10 @@ import msgpack
 import pytest
 
 from holdfast.experiment.extending import Wanted, check_enough, told
-from holdfast.scheduler.codec import from_snapshot, snapshot
+from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
+from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.resuming import goes_on
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig

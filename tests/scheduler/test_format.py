@@ -7,9 +7,9 @@ from typing import Any
 import msgpack
 
 from holdfast.experiment.records import read_events
-from holdfast.scheduler.codec import DECISIONS, EVENTS, from_snapshot, snapshot
+from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import FORMAT, Begun
-from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status
 

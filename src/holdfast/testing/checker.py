@@ -41,6 +41,15 @@ class CheckedTrial:
     begun: list[tuple[int, int]] = field(default_factory=list)
     newest_attempt: int = 0
     has_returned: bool = False
+    # Where the journal begins with a state: no record has the rows up to this attempt and
+    # iteration, and of those that count none up to the iteration `unknown`.
+    recalled: tuple[int, int] = (0, 0)
+    unknown: int = 0
+
+    @property
+    def expected(self) -> list[int]:
+        """The iterations that its files must have."""
+        return [*range(1, self.unknown + 1), *sorted(self.rows)]
 
     def begin(self, attempt: int) -> None:
         self.newest_attempt = attempt
@@ -56,6 +65,7 @@ class CheckedTrial:
         for later in [known for known in self.rows if known >= iteration]:
             del self.rows[later]
         self.rows[iteration] = fields
+        self.unknown = min(self.unknown, iteration - 1)
         self.save(fields.get("checkpoint"))
 
     def save(self, checkpoint: Mapping[str, Any] | None) -> None:
@@ -145,7 +155,10 @@ def fold(root: Path) -> Checked:
     trials: dict[str, CheckedTrial] = {}
     incarnations = 0
     for name, _, fields, *_ in records(root):
-        if name == "Begun":
+        if name == "Recalled":
+            spec, incarnations = fields["spec"], fields["state"]["epoch"]
+            trials = {one["spec"]["trial_id"]: _recalled(one) for one in fields["state"]["trials"]}
+        elif name == "Begun":
             spec, trials, incarnations = fields["spec"], {}, 1
         elif name == "Resumed":
             incarnations += 1
@@ -160,6 +173,18 @@ def fold(root: Path) -> Checked:
     if spec is None:
         raise ValueError(f"the journal in {root} has no beginning")
     return Checked(spec=spec, trials=trials, incarnations=incarnations)
+
+
+def _recalled(known: Mapping[str, Any]) -> CheckedTrial:
+    spec, attempt = known["spec"], known["attempt"]
+    trial = CheckedTrial(spec["trial_id"], spec["dirname"], spec["config"])
+    trial.newest_attempt, trial.unknown = attempt, known["iteration"]
+    trial.recalled = (attempt, trial.unknown)
+    for checkpoint in known["checkpoints"]:
+        trial.save(checkpoint)
+        if checkpoint["committed"]:
+            trial.committed.add(checkpoint["index"])
+    return trial
 
 
 def _apply(
@@ -212,7 +237,8 @@ def unkept(found: Checked, notes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for fact in notes:
         if fact.get("what") == "acknowledged":
             trial = found.trials.get(fact["trial"])
-            if trial is None or (fact["attempt"], fact["iteration"]) not in trial.all_rows:
+            row = fact["attempt"], fact["iteration"]
+            if trial is None or (row > trial.recalled and row not in trial.all_rows):
                 yield f"acknowledged and not in the journal: {fact}"
 
 
@@ -234,7 +260,7 @@ def rows(root: Path, trial: CheckedTrial) -> Iterator[str]:
         return
     lines = (folder / "result.json").read_text().splitlines()
     shown = [json.loads(line) for line in lines]
-    expected = sorted(trial.rows)
+    expected = trial.expected
     found = [row["training_iteration"] for row in shown]
     if found != expected:
         yield f"{trial.dirname}/result.json has iterations {found}, the journal {expected}"
@@ -263,8 +289,8 @@ def events(root: Path, trial: CheckedTrial) -> Iterator[str]:
     if trial.rows and not counted:
         yield f"{trial.dirname} has no events of iterations_since_restore"
     for tag in counted:
-        if steps[tag] != sorted(trial.rows):
-            yield f"{trial.dirname}: {tag} has steps {steps[tag]}, not {sorted(trial.rows)}"
+        if steps[tag] != trial.expected:
+            yield f"{trial.dirname}: {tag} has steps {steps[tag]}, not {trial.expected}"
 
 
 def checkpoints(root: Path, trial: CheckedTrial, *, ended: bool) -> Iterator[str]:
