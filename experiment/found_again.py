@@ -47,7 +47,7 @@ def found_again(
             continue  # it has not begun, or has come to its end
         gone = {event.index for event in lost if event.trial_id == trial_id}
         kept = [record for record in trial.checkpoints if record.index not in gone]
-        found = _newest(trial, layout, {record.index for record in kept}, begins)
+        found = newest_unnamed(trial, layout, {record.index for record in kept}, begins)
         if found is not None and found.iteration > max((r.iteration for r in kept), default=0):
             yield Saved(trial_id=trial_id, attempt=trial.attempt, checkpoint=found)
 
@@ -61,7 +61,11 @@ def found_notice(event: Saved) -> str:
     )
 
 
-def _newest(trial: Trial, layout: Layout, named: set[int], begins: int) -> CheckpointRecord | None:
+def newest_unnamed(
+    trial: Trial, layout: Layout, named: set[int], begins: int | None = None
+) -> CheckpointRecord | None:
+    """The newest whole checkpoint that is not among those `named`, and of which a row or a record
+    says how far the trial had come with it. Without `begins` no record does. Raises OSError."""
     folder = layout.trial(trial.spec)
     reached: dict[int, _Reached] | None = None
     for index in sorted(_numbers(folder) - named, reverse=True):
@@ -69,7 +73,8 @@ def _newest(trial: Trial, layout: Layout, named: set[int], begins: int) -> Check
         if made is None:
             continue
         if reached is None:
-            reached = {**_shown(folder), **_recorded(trial, layout, begins)}
+            recorded = {} if begins is None else _recorded(trial, layout, begins)
+            reached = {**_shown(folder), **recorded}
         if index in reached:
             return CheckpointRecord(
                 index=index,

@@ -353,7 +353,8 @@ def recall(machine: State, event: Recalled) -> None:
 
 def _restore(machine: State, kept: _Kept) -> None:
     machine.spec, machine.ending = kept.spec, kept.ending
-    machine.trials, machine.folders = {}, set()
+    machine.trials.clear()  # whoever folds a journal holds on to it
+    machine.folders.clear()
     for trial in kept.trials:
         machine.add(trial)
     _check_known(kept, machine)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.beginning import BEGINS
+from holdfast.experiment.doctor.advancing import advance
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.sealing import name_aside
 from holdfast.experiment.layout import JOURNAL, PROGRESS, RESULTS, Layout
@@ -30,7 +31,7 @@ from holdfast.scheduler.codec import UnknownRecord, recalled
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.durable import write_atomic
+from holdfast.syncer.durable import make_folder, write_atomic
 from holdfast.syncer.journal import MAGIC, Position, read, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.segment import check_magic, framed, next_record
@@ -81,6 +82,7 @@ def put(journal: Path, made: Rebuilt) -> Deed:
         if not aside.exists():
             write_atomic(aside, old)
         kept = f"; what was there is kept as {aside.name}"
+    make_folder(journal)
     write_atomic(path, made.data)
     return Deed(what=f"given its beginning back, {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
 
@@ -160,29 +162,32 @@ def _begun_anew(layout: Layout) -> Rebuilt | None:
 
 
 def _begun_with(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
-    first = framed(pack(recalled(taken.machine), taken.begun_at))
+    first = pack(recalled(taken.machine), taken.begun_at)
     try:
         check_journal(layout.journal, taken.last)
-        tail, how = _tail(layout.journal, taken), "the {} records behind it were read, and follow"
+        tail = _tail(layout.journal, taken, first)
+        how = f"the {len(tail)} records behind it were read, and follow"
     except (BadSnapshot, OSError):
-        tail, how = [], "what was recorded after it is lost"
-    data = MAGIC + first + b"".join(map(framed, tail))
+        advance(taken.machine, layout)
+        first, tail = pack(recalled(taken.machine), taken.begun_at), []
+        how = "what was recorded after it is lost, but for whole checkpoints that show it"
+    data = MAGIC + b"".join(map(framed, [first, *tail]))
     number = max(taken.position.segment, *segments(layout.journal), 0) + 1
     return Rebuilt(
         number=number,
         data=data,
         how=f"anew with the state in the snapshot {name}: the records before it are lost; "
-        f"{how.format(len(tail))}. Of the rows up to there only {RESULTS}, {PROGRESS} and event "
+        f"{how}. Of the rows up to there only {RESULTS}, {PROGRESS} and event "
         f"files are left: they are kept. A scheduler, a search algorithm or a stopper with a "
         f"state of its own does not see these rows again, and what it had decided by then is "
         f"known only as far as it shows in the trials",
     )
 
 
-def _tail(journal: Path, taken: Snapshot) -> list[bytes]:
+def _tail(journal: Path, taken: Snapshot, first: bytes) -> list[bytes]:
     """The records after the snapshot, as far as they can be read and can follow it."""
     machine, tail = Machine(), list[bytes]()
-    machine.replay(recalled(taken.machine), now=taken.begun_at)
+    machine.replay(unpack(first).event, now=taken.begun_at)
     for payload, _ in read(journal, taken.position):
         try:
             record = unpack(payload)
