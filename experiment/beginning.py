@@ -25,11 +25,15 @@ BEGINS = (Begun, Recalled)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """Where the newest experiment of a journal begins, and what it was asked to do."""
+    """Where the newest experiment of a journal begins, and what it was asked to do.
+
+    `is_anew`: its first records were lost, and it begins with a state.
+    """
 
     position: Position
     spec: ExperimentSpec
     began_at: float
+    is_anew: bool = False
 
 
 class JournalUnreadable(TuneError):
@@ -73,7 +77,12 @@ def find_beginning(journal: Path) -> Beginning | None:
             continue
         event, now, _ = unpack(payload, first_end(number, payload))
         if isinstance(event, BEGINS):
-            return Beginning(position=Position(number, 0), spec=event.spec, began_at=now)
+            return Beginning(
+                position=Position(number, 0),
+                spec=event.spec,
+                began_at=now,
+                is_anew=isinstance(event, Recalled),
+            )
         found = f"{segment_name(number)} is whole, and what stood before it is not there"
     if found:
         raise JournalUnreadable(str(journal.parent), found)

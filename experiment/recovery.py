@@ -28,6 +28,13 @@ class NothingToRestore(TuneError):
     """There is no experiment at the path that was given."""
 
 
+_ANEW = (
+    "the first records of the journal were lost, and it begins with the state of a snapshot: a "
+    "scheduler, a search algorithm or a stopper with a state of its own does not see the rows "
+    "before that again, and may decide otherwise than before"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
     """An experiment as its journal tells it. `begins` is the segment it starts in, `began_at` when
@@ -67,6 +74,8 @@ def recover(
     within = readable_end(layout.journal, begins) if to_go_on else None
     loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
     notices = [str(skipped) for skipped in loaded.skipped]
+    if beginning.is_anew and to_go_on:
+        notices.append(_ANEW)
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):
         machine, start = snapshot.machine, snapshot.position

@@ -113,6 +113,13 @@ def _decode_config_or_none(plain: Any) -> Any:
     return None if plain is None else _decode_config(plain)
 
 
+def _decode_state(plain: Any) -> Any:
+    # The configs of trials stand three levels down.
+    if type(plain) is not dict:
+        raise ValueError(f"must be a table of names and values, not {shown(plain)}")
+    return check_plain(plain, "it", 2 * DEEPEST + 6)
+
+
 def _decode_bounds(plain: Any) -> Any:
     """Of metrics: a number, infinity or a truth value each."""
     for name, bound in check_table(plain, "stop").items():
@@ -144,6 +151,7 @@ _SPECIAL: dict[type, dict[str, Callable[[Any], Any]]] = {
         "space": _decode_space,
         "options": checked_options,
     },
+    Recalled: {"state": _decode_state},
     Resumed: {"resources": _decode_wish},
     Suggested: {"answer": _decode_config_or_none},
     TrialSpec: {"resources": _decode_bundles, "config": _decode_config},

@@ -132,7 +132,7 @@ def main() -> None:
     run = rehearsed()
     told = {type(record.event).__name__ for record in run.events}
     decided = {type(d).__name__ for record in run.events for a in record.answers for d in a}
-    assert told == set(EVENTS), f"not told: {set(EVENTS) - told}"
+    assert told == set(EVENTS) - {"Recalled"}, f"not told: {set(EVENTS) - told}"
     assert decided == set(DECISIONS), f"not decided: {set(DECISIONS) - decided}"
     journal = Journal(FOLDER / "journal")
     journal.append([pack(*record) for record in run.events])

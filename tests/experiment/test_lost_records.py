@@ -16,10 +16,11 @@ from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import read_events
 from holdfast.experiment.recovery import recover
+from holdfast.experiment.retelling import history
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.snapshots import read_snapshot, snapshot_names
 from holdfast.scheduler.codec import snapshot
-from holdfast.scheduler.events import Recalled
+from holdfast.scheduler.events import Recalled, Suggested
 from holdfast.syncer.journal import Position
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
@@ -122,6 +123,25 @@ def test_each_row_that_the_files_had_up_to_the_state_stays(root: Path, damage: s
         has = files(root).get(name, b"").splitlines()
         assert has == had[: trial.iteration]
     assert checker.check(root, ended=False) == []
+    reached = [trial.iteration for trial in recovered.machine.trials.values()]
+    lacks_end = damage != "zeroed block"
+    # A checkpoint that was committed after the snapshot shows how far the second had come.
+    is_shown = second_has_ended(before)
+    assert reached == [4 if lacks_end else 5, 5 if is_shown else 4, 0]
+
+
+def second_has_ended(before: dict[str, bytes]) -> bool:
+    return any("_00001_" in name and b'"loss": 0.2' in data for name, data in before.items())
+
+
+def test_who_keeps_a_state_hears_which_trials_there_are(root: Path) -> None:
+    zero(root)
+    assert main(["doctor", "repair", str(root)]) == 0
+    recovered = recover(Layout(root), to_go_on=True)
+    assert any("does not see the rows" in notice for notice in recovered.notices)
+    told = list(history(root / "journal", Position(recovered.begins), recovered.end))
+    suggested = [event.spec.trial_id for event, _, _ in told if isinstance(event, Suggested)]
+    assert suggested == list(recovered.machine.trials)
 
 
 def test_files_are_written_anew_from_what_is_left(root: Path) -> None:

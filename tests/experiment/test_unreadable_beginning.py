@@ -19,6 +19,7 @@ from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.segment import framed
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
@@ -57,7 +58,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "first record": _flip(40),
     "length of the first record": _flip(11),
     "zeroed block": lambda data: bytes(4096) + data[4096:],
-    "newer format": lambda data: data[:7] + b"\x09" + data[8:],
+    "newer format": lambda data: data[:7] + b"\x09" + framed(b"\x81\xa3new\x01") + data[8:],
+    "format": lambda data: data[:7] + b"\x09" + data[8:],
 }
 
 
@@ -136,7 +138,9 @@ def test_what_a_run_left_that_died_in_its_first_write_is_no_experiment(root: Pat
         assert not tune.Tuner.can_restore(str(made))
 
 
-@pytest.mark.parametrize("damage", ["magic", "first record", "length of the first record"])
+@pytest.mark.parametrize(
+    "damage", ["magic", "format", "first record", "length of the first record"]
+)
 def test_the_doctor_gives_it_its_beginning_back(
     root: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

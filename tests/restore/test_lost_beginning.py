@@ -12,53 +12,71 @@ from holdfast.cli import main
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.snapshots import read_snapshot, snapshot_names
-from holdfast.syncer.journal import segment_name
+from holdfast.syncer.journal import MAGIC, read, segment_name
 from holdfast.testing.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
 
-def _zero(journal: Path, end: int) -> None:
-    """A block that the disk has lost: 4 KiB, or what there is of it before the snapshot."""
+def _zero(journal: Path, start: int) -> None:
+    """A block that the disk has lost: 4 KiB, or what is before the snapshot's last record."""
     path = journal / segment_name(0)
     data = path.read_bytes()
-    lost = min(4096, end - 8)
+    lost = min(4096, start)
     path.write_bytes(bytes(lost) + data[lost:])
 
 
-def _lose_first(journal: Path, end: int) -> None:
-    """Its records are in two segments, and the first is gone."""
-    path = journal / segment_name(0)
-    (journal / segment_name(1)).write_bytes(path.read_bytes()[:8] + path.read_bytes()[end:])
-    path.unlink()
+def _lose_first(journal: Path, _: int) -> None:
+    (journal / segment_name(0)).unlink()
 
 
 def _lose_all(journal: Path, _: int) -> None:
     shutil.rmtree(journal)
 
 
-@pytest.mark.parametrize("damage", [_zero, _lose_first, _lose_all])
+def _split(journal: Path) -> None:
+    """Two segments: the second begins behind a tenth of the records."""
+    path = journal / segment_name(0)
+    ends = [end.offset for _, end in read(journal)]
+    at, data = ends[len(ends) // 10], path.read_bytes()
+    (journal / segment_name(1)).write_bytes(MAGIC + data[at:])
+    path.write_bytes(data[:at])
+
+
+@pytest.mark.parametrize(
+    ("damage", "behind"),
+    [(_zero, 3), (_lose_first, 3), (_lose_all, 0)],
+    ids=["zero", "first", "all"],
+)
 def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
     killed: Bench,
     damage: Callable[[Path, int], None],
+    behind: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`behind`: so many records follow the one that the snapshot was taken after."""
     monkeypatch.setenv("HOME", str(killed.folder / "home"))
     layout = Layout(killed.root)
+    if damage is _lose_first:
+        _split(layout.journal)
+    places = [end for _, end in read(layout.journal)]
+    for name in snapshot_names(killed.root):
+        (killed.root / name).unlink()
     scribe = Scribe(layout, ScribeSettings(), boot="")
-    scribe.catch_up()
+    scribe.catch_up(places[-1 - behind])
     scribe.snapshot()
+    scribe.catch_up()
     rows = {path: path.read_bytes() for path in killed.root.glob("*/result.json")}
     assert len(rows) == 2
-    end = read_snapshot(layout, snapshot_names(killed.root)[0]).position.offset
-    damage(layout.journal, end)
+    damage(layout.journal, read_snapshot(layout, snapshot_names(killed.root)[0]).last.start)
     refused = killed.restore()
     assert refused.ends() == 1
     assert main(["doctor", "repair", str(killed.root)]) == 0
     assert {path: path.read_bytes() for path in rows} == rows
     restored = killed.restore().succeeds()
     assert [found["epoch"] for found in results(restored)] == [4, 4]
-    for path, data in rows.items():
-        assert path.read_bytes().startswith(data)
     assert main(["doctor", "verify", str(killed.root)]) == 0
     assert killed.problems(tensorboard=True) == []
+    for path, data in rows.items():
+        lines = path.read_bytes().splitlines()
+        assert lines[: len(data.splitlines())] == data.splitlines()

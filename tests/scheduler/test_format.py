@@ -8,7 +8,7 @@ import msgpack
 
 from holdfast.experiment.records import read_events
 from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
-from holdfast.scheduler.events import FORMAT, Begun
+from holdfast.scheduler.events import FORMAT, Begun, Recalled
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status
@@ -32,9 +32,19 @@ def test_there_is_an_example_of_the_present_version() -> None:
 
 def test_the_newest_example_tells_every_kind_of_event_and_of_decision() -> None:
     records = [record for record, _ in read_events(SECOND / "journal")]
-    assert {type(record.event).__name__ for record in records} == set(EVENTS)
+    assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
     assert {type(one).__name__ for one in decisions} == set(DECISIONS)
+
+
+def test_there_is_an_example_of_a_journal_that_begins_anew() -> None:
+    machine = Machine()
+    for (event, now, answers), _ in read_events(DATA / "begun-anew" / "journal"):
+        machine.replay(event, now=now, answers=answers)
+        if isinstance(event, Recalled):
+            assert [trial.iteration for trial in machine.trials.values()] == [4, 4, 0]
+    assert [trial.iteration for trial in machine.trials.values()] == [5, 5, 0]
+    assert machine.spec.metric == "loss"
 
 
 def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:
