@@ -21,9 +21,11 @@ from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.snapshots import read_snapshot, snapshot_names
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
+from holdfast.simulate.recording import read_recording
 from holdfast.syncer.journal import Position
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
+from holdfast.trial.errors import InvalidConfig
 
 ROWS = ("result.json", "progress.csv", "error.txt", "params.json", "events.out.*")
 
@@ -142,6 +144,13 @@ def test_who_keeps_a_state_hears_which_trials_there_are(root: Path) -> None:
     told = list(history(root / "journal", Position(recovered.begins), recovered.end))
     suggested = [event.spec.trial_id for event, _, _ in told if isinstance(event, Suggested)]
     assert suggested == list(recovered.machine.trials)
+
+
+def test_what_no_record_has_cannot_be_replayed(root: Path) -> None:
+    zero(root)
+    assert main(["doctor", "repair", str(root)]) == 0
+    with pytest.raises(InvalidConfig, match="first records of its journal were lost"):
+        read_recording(root)
 
 
 def test_files_are_written_anew_from_what_is_left(root: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.experiment.records import replay, unpack
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.simulate.tally import Incumbent, Tally, ending_of
-from holdfast.syncer.journal import Position, read
+from holdfast.syncer.journal import Position, read, segment_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
@@ -68,11 +68,16 @@ def read_recording(
     """Read the journal of the experiment at `path`; `metric` and `mode` instead of its own.
 
     Raises ExperimentNotFound, StorageError, and InvalidConfig for a run whose trials were given
-    other configs on their way.
+    other configs on their way, or whose first records were lost.
     """
     with records_of(path, filesystem) as layout:
         beginning = find_beginning(layout.journal)
         assert beginning is not None
+        if beginning.is_anew:
+            raise InvalidConfig(
+                f"{path} cannot be replayed: the first records of its journal were lost, and no "
+                f"record has the rows before {segment_name(beginning.position.segment)}"
+            )
         reader = _Reader(metric, mode)
         for payload, end in read(layout.journal, beginning.position):
             reader.take(payload, end)
