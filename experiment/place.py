@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.beginning import (
@@ -31,6 +32,7 @@ from holdfast.experiment.published import (
 from holdfast.experiment.recovery import NothingToRestore, Recovered, recover
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.tuner_file import TunerFile
+from holdfast.names import printable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
@@ -40,10 +42,15 @@ from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.syncer.preflight import preflight_when_ready
+from holdfast.syncer.preflight import preflight_when_ready, when_ready
 from holdfast.syncer.regular import read_regular
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+_PATIENCE_S = SyncConfig().sync_timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +338,10 @@ def is_experiment(
     filesystem: object | None,
     settings: Settings,
     environ: Mapping[str, str],
+    *,
+    timeout_s: float = 0.0,
 ) -> bool:
+    """A storage that answers that it cannot now is waited for so long."""
     try:
         parent, name = split(path, filesystem)
     except NothingToRestore:
@@ -339,7 +349,9 @@ def is_experiment(
     place = find_place(parent, filesystem, name, settings, environ)
     if beginning_at(place) is not None:
         return True
-    return place.remote is not None and with_store(place.remote, read_head) is not None
+    if (remote := place.remote) is None:
+        return False
+    return _when_ready(lambda: with_store(remote, read_head), place, timeout_s) is not None
 
 
 def open_for_restore(
@@ -347,15 +359,20 @@ def open_for_restore(
     filesystem: object | None,
     settings: Settings,
     environ: Mapping[str, str],
+    *,
+    timeout_s: float = 0.0,
 ) -> Found:
-    """Raises NothingToRestore, StorageError."""
+    """A storage that answers that it cannot now is waited for so long.
+
+    Raises NothingToRestore, StorageError.
+    """
     parent, name = split(path, filesystem)
     place = find_place(parent, filesystem, name, settings, environ)
     if place.layout.root.is_file():
         raise NothingToRestore(
             f"{place.location.public} is a file: give the folder of an experiment"
         )
-    _bring_unless_in_use(place)
+    _when_ready(lambda: _bring_unless_in_use(place), place, timeout_s)
     beginning = beginning_at(place)
     if beginning is None:
         raise NothingToRestore(f"there is no experiment in {place.location.public}")
@@ -363,6 +380,21 @@ def open_for_restore(
     if TunerFile(place.layout.tuner).is_extended:
         spec = recover(place.layout).machine.spec
     return Found(place=place, spec=spec, parent=parent, name=name)
+
+
+def patience_for(path: object) -> float:
+    """Seconds to wait for a storage that cannot now: what a RunConfig says, else the default."""
+    return path.sync_config.sync_timeout if isinstance(path, RunConfig) else _PATIENCE_S
+
+
+def _when_ready(perform: Callable[[], R], place: Place, timeout_s: float) -> R:
+    """Without a logging of its own, a script sees on stderr what is waited for."""
+    return when_ready(
+        perform,
+        place.location.public,
+        timeout_s=timeout_s,
+        tell=lambda text: _log.warning("%s", printable(text)),
+    )
 
 
 def _bring_unless_in_use(place: Place) -> None:

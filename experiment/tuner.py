@@ -195,11 +195,11 @@ class Tuner:
 
         Raises StorageError if the storage does not answer.
         """
-        from holdfast.experiment.place import is_experiment, place_of
+        from holdfast.experiment.place import is_experiment, patience_for, place_of
 
-        settings = Settings.read(os.environ)
+        settings, timeout_s = Settings.read(os.environ), patience_for(path)
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
-        return is_experiment(path, storage_filesystem, settings, os.environ)
+        return is_experiment(path, storage_filesystem, settings, os.environ, timeout_s=timeout_s)
 
     @classmethod
     @short_errors
@@ -304,14 +304,17 @@ class Tuner:
     ) -> Self:
         """`said`: what a script says that would also begin the experiment. `anew`: what takes the
         place of what is not `trusted`."""
-        from holdfast.experiment.place import open_for_restore, place_of
+        from holdfast.experiment.place import open_for_restore, patience_for, place_of
 
+        timeout_s = patience_for(path)
         settings = Settings.read(os.environ)
         of_run = path.runtime_env if isinstance(path, RunConfig) else None
         environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")
         where = path if said is None and wanted.stop is None else None
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
-        found = open_for_restore(path, storage_filesystem, settings, os.environ)
+        found = open_for_restore(
+            path, storage_filesystem, settings, os.environ, timeout_s=timeout_s
+        )
         file = found.tuner_file(trusted=trusted)
         param_space = wanted.param_space
         if trainable is None and param_space is not None:

@@ -44,6 +44,16 @@ class AsyncCalls:
     async def delete(self, path: str, ended: Callable[[], None]) -> None:
         await self._on_its_loop(lambda: self._fs._rm_file(path), ended)
 
+    async def sizes(self, folder: str) -> dict[str, int]:
+        """Of each file in the folder and below, by its path; none where there is no folder."""
+        try:
+            found = await self._on_its_loop(
+                lambda: self._fs._find(folder, detail=True), lambda: None
+            )
+        except FileNotFoundError:
+            return {}
+        return {path: info["size"] for path, info in found.items() if info["type"] == "file"}
+
     async def _on_its_loop(
         self, begin: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], None]
     ) -> R:

@@ -14,6 +14,9 @@ from typing import Any
 from holdfast.dataclass import dataclass
 
 _CONNECT_S = 5.0
+# What a burst has opened is closed after it: only so many wait for the next one, and not long.
+_MOST_IDLE = 16
+_IDLE_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +35,11 @@ class Lines:
         self._host, self._port, self._tls = host, port, tls
         self._idle: list[_Line] = []
         self._all: set[_Line] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many connections are open and wait for a request."""
+        return len(self._idle)
 
     async def ask(
         self,
@@ -56,11 +64,19 @@ class Lines:
         except BaseException:
             line.cut()
             raise
-        if line.is_open:
-            self._idle.append(line)
-        else:
-            line.cut()
+        self._give_back(line)
         return answer
+
+    def _give_back(self, line: _Line) -> None:
+        """The one that was used last is used next, so the first ones are those to close."""
+        line.used_at = asyncio.get_running_loop().time()
+        self._idle.append(line)
+        oldest = line.used_at - _IDLE_S
+        kept = [one for one in self._idle if one.is_open and one.used_at > oldest]
+        kept = kept[-_MOST_IDLE:]
+        for one in set(self._idle) - set(kept):
+            one.cut()
+        self._idle = kept
 
     async def close(self) -> None:
         """Returns when the connections are closed."""
@@ -95,6 +111,7 @@ class _Line(asyncio.Protocol):
         """Among them for as long as there is a connection."""
         self._among = among
         self.is_open = False
+        self.used_at = 0.0
         self.is_gone = asyncio.Event()
         self._transport: Any = None
         self._parser: Any = None
@@ -107,13 +124,17 @@ class _Line(asyncio.Protocol):
         if not self.is_open:
             raise ConnectionError("the connection broke off")
         self._answer, self._parser = Answer(), httptools.HttpResponseParser(self)
-        self._arrived = asyncio.get_running_loop().create_future()
+        arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._arrived = arrived
         if len(body) <= 1 << 16:
             self._transport.write(head + bytes(body))
         else:
             self._transport.write(head)
             self._transport.write(body)
-        return await self._arrived
+        try:
+            return await arrived
+        finally:  # a connection that waits for its next request keeps nothing of the last
+            self._answer, self._parser, self._arrived = Answer(), None, None
 
     def cut(self) -> None:
         self.is_open = False

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -61,6 +61,11 @@ class KeeperProcess:
         # By lane and what was to be done there, until that is done after all.
         self._failed: dict[tuple[str, str], str] = {}
         self._moved_at = 0.0
+
+    @property
+    def under_way(self) -> Collection[asyncio.Task[None]]:
+        """The orders that are being performed."""
+        return self._under_way.keys()
 
     async def serve(self) -> None:
         """Until told to close, or nobody is there any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.syncer.durable import is_leftover
@@ -19,6 +20,8 @@ from holdfast.syncer.store import Entry, Store, Stored
 _CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
+# From this age on the next look is begun, while writes still go by the last one.
+_AHEAD_S = 0.7
 
 
 class Usurped(StorageError):
@@ -46,10 +49,12 @@ class OwnedStore:
         self._slots = asyncio.Semaphore(parallel)
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
+        self._ahead: asyncio.Task[None] | None = None
         self.epoch = epoch
         self.is_new = False
         self._was_empty = False
-        self._entered: set[str] = set()
+        # Of each trial, the last by name: one string for each checkpoint would add up.
+        self._entered: dict[str, str] = {}
         self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
@@ -86,9 +91,28 @@ class OwnedStore:
         if at_once:
             await self._look()
             return
+        if (age_s := self._age_s()) < _LOOK_S:
+            if age_s >= _AHEAD_S and not self._looking.locked():
+                self._look_ahead()
+            return
+        await self._look_once()
+
+    def _age_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._looked_at
+
+    def _look_ahead(self) -> None:
+        """Look while uploads go on: all of them waited once a second else."""
+        if self._ahead is None or self._ahead.done():
+            self._ahead = asyncio.create_task(self._try_to_look())
+
+    async def _try_to_look(self) -> None:
+        with suppress(StorageError):  # whoever writes after the second is over looks again
+            await self._look_once(_AHEAD_S)
+
+    async def _look_once(self, after_s: float = _LOOK_S) -> None:
         # One look for all that wait for it: 16 uploads at once made 15% of their requests so.
         async with self._looking:
-            if asyncio.get_running_loop().time() - self._looked_at >= _LOOK_S:
+            if self._age_s() >= after_s:
                 await self._look()
 
     async def _look(self) -> None:
@@ -108,9 +132,14 @@ class OwnedStore:
         return self._store.conditional_puts
 
     def enters_first(self, folder: str) -> bool:
-        """Whether nobody can have put anything into this folder up to now; true at most once."""
-        is_first = self._was_empty and folder not in self._entered
-        self._entered.add(folder)
+        """Whether nobody can have put anything into this folder up to now; true at most once.
+
+        Never of a folder whose name comes before one that was entered next to it.
+        """
+        above, _, name = folder.rpartition("/")
+        is_first = self._was_empty and name > self._entered.get(above, "")
+        if is_first:
+            self._entered[above] = name
         return is_first
 
     @property
@@ -212,4 +241,7 @@ class OwnedStore:
             await self._store.delete(keys)
 
     async def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.wait([self._ahead])
         await self._store.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from holdfast.syncer.durable import unique
 from holdfast.syncer.errors import StorageBusy, StorageError, StorageUnavailable
 from holdfast.syncer.store import Entry, Store
+
+R = TypeVar("R")
 
 DEADLINE_S = 10.0
 _CLEANUP_S = 2.0
@@ -59,22 +63,52 @@ async def preflight_when_ready(
 ) -> None:
     """The same, for so long as the storage answers that it cannot now: it is there, and a night's
     run is worth the wait. `tell` hears of it once. Raises as above."""
-    loop = asyncio.get_running_loop()
-    until, pause_s = loop.time() + timeout_s, _FIRST_PAUSE_S
+    pauses = _Pauses(public_name, timeout_s, tell)
     while True:
         try:
             await preflight(store, public_name, owner=owner)
             return
         except StorageBusy as error:
-            if loop.time() + pause_s > until:
-                raise
-            if pause_s == _FIRST_PAUSE_S:
-                tell(
-                    f"{error.operation} {public_name}: {error.cause}. Waiting for it, "
-                    f"{timeout_s:g} s at most"
-                )
+            pause_s = pauses.after(error)
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def when_ready(
+    perform: Callable[[], R], public_name: str, *, timeout_s: float, tell: Callable[[str], None]
+) -> R:
+    """What `perform` returns or raises; performed again for so long as the storage answers that
+    it cannot now. For callers without a loop; `tell` hears of it once."""
+    pauses = _Pauses(public_name, timeout_s, tell)
+    while True:
+        try:
+            return perform()
+        except StorageBusy as error:
+            pause_s = pauses.after(error)
+        time.sleep(pause_s)
+
+
+class _Pauses:
+    """Longer and longer ones, and an end to them."""
+
+    def __init__(self, public_name: str, timeout_s: float, tell: Callable[[str], None]) -> None:
+        self._public_name = public_name
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._until = time.monotonic() + timeout_s
+        self._next_s = _FIRST_PAUSE_S
+
+    def after(self, error: StorageBusy) -> float:
+        """Seconds until the next attempt. Raises the error where there shall be none."""
+        pause_s = self._next_s
+        if time.monotonic() + pause_s > self._until:
+            raise error
+        if pause_s == _FIRST_PAUSE_S:
+            self._tell(
+                f"{error.operation} {self._public_name}: {error.cause}. Waiting for it, "
+                f"{self._timeout_s:g} s at most"
+            )
+        self._next_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return pause_s
 
 
 class _Trial:

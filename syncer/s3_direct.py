@@ -68,7 +68,8 @@ class DirectS3:
         self._request_timeout_s = request_timeout_s
         self._way: _Way | None = None
         self._lines: Lines | None = None
-        self._opened: list[Lines] = []
+        # By the way there: botocore may change it more than once.
+        self._opened: dict[_Way, Lines] = {}
         self._failures = 0
         if credentials is not None:
             client.meta.events.register("before-send.s3", self._learn)
@@ -92,7 +93,7 @@ class DirectS3:
 
     async def close(self) -> None:
         """Close our own connections; the client is its owner's to close."""
-        for lines in self._opened:
+        for lines in self._opened.values():
             await lines.close()
 
     async def _perform(self, operation: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,8 +137,9 @@ class DirectS3:
         if request.method == "PUT":
             way = _way(request, self._bucket)
             if way is not None and way != self._way:
-                self._lines = _lines(way, self._ca_bundle)
-                self._opened.append(self._lines)
+                if way not in self._opened:
+                    self._opened[way] = _lines(way, self._ca_bundle)
+                self._lines = self._opened[way]
                 self._way = way
 
 

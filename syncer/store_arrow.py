@@ -184,7 +184,11 @@ class ArrowStore(PutsAtOnce):
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
-        found = await self._call("list", prefix, lambda: self._list(folder))
+        found: Sequence[Entry]
+        if self._async is not None:
+            found = await self._listed_there(self._async, prefix, folder)
+        else:
+            found = await self._call("list", prefix, lambda: self._listed(folder))
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
     async def head(self, key: str) -> Entry | None:
@@ -393,7 +397,19 @@ class ArrowStore(PutsAtOnce):
         info = self._fs.get_file_info(path)
         return info if info.type is arrow_fs.FileType.File else None
 
-    def _list(self, folder: str) -> Sequence[Entry]:
+    async def _listed_there(self, calls: AsyncCalls, prefix: str, folder: str) -> Sequence[Entry]:
+        """One listing, where pyarrow makes another before it to see whether there is a folder."""
+        self._forget_listings()
+        try:
+            async with asyncio.timeout(_LOOKUP_S), self._slots:
+                sizes = await calls.sizes(folder)
+        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+            raise self._translated(error, "list", prefix) from error
+        root = self._root.strip("/")
+        keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
+        return [Entry(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
+
+    def _listed(self, folder: str) -> Sequence[Entry]:
         import pyarrow.fs as arrow_fs
 
         self._forget_listings()

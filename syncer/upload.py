@@ -29,31 +29,50 @@ from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
 _REMEMBERED = 50_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An object to copy from, and the trial to whose newest checkpoint it belongs."""
+
+    trial: str
+    entry: Entry
+
+
 class Committed:
-    """Where in storage the bytes of a file are, by its size and checksum: the newest ones."""
+    """Where in storage the bytes of a file are, by its size and checksum: those of the newest
+    checkpoint of each trial, so that what is remembered does not grow with the checkpoints."""
 
     def __init__(self) -> None:
-        self._entries: dict[FileFact, Entry] = {}
+        self._sources: dict[FileFact, _Source] = {}
+        self._of_trial: dict[str, set[FileFact]] = {}
         self._recalled: set[str] = set()
 
     def remember(self, folder: str, written: Manifest, entries: Iterable[Entry]) -> None:
         """These are the objects of a committed checkpoint."""
+        trial = folder.rpartition("/")[0]
+        for known in list(self._of_trial.get(trial, ())):
+            self.forget(known)
         for entry in entries:
             name = entry.key.removeprefix(f"{folder}/")
             fact = written.files.get(name)
             # What the user may change later is no source.
             is_fixed = fact is not None and fact.checksum is not None and name != METADATA_NAME
             if is_fixed and fact is not None and entry.size == fact.size:
-                self._entries.pop(fact, None)
-                self._entries[fact] = entry
-        while len(self._entries) > _REMEMBERED:
-            del self._entries[next(iter(self._entries))]
+                self.forget(fact)
+                self._sources[fact] = _Source(trial, entry)
+                self._of_trial.setdefault(trial, set()).add(fact)
+        while len(self._sources) > _REMEMBERED:
+            self.forget(next(iter(self._sources)))
 
     def find(self, fact: FileFact) -> Entry | None:
-        return self._entries.get(fact)
+        source = self._sources.get(fact)
+        return None if source is None else source.entry
 
     def forget(self, fact: FileFact) -> None:
-        self._entries.pop(fact, None)
+        if (source := self._sources.pop(fact, None)) is not None:
+            facts = self._of_trial[source.trial]
+            facts.discard(fact)
+            if not facts:
+                del self._of_trial[source.trial]
 
     async def recall(self, storage: OwnedStore, trial: str) -> None:
         """Learn from storage, once, what an earlier incarnation has committed of a trial."""

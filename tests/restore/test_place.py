@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ from holdfast.experiment.recovery import NothingToRestore, recover
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.tuner import Tuner
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer import preflight
+from holdfast.syncer.errors import StorageBusy, StorageError
+from holdfast.syncer.store import Entry
 from holdfast.syncer.store_local import LocalStore
 from holdfast.testing.recorded import RecordedExperiment
-from holdfast.trial.config import RunConfig
+from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
 
 
@@ -116,6 +119,55 @@ def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path
     lock.symlink_to("/proc/no/such")  # nobody, not even root, can write it
     found = open_for_restore(root, None, Settings(local_dir=tmp_path / "elsewhere"), {})
     assert found.place.layout.root == root
+
+
+class BusyAtFirst:
+    """A storage that answers two questions that it cannot now."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        head = LocalStore.head
+
+        async def busy(store: LocalStore, key: str) -> Entry | None:
+            self.asked += 1
+            if self.asked <= 2:
+                raise StorageBusy("head", key, "503 Slow Down")
+            return await head(store, key)
+
+        monkeypatch.setattr(LocalStore, "head", busy)
+        monkeypatch.setattr(preflight, "_FIRST_PAUSE_S", 0.001)
+
+
+def test_a_restore_waits_for_a_storage_that_cannot_now_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "here"))
+    storage = BusyAtFirst(monkeypatch)
+    with pytest.raises(NothingToRestore):  # which it knows by then
+        Tuner.restore(str(tmp_path / "storage" / "e"))
+    assert storage.asked > 2
+    assert [record.getMessage().partition(". ")[2] for record in caplog.records] == [
+        "Waiting for it, 1800 s at most"
+    ]
+    assert "503 Slow Down" in caplog.text
+
+
+def test_the_wait_of_a_restore_is_as_long_as_its_run_config_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "here"))
+    run = RunConfig(
+        name="e",
+        storage_path=str(tmp_path / "storage"),
+        sync_config=SyncConfig(sync_timeout=0.0001),
+    )
+    for ask in (Tuner.restore, Tuner.can_restore):
+        BusyAtFirst(monkeypatch)
+        with pytest.raises(StorageBusy, match="503 Slow Down"):
+            ask(run)
+    storage = BusyAtFirst(monkeypatch)
+    assert not Tuner.can_restore(replace(run, sync_config=SyncConfig()))
+    assert storage.asked > 2
 
 
 def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> Path:

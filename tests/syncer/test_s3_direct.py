@@ -16,6 +16,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.syncer import http_line
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.location import Location
 from holdfast.syncer.s3_signature import Request, signed
@@ -197,3 +198,21 @@ async def test_behind_a_proxy_there_is_no_short_way(
         await store.put(name, b"bytes")
     await store.close()
     assert ways == [False, False]
+
+
+async def test_after_a_burst_of_requests_only_so_many_connections_wait(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_line, "_MOST_IDLE", 2)
+    scripted.location(lambda *_: (200, {}, b""))
+    lines = http_line.Lines("127.0.0.1", scripted.port, tls=None)
+
+    async def ask() -> int:
+        return (await lines.ask("PUT", "/x", {}, b"body", deadline_s=30)).status
+
+    assert await asyncio.gather(*(ask() for _ in range(8))) == [200] * 8
+    assert lines.waiting == 2
+    monkeypatch.setattr(http_line, "_IDLE_S", 0.0)
+    assert await ask() == 200
+    assert lines.waiting == 0
+    await lines.close()

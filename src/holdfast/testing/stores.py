@@ -254,3 +254,27 @@ class Place:
 
     def open_store(self) -> Store:
         return self._store
+
+
+class UnsteadyStore(FaultyStore):
+    """Of so many operations the last one fails, in turn before and after it is performed."""
+
+    def __init__(self, inner: Store, *, every: int) -> None:
+        super().__init__(inner)
+        self._every = every
+        self._count = 0
+
+    async def _disturbed(
+        self,
+        operation: str,
+        key: str,
+        perform: Callable[[], Awaitable[R]],
+        pretended: R | None = None,
+    ) -> R:
+        self._count += 1
+        if self._count % (2 * self._every) == self._every:
+            raise StorageUnavailable(operation, key, "injected before it was done")
+        done = await perform()
+        if self._count % (2 * self._every) == 0:
+            raise StorageUnavailable(operation, key, "injected after it was done")
+        return done

@@ -1,0 +1,70 @@
+"""The keeper holds no more after many checkpoints than after few, whatever its storage does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.syncer import patience
+from holdfast.syncer.location import Location
+from holdfast.testing.fault_proxy import FaultProxy
+from holdfast.testing.ills import AtRandom, Ill
+from holdfast.testing.keeping import Held, run
+from holdfast.testing.s3_server import S3Server
+from holdfast.testing.stores import MemoryStore, Place, UnsteadyStore
+
+_TRIALS = 10
+# What is published, and in how many pieces, differs from one point to the next.
+_SLACK = 8
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(patience, "_LONGEST_WAIT_S", 0.01)
+
+
+def hold(root: Path, location: object, checkpoints: int) -> tuple[Held, Held]:
+    """What is held in the middle and at the end."""
+    held: list[Held] = []
+    run(root, location, held.append, trials=_TRIALS, checkpoints=checkpoints, points=2)
+    middle, end = held
+    assert (middle.checkpoints, end.checkpoints) == (checkpoints // 2, checkpoints)
+    return middle, end
+
+
+def grown(middle: Held, end: Held) -> dict[str, tuple[int, int]]:
+    """The containers that have more in them at the end."""
+    return {
+        place: (middle.entries.get(place, 0), count)
+        for place, count in end.entries.items()
+        if count > middle.entries.get(place, 0) + _SLACK
+    }
+
+
+def test_what_the_keeper_knows_does_not_grow_with_the_checkpoints(tmp_path: Path) -> None:
+    store = UnsteadyStore(MemoryStore(), every=31)
+    middle, end = hold(tmp_path, Place(store), 400)
+    assert grown(middle, end) == {}
+    assert end.tasks == middle.tasks
+    assert end.files == middle.files
+    assert end.descriptors <= middle.descriptors + 2
+
+
+@pytest.mark.server
+def test_connections_that_broke_are_closed_and_no_more_are_opened_over_time(
+    tmp_path: Path, moto: S3Server
+) -> None:
+    ills = (Ill.RESET, Ill.ANSWER_LOST, Ill.SLOW_DOWN, Ill.TRUNCATED, Ill.PHANTOM)
+    proxy = FaultProxy(moto.endpoint, AtRandom(ills=ills, probability=0.05, seed=17))
+    try:
+        uri = moto.uri("bucket/keeping").replace(moto.endpoint, proxy.endpoint)
+        middle, end = hold(tmp_path, Location.resolve(uri, None, {}), 80)
+    finally:
+        proxy.close()
+    assert proxy.struck
+    assert grown(middle, end) == {}
+    assert end.tasks == middle.tasks
+    # 16 of our own that wait for requests, 32 of botocore's, and two of the loop.
+    assert end.sockets <= 50
