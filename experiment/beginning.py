@@ -15,7 +15,7 @@ from holdfast.experiment.records import first_end, unpack
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
 from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.regular import open_regular
-from holdfast.syncer.segment import check_magic, is_torn
+from holdfast.syncer.segment import check_magic, is_torn, takeover_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16
@@ -139,8 +139,10 @@ def check_nothing_behind(journal: Path, end: Position) -> None:
     for number in segments(journal):
         if number < end.segment:
             continue
-        offset = end.offset if number == end.segment else len(MAGIC)
         path = journal / segment_name(number)
+        takeover = takeover_of(journal, number)
+        begin = len(MAGIC) if takeover is None else takeover.base
+        offset = end.offset if number == end.segment else begin
         if path.stat().st_size > offset and not is_torn(path, offset):
             raise JournalUnreadable(
                 str(journal.parent),

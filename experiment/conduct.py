@@ -332,7 +332,7 @@ class Run:
             # What goes on has its whole time again: 20,000 small files take longer than a minute.
             left_s = flush_s if is_patient else max(1.0, left_s)
             self.unsaved = await archive.close(left_s, is_patient=is_patient)
-        ledger.close()
+        await ledger.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
         if unheard:
             self.tell(unheard)

@@ -233,8 +233,14 @@ class Ledger:
         await self._scribe.close()
         return self._scribe_done.is_set()
 
-    def close(self) -> None:
-        """The end of the journal."""
+    async def close(self) -> None:
+        """The end of the journal, once nobody forces it to the disk any more."""
+        for timer in (self._sync_timer, self._nudge_timer):
+            if timer is not None:
+                timer.cancel()
+        self._sync_again = False
+        while (under_way := self._syncing) is not None:
+            await asyncio.wait([under_way])
         if self._is_lost:
             self._journal.abandon()
             return

@@ -222,8 +222,10 @@ class _Upload:
                 self._deeds.append(Deed(what=what, where=names.HEAD))
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)
-            case ["progress", *_]:
-                pass  # of artifacts, among which there is no checkpoint to count
+            case ["stuck", str(where), str(why)]:
+                self._tell(f"{where} is superseded and cannot be removed: {why}")
+            case ["progress", *_] | ["moving"]:
+                pass  # of artifacts, among which there is no checkpoint to count; of any wait
             case _:
                 raise ValueError(f"not a message of the keeper: {message!r:.100}")
 

@@ -183,7 +183,7 @@ async def test_the_end_waits_as_long_as_the_scribe_comes_further(
     assert await ending
     assert told == [(done, 100) for done in range(5)]
     assert not service.killed
-    ledger.close()
+    await ledger.close()
 
 
 async def test_a_scribe_that_makes_no_progress_is_not_waited_for(
@@ -191,7 +191,7 @@ async def test_a_scribe_that_makes_no_progress_is_not_waited_for(
 ) -> None:
     assert not await ledger.finish(0.01)
     assert service.killed
-    ledger.close()
+    await ledger.close()
 
 
 def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def test_after_an_fsync_that_failed_nothing_counts_as_durable_before_it_is_writt
         await heard.ledger.sync()
         heard.ledger.append([b"third"])
         await heard.ledger.sync()
-        heard.ledger.close()
+        await heard.ledger.close()
         return heard
 
     heard = asyncio.run(run())
@@ -132,7 +133,7 @@ def test_a_disk_that_refuses_twice_ends_the_run_and_nothing_that_waited_is_done(
         heard.ledger.when_durable(lambda: done.append(1))
         await heard.ledger.sync()
         await heard.ledger.sync()
-        heard.ledger.close()
+        await heard.ledger.close()
         return heard
 
     heard = asyncio.run(run())
@@ -150,7 +151,7 @@ def test_a_journal_that_was_removed_ends_the_run(tmp_path: Path, ends: bool) -> 
         (heard.folder / "000000.log").unlink()
         if not ends:
             await heard.ledger.sync()
-        heard.ledger.close()
+        await heard.ledger.close()
         return heard
 
     (fault,) = asyncio.run(run()).faults
@@ -166,9 +167,37 @@ def test_an_experiment_that_is_not_ours_any_more_ends_the_run(tmp_path: Path) ->
         heard.ledger.append([b"row"])
         heard.ledger.when_durable(lambda: pytest.fail("it is not ours"))
         await heard.ledger.sync()
-        heard.ledger.close()
+        await heard.ledger.close()
         return heard
 
     (fault,) = asyncio.run(run()).faults
     assert isinstance(fault, StorageError)
     assert "somebody took it" in str(fault)
+
+
+def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        begun.set()
+        assert may_end.wait(30)
+        os.fsync(descriptor)
+
+    monkeypatch.setattr(forcing, "_fdatasync", slow)
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path)
+        heard.ledger.append([b"row"])
+        syncing = asyncio.ensure_future(heard.ledger.sync())
+        assert await asyncio.to_thread(begun.wait, 30)
+        closing = asyncio.ensure_future(heard.ledger.close())
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.gather(syncing, closing)
+        return heard
+
+    heard = asyncio.run(run())
+    assert (heard.faults, heard.warnings) == ([], [])
+    assert [path.name for path in heard.folder.iterdir()] == ["000000.log"]

@@ -11,7 +11,7 @@ import pytest
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.beginning import JournalUnreadable
+from holdfast.experiment.beginning import JournalUnreadable, check_nothing_behind
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.reading import load_experiment
 from holdfast.experiment.recovery import recover
@@ -19,7 +19,8 @@ from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.segment import framed
+from holdfast.syncer.journal import readable_end
+from holdfast.syncer.segment import Piece, framed, start_of
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
@@ -195,3 +196,11 @@ def test_a_finished_run_followed_by_one_that_cannot_be_read_is_not_followed_by_a
     for entry in ("fit", "fit(resume='auto')"):
         with pytest.raises(JournalUnreadable, match=r"000001\.log"):
             ENTRIES[entry](root)
+
+
+def test_records_that_were_written_again_are_nothing_behind_the_end(root: Path) -> None:
+    """After an fsync that failed at the very end of a run: everything is where it was before."""
+    end = readable_end(root / "journal")
+    start, _ = start_of(1, [Piece(end.segment, end.offset, 0)])
+    segment(root).with_name("000001.log").write_bytes(start)
+    check_nothing_behind(root / "journal", end)
