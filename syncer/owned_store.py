@@ -95,7 +95,7 @@ class OwnedStore:
             if age_s >= _AHEAD_S and not self._looking.locked():
                 self._look_ahead()
             return
-        await self._look_once()
+        await self._look_once(_LOOK_S)
 
     def _age_s(self) -> float:
         return asyncio.get_running_loop().time() - self._looked_at
@@ -109,7 +109,7 @@ class OwnedStore:
         with suppress(StorageError):  # whoever writes after the second is over looks again
             await self._look_once(_AHEAD_S)
 
-    async def _look_once(self, after_s: float = _LOOK_S) -> None:
+    async def _look_once(self, after_s: float) -> None:
         # One look for all that wait for it: 16 uploads at once made 15% of their requests so.
         async with self._looking:
             if self._age_s() >= after_s:
