@@ -120,13 +120,16 @@ class Place:
         damage = damage_one(specimen.world, chance)
         tally.mutations += 1
         tally.by_damage["raw: " + damage.what if damage.is_raw else "forged values"] += 1
+        is_told = False
         for may_write, argv in self._series(chance):
             tally.readings[" ".join(argv)] += 1
-            for problem in self._problems(damage, argv, may_write=may_write):
+            case = self._case(damage, argv, may_write=may_write, is_told=is_told)
+            for problem in judge.problems(case):
                 tally.broken[problem.partition(":")[0]] += 1
                 yield Finding(
                     kind=specimen.kind, seed=seed, damage=damage, argv=argv, problem=problem
                 )
+            is_told = is_told or (may_write and judge.is_loud(case))
 
     def _series(self, chance: random.Random) -> Iterator[tuple[bool, tuple[str, ...]]]:
         for argv in _LOOKS:
@@ -134,22 +137,21 @@ class Place:
         for argv in chance.choice(_CHANGES):
             yield True, argv
 
-    def _problems(self, damage: Damage, argv: tuple[str, ...], *, may_write: bool) -> list[str]:
+    def _case(
+        self, damage: Damage, argv: tuple[str, ...], *, may_write: bool, is_told: bool
+    ) -> judge.Case:
         specimen = self._specimen
         canary, experiment = judge.digest(specimen.canary), judge.digest(specimen.world)
         reading = self._perform(argv)
-        return list(
-            judge.problems(
-                judge.Case(
-                    damage=damage,
-                    reading=reading,
-                    expected=self._expected[argv],
-                    canary=(canary, judge.digest(specimen.canary)),
-                    experiment=(experiment, judge.digest(specimen.world)),
-                    may_write=may_write,
-                    redone=specimen.epochs_repeated - self._repeated[argv],
-                )
-            )
+        return judge.Case(
+            damage=damage,
+            reading=reading,
+            expected=self._expected[argv],
+            canary=(canary, judge.digest(specimen.canary)),
+            experiment=(experiment, judge.digest(specimen.world)),
+            may_write=may_write,
+            redone=specimen.epochs_repeated - self._repeated[argv],
+            is_told=is_told,
         )
 
     def _perform(self, argv: tuple[str, ...]) -> Reading:
