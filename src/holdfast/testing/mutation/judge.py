@@ -25,7 +25,8 @@ _LONGEST_ERROR = 4_000
 # How a reading says that it does not show everything.
 _LOUD = re.compile(
     r"damage|unreadable|cannot|could not|lost|missing|aside|broken|not used|incomplete|wrong|gap"
-    r"|cut off|cut short|not be read|no valid|refus|invalid|unknown|newer|another version|no head",
+    r"|cut off|cut short|not be read|no valid|refus|invalid|unknown|newer|another version|no head"
+    r"|dropped|changed",
     re.IGNORECASE,
 )
 
