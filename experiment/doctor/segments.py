@@ -53,6 +53,11 @@ class Segment:
     def is_whole(self) -> bool:
         return self.end == self.size
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it was begun, and nothing was ever written to it."""
+        return self.size == len(MAGIC) and self.is_whole
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
@@ -87,6 +92,8 @@ class Chapter:
     @property
     def damage(self) -> Damage | None:
         """The first place from which on it cannot be read."""
+        if all(segment.is_empty for segment in self.segments):
+            return None  # a run that ended before its first record, by Ctrl-C for instance
         known = self.readable
         if not self.begins and known:
             return Damage(at=known[0], offset=0, later=self.segments[1:], is_gap=True)

@@ -91,6 +91,16 @@ def test_what_a_run_has_left_is_sound(root: Path) -> None:
     assert report.looked_at["checkpoints"] == 5
 
 
+def test_a_run_that_ended_before_its_first_record_is_no_damage_to_the_next(tmp_path: Path) -> None:
+    Journal(tmp_path / "run" / "journal").close()
+    healthy(tmp_path / "run")
+    assert [path.name for path in sorted((tmp_path / "run" / "journal").iterdir())] == [
+        "000000.log",
+        "000001.log",
+    ]
+    assert verify(case(tmp_path / "run")).findings == ()
+
+
 def test_an_unfinished_run_is_sound_too(tmp_path: Path) -> None:
     healthy(tmp_path / "run", ended=False)
     assert verify(case(tmp_path / "run")).findings == ()
