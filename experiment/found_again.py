@@ -21,6 +21,7 @@ from holdfast.syncer import manifest
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import Position
 from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.regular import read_regular
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
 from holdfast.trial.events import Reported, Saved
 from holdfast.trial.trial import Trial
@@ -119,7 +120,7 @@ def _shown(folder: Path) -> dict[int, _Reached]:
     """What the rows in result.json say, which may reach further than the journal."""
     found: dict[int, _Reached] = {}
     try:
-        lines = (folder / RESULTS).read_bytes().splitlines()
+        lines = read_regular(folder / RESULTS).splitlines()
     except OSError:
         return found
     for line in lines:

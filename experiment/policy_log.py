@@ -20,6 +20,7 @@ from holdfast.experiment.rows import encode, shown_config
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import CloneTrial, Decision
+from holdfast.syncer.regular import read_regular
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Origin
 
@@ -106,7 +107,7 @@ class PolicyLog:
 
 def _lines_of(path: Path) -> list[bytes]:
     try:
-        return path.read_bytes().splitlines(keepends=True)
+        return read_regular(path).splitlines(keepends=True)
     except OSError:
         return []
 
