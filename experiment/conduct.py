@@ -37,6 +37,8 @@ from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
+from holdfast.syncer import threads
+from holdfast.syncer.answering import wait_at_most
 from holdfast.syncer.journal import Journal, Position
 
 ENTRY = "holdfast.experiment.host:HOST"
@@ -51,6 +53,9 @@ class Run:
         self.plan = plan
         self.machine = plan.machine
         self.done = threading.Event()
+        self.is_aborted = False
+        self.is_left = False
+        self._leaving = threading.Lock()
         self.lines = Relay(_MOST_LINES)
         self.messages: deque[tuple[str, str]] = deque()
         self._retries = Retries()
@@ -88,10 +93,24 @@ class Run:
             self._cancel()
         else:
             self._controller.interrupt(preempted=preempted)
+            # Also where the end has begun already, with more patience.
+            self._controller.ledger.hurry(self.plan.settings.flush_deadline_s)
 
     def abort(self) -> None:
         """Kill everything now; what is in the journal stays."""
+        self.is_aborted = True
         self._soon(self._cancel)
+
+    def leave(self) -> bool:
+        """Wait for it no more, whatever it hangs in; whether it has not ended.
+
+        It may still write once it is let go on, so the experiment stays locked until then.
+        """
+        with self._leaving:
+            if not (self.done.is_set() or self.is_left):
+                self.is_left = True
+                self.plan.lock.hold()
+        return self.is_left
 
     def summary(self, facts: RunFacts) -> Summary:
         if self._controller is None:
@@ -133,6 +152,7 @@ class Run:
     # -- in the thread of the loop --------------------------------------------------------------
 
     def _run(self) -> None:
+        wait_at_most(self.plan.settings.disk_deadline_s, self.tell)
         try:
             with asyncio.Runner(loop_factory=_new_loop) as runner:
                 runner.run(self._conduct())
@@ -141,7 +161,11 @@ class Run:
         except BaseException as error:  # raised again by fit(), in the user's thread
             self.fault = error
         finally:
-            self.done.set()
+            with self._leaving:
+                self.done.set()
+                is_left = self.is_left
+            if is_left:
+                self.plan.lock.release()
 
     async def _conduct(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -300,6 +324,8 @@ class Run:
         if controller.fault is not None:
             flush_s = min(flush_s, _FLUSH_AFTER_FAULT_S)
             tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
+        if not is_patient:
+            ledger.hurry(flush_s)
         self._phase = "ending the worker processes"
         controller.close()
         if left := await launcher.close():
@@ -307,7 +333,9 @@ class Run:
         controller.crew.close()
         self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()
-        closing = loop.run_in_executor(None, callbacks.close, settings.callback_deadline_s)
+        closing = asyncio.ensure_future(
+            threads.call(lambda: callbacks.close(settings.callback_deadline_s))
+        )
         trials = controller.machine.trials.values()
         tracked = asyncio.ensure_future(couriers.close(ledger.position, tracker_s, trials))
         archive = controller.archive

@@ -23,6 +23,7 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
+from holdfast.syncer import threads
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
@@ -244,12 +245,9 @@ class Crew:
             if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0):
                 problem = await self._problem_with(source, origin.checkpoint)
             if not problem:
-                copy, staged = await self._loop.run_in_executor(
-                    None,
-                    copy_beside,
-                    self._layout.checkpoint(source, origin.checkpoint),
-                    self._layout.staging(trial.spec),
-                )
+                from_there = self._layout.checkpoint(source, origin.checkpoint)
+                staging = self._layout.staging(trial.spec)
+                copy, staged = await threads.call(lambda: copy_beside(from_there, staging))
                 put_in_place(copy, target)
                 await self._bring_what_is_missing(trial)
         except (StorageError, OSError) as error:
@@ -324,9 +322,8 @@ class Crew:
 
         Every byte is read, which the trial is about to do too.
         """
-        problem = await self._loop.run_in_executor(
-            None, changed_checkpoint, self._layout.checkpoint(spec, checkpoint), checkpoint
-        )
+        folder = self._layout.checkpoint(spec, checkpoint)
+        problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
         archive = self._office.archive
         if problem and archive is not None and archive.is_remote:
             return await archive.fetch(spec, checkpoint)

@@ -61,6 +61,7 @@ from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import goes_on
+from holdfast.syncer.answering import waiting_at_most
 from holdfast.syncer.journal import segments
 from holdfast.syncer.lock import ExperimentLock, Locked
 from holdfast.trial.errors import (
@@ -71,6 +72,11 @@ from holdfast.trial.errors import (
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
     """Run the request to its end. Raises what `Tuner.fit` documents."""
+    with waiting_at_most(settings.disk_deadline_s, lambda text: print(text, file=sys.stderr)):
+        return _fit(request, settings, machinery)
+
+
+def _fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
     request.check()
     run_config = request.run
     given = _given(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
+from holdfast.syncer import threads
+from holdfast.syncer.answering import silent_for
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import Journal, Position, Unsynced, segment_name
 
@@ -30,18 +33,23 @@ class Ledger:
         scribe: LastingService,
         *,
         fsync_period_s: float,
+        disk_deadline_s: float = 0.0,
         warn: Callable[[str], None] = lambda text: None,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """`warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
+        """A disk that does not answer for `disk_deadline_s`, 0 for ever, counts as one that
+        failed. `warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
         it raises StorageError where the experiment is not ours any more."""
         self._journal = journal
         self._scribe = scribe
         self._period_s = fsync_period_s
+        self._deadline_s = disk_deadline_s or math.inf
+        self._waiting: asyncio.Timeout | None = None
         self._warn = warn
         self._prove = prove
         self._fault: Exception | None = None
         self._is_lost = False
+        self._is_silent = False
         self._fail: Callable[[Exception], None] = lambda error: None
         self._loop = asyncio.get_running_loop()
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -95,6 +103,13 @@ class Ledger:
         if (begun := self._syncing) is not None:
             await asyncio.wait([begun])
 
+    def hurry(self, deadline_s: float) -> None:
+        """Wait no longer than so for a disk that does not answer, also where that has begun."""
+        self._deadline_s = min(self._deadline_s, deadline_s)
+        if self._waiting is not None:
+            until = self._loop.time() + self._deadline_s
+            self._waiting.reschedule(min(until, self._waiting.when() or until))
+
     def _arm(self) -> None:
         if self._sync_timer is None:
             self._sync_timer = self._loop.call_later(self._period_s, self._begin_sync)
@@ -137,11 +152,15 @@ class Ledger:
         unsynced = self._journal.unsynced()
         try:
             return await self._force(unsynced)
+        except TimeoutError as error:
+            raise self._silent() from error
         except OSError as error:
             failed = error
         try:
             self._journal.write_again(unsynced)
             position = await self._force(self._journal.unsynced())
+        except TimeoutError as error:
+            raise self._silent() from error
         except OSError as error:
             raise NotDurable(
                 "force to the disk",
@@ -162,7 +181,23 @@ class Ledger:
             self._prove()
             return position
 
-        return await self._loop.run_in_executor(None, force)
+        until = None if self._deadline_s == math.inf else self._loop.time() + self._deadline_s
+        try:
+            # Closing a file hangs as well, where the network file system is dead.
+            async with asyncio.timeout_at(until) as self._waiting:
+                return await threads.call(force)
+        finally:
+            self._waiting = None
+
+    def _silent(self) -> NotDurable:
+        self._is_silent = True
+        return NotDurable(
+            "force to the disk",
+            str(self._journal.directory),
+            silent_for(self._deadline_s),
+            "What was reported since then may be lost if the power goes. Restore once the disk, "
+            "or the network file system, answers again",
+        )
 
     def _lose(self, error: StorageError) -> None:
         """Nothing that waits for the disk will be done: nothing superseded is removed."""
@@ -239,8 +274,10 @@ class Ledger:
             if timer is not None:
                 timer.cancel()
         self._sync_again = False
-        while (under_way := self._syncing) is not None:
-            await asyncio.wait([under_way])
+        await self.sync()
+        if self._is_silent:
+            threads.Started(self._journal.abandon)  # nobody waits: it may hang as the fsync does
+            return
         if self._is_lost:
             self._journal.abandon()
             return

@@ -21,6 +21,7 @@ def orders_for(
     log_names: Sequence[str],
     artifacts: bool,
     timeout_s: float,
+    disk_deadline_s: float = 0.0,
 ) -> Orders:
     """`log_names` are the files that take the output of trials."""
     return Orders(
@@ -36,6 +37,7 @@ def orders_for(
         private_inside=(names.STAGING,),
         artifacts=artifacts,
         timeout_s=timeout_s,
+        disk_deadline_s=disk_deadline_s,
     )
 
 

@@ -14,6 +14,7 @@ from holdfast.experiment.scribe_desk import serve
 from holdfast.experiment.sweeping import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
+from holdfast.syncer.answering import wait_at_most
 from holdfast.syncer.lock import LockLost
 from holdfast.syncer.lock import prove as prove_lock
 
@@ -50,7 +51,13 @@ def main(channel: Channel) -> None:
     first = channel.receive()
     if opening is None:
         return
-    _, root, settings, _ = opening
+    _, root, settings, _, disk_deadline_s = opening
+
+    def tell(text: str) -> None:
+        with suppress(ConnectionError):  # the controller is gone: nobody is left to tell
+            channel.send(["trouble", text])
+
+    wait_at_most(disk_deadline_s, tell)
     serve(
         _Begun(channel, first),
         Layout(Path(root)),
@@ -63,5 +70,5 @@ def _proof(opening: list[Any] | None) -> Callable[[], None]:
     """How to prove that the experiment is still this incarnation's."""
     if opening is None:
         return lambda: None
-    _, root, _, (descriptor, said) = opening
+    _, root, _, (descriptor, said), _ = opening
     return partial(prove_lock, Layout(Path(root)).lock, descriptor, said)

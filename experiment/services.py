@@ -49,6 +49,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
             "snapshot_period_s": plan.settings.snapshot_period_s,
         },
         list(plan.lock.claim),
+        plan.settings.disk_deadline_s,
     ]
     scribe = LastingService(
         "scribe (it writes result.json and its like)",
@@ -66,6 +67,7 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
         journal,
         scribe,
         fsync_period_s=plan.settings.fsync_period_s,
+        disk_deadline_s=plan.settings.disk_deadline_s,
         warn=lambda text: tell(text, "warning"),
         prove=plan.lock.prove,
     )
@@ -83,6 +85,7 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         log_names=plan.job.log_names,
         artifacts=plan.sync.sync_artifacts,
         timeout_s=plan.sync.sync_timeout,
+        disk_deadline_s=plan.settings.disk_deadline_s,
     )
     epochs: list[str] = []
 

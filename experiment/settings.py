@@ -35,6 +35,7 @@ class Settings:
     flush_deadline_s: float = 60.0
     barrier_timeout_s: float = 1800.0
     stopped_deadline_s: float = 60.0
+    disk_deadline_s: float = 300.0
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Settings:
@@ -59,6 +60,7 @@ class Settings:
             flush_deadline_s=_seconds(environ, "HOLDFAST_FLUSH_DEADLINE_S", 60.0),
             barrier_timeout_s=_seconds(environ, "HOLDFAST_BARRIER_TIMEOUT_S", 1800.0),
             stopped_deadline_s=_seconds(environ, "HOLDFAST_STOPPED_DEADLINE_S", 60.0),
+            disk_deadline_s=_seconds(environ, "HOLDFAST_DISK_DEADLINE_S", 300.0),
         )
 
 

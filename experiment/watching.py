@@ -19,7 +19,13 @@ REFRESH_S = 0.25
 _LOOKING_SHARE = 0.003
 # What the end of a run may take beyond all deadlines of its own.
 LEEWAY_S = 30.0
+# What its killing may take.
+_KILLING_S = 10.0
 _OVERDUE = "The run should have ended by now, and has not, which is a fault: all of it is killed"
+_LEFT = (
+    "The run hangs, mostly in a call of a disk that does not answer: it is left as it is. The "
+    "experiment stays locked until this process has ended"
+)
 
 
 def watch(
@@ -34,8 +40,8 @@ def watch(
     The first Ctrl-C, SIGTERM or SIGHUP stops the trials so that they can be resumed, the second
     kills. `inline` gives this thread the trials to run itself.
 
-    Raises KeyboardInterrupt after a Ctrl-C, when everything has ended. After another signal the
-    script ends by it then.
+    Raises KeyboardInterrupt after a Ctrl-C, when everything has ended, or hangs and has been
+    killed. After another signal the script ends by it then.
     """
     asked, ends_by = 0, math.inf
     with StopSignals(raises=inline is not None) as signals:
@@ -49,16 +55,22 @@ def watch(
                         asked += 1
                         ends_by = _on_signal(run, view, signals.last, asked)
                     if time.monotonic() > ends_by:
-                        ends_by = math.inf
-                        view.message(_OVERDUE, "warning")
-                        run.abort()
+                        ends_by = time.monotonic() + _KILLING_S
+                        if not run.is_aborted:
+                            view.message(_OVERDUE, "warning")
+                            run.abort()
+                        elif run.leave():
+                            break
                     looks.refresh()
                 break
             except KeyboardInterrupt:
                 asked += 1
                 signals.take()
                 ends_by = _on_signal(run, view, signals.last, asked)
-        run.join()
+        if run.is_left:
+            view.message(_LEFT, "warning")
+        else:
+            run.join()
         looks.refresh(at_once=True)
         _finish(run, view, facts)
     if asked or signals.take():
@@ -74,10 +86,15 @@ def watch(
 
 def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
     """Let the run end; returns until when (monotonic seconds) it must have."""
+    settings, failure = run.plan.settings, run.plan.machine.spec.failure
+    closing_s = settings.callback_deadline_s + settings.flush_deadline_s
     if asked > 1:
         run.abort()
-        return math.inf
-    settings, failure = run.plan.settings, run.plan.machine.spec.failure
+        if asked > 2:
+            return time.monotonic() + _KILLING_S
+        again = "Press Ctrl-C" if signum == signal.SIGINT else "Send it"
+        view.message(f"Everything is killed. {again} once more to leave what hangs", "warning")
+        return time.monotonic() + closing_s + LEEWAY_S
     is_preempted = signum not in (0, signal.SIGINT)
     told, again = "Interrupted: trials have", "Press Ctrl-C again"
     if is_preempted:
@@ -91,7 +108,6 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
     run.interrupt(preempted=is_preempted)
     # A worker has the grace twice where it may end its step before.
     graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
-    closing_s = settings.callback_deadline_s + settings.flush_deadline_s
     return time.monotonic() + graces_s + closing_s + LEEWAY_S
 
 

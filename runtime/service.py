@@ -141,7 +141,9 @@ class ThreadService:
         self._link.send(message)
 
     async def gone(self) -> str:
-        await self._over.wait()
+        """A thread that does not end within 5 s of its connection's end is left to itself."""
+        if not await happens(self._over, PATIENCE_S):
+            return "hangs, mostly in a call of a disk or of storage: it is left to itself"
         return self._fault
 
     async def close(self) -> str:

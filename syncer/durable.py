@@ -10,6 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.syncer.answering import answered
+
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
 # Each is lost to another process that deletes the same tree, and has got further then.
@@ -33,14 +35,31 @@ def fsync_file(descriptor: int) -> None:
     """Force what was written to the descriptor onto the disk.
 
     On macOS `fsync` leaves the data in the drive's cache (its man page says so); F_FULLFSYNC
-    does not.
+    does not. Raises OSError, among them NoAnswer.
     """
+    answered(lambda: _force(descriptor), lambda: f"fsync of {_path_of(descriptor)}")
+
+
+def fdatasync_file(descriptor: int) -> None:
+    """The same for what was appended: times that nobody reads need no write of their own."""
+    # macOS has no fdatasync.
+    force = getattr(os, "fdatasync", _force)
+    answered(lambda: force(descriptor), lambda: f"fdatasync of {_path_of(descriptor)}")
+
+
+def _force(descriptor: int) -> None:
     if sys.platform == "darwin":
         import fcntl
 
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
         os.fsync(descriptor)
+
+
+def _path_of(descriptor: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # Linux alone
+    return "a file"
 
 
 def fsync_path(path: str | os.PathLike[str]) -> None:
@@ -56,7 +75,7 @@ def fsync_dir(path: str | os.PathLike[str]) -> None:
     """Make the names in a folder durable: a rename counts after this, not before."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        answered(lambda: os.fsync(descriptor), lambda: f"fsync of the folder {path!s}")
     finally:
         os.close(descriptor)
 

@@ -13,6 +13,7 @@ from typing import Self
 
 from holdfast.errors import TuneError
 from holdfast.names import printable
+from holdfast.syncer.answering import NoAnswer
 
 HIDDEN = "***"
 
@@ -79,6 +80,10 @@ class StorageRefused(StorageError):
     """Storage answered no: permissions, credentials, a missing bucket. Trying again is useless."""
 
 
+class DiskSilent(StorageError):
+    """The disk did not answer in time. Another call would wait as long."""
+
+
 class NotStored(StorageError):
     """There is no such object."""
 
@@ -136,6 +141,8 @@ def innermost(error: BaseException) -> BaseException:
 def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
     """Translate what the operating system answered, at the border of this room."""
     cause = error.strerror or str(error)
+    if isinstance(error, NoAnswer):
+        return DiskSilent(operation, where, cause, "Look at the disk or network file system")
     if error.filename is not None and str(error.filename) not in where:
         cause = f"{cause}: {error.filename}"
     match error.errno:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import fsync_dir, fsync_file, fsync_path
+from holdfast.syncer.durable import fdatasync_file, fsync_dir, fsync_file, fsync_path
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.segment import Position, Takeover, segment_name
 
@@ -35,8 +35,8 @@ class Unsynced:
     def force(self) -> Position:
         """Make it outlive a power cut. Blocks: call it in a thread.
 
-        Raises OSError, after which nothing of it counts as written (`Journal.write_again`), or
-        JournalGone.
+        Raises OSError, after which nothing of it counts as written (`Journal.write_again`): but
+        NoAnswer, where another file would get no answer either. Or JournalGone.
         """
         has_sealed = bool(self.sealed)
         while self.sealed:
@@ -48,7 +48,7 @@ class Unsynced:
         if has_sealed or self.renewed:
             fsync_dir(self.directory)
         if self.is_changed:
-            _fdatasync(self.current)
+            fdatasync_file(self.current)
         _check_there(self.directory / segment_name(self.position.segment), self.current)
         if self.renewed:
             _cut_off(self.directory, self.renewed)
@@ -82,7 +82,3 @@ def _cut_off(directory: Path, renewed: Takeover) -> None:
         with suppress(OSError):
             os.truncate(directory / segment_name(piece.segment), piece.offset)
             fsync_path(directory / segment_name(piece.segment))
-
-
-# macOS has no fdatasync.
-_fdatasync = getattr(os, "fdatasync", fsync_file)

@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.answering import NoAnswer
 from holdfast.syncer.durable import (
     TEMPORARY,
     fsync_dir,
@@ -363,11 +364,13 @@ class Journal:
     def sync(self) -> Position:
         """Make everything appended so far outlive a power cut. Blocks.
 
-        Raises OSError where the disk refused it twice, or JournalGone.
+        Raises OSError where the disk refused it twice or does not answer, or JournalGone.
         """
         unsynced = self.unsynced()
         try:
             position = unsynced.force()
+        except NoAnswer:
+            raise
         except OSError:
             self.write_again(unsynced)
             position = self.unsynced().force()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer import manifest
+from holdfast.syncer import manifest, threads
 from holdfast.syncer.bring_back import bring_back
 from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.errors import (
@@ -119,7 +119,7 @@ class Keeper:
         furthest = Furthest()
         try:
             written = await self._patience.until_done(
-                f"commit {folder}", lambda: asyncio.to_thread(self._seal, directory, furthest)
+                f"commit {folder}", lambda: threads.call(lambda: self._seal(directory, furthest))
             )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])

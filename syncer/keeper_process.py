@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.syncer.answering import wait_at_most
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.journal import Position
 from holdfast.syncer.keeper import Keeper
@@ -126,8 +127,13 @@ class KeeperProcess:
                 raise ValueError(f"not an order: {message!r:.200}")
 
     def _begin(self, orders: Orders) -> None:
+        wait_at_most(orders.disk_deadline_s, self._tell_of_silence)
         self._keeper = Keeper(orders, self._told)
         self._in_lane("open", "open the storage", self._open)
+
+    def _tell_of_silence(self, text: str) -> None:
+        with suppress(ConnectionError):  # nobody is left to tell
+            self._wire.send(["warning", text])
 
     def _opened(self) -> Keeper:
         assert self._keeper is not None

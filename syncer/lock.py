@@ -42,6 +42,8 @@ class ExperimentLock:
         otherwise.
         """
         self._path = path
+        self._owners = 1
+        self._owning = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = _open(path)
         try:
@@ -74,9 +76,18 @@ class ExperimentLock:
         """Raises LockLost where the lock is not this incarnation's any more."""
         prove(self._path, self._fd, self._said)
 
+    def hold(self) -> None:
+        """Another one in this process who may still write: it takes one `release` more."""
+        with self._owning:
+            self._owners += 1
+
     def release(self) -> None:
         """Give the lock up for this process; the others hold it until they end."""
-        os.close(self._fd)
+        with self._owning:
+            self._owners -= 1
+            is_ours = self._owners > 0
+        if not is_ours:
+            os.close(self._fd)
 
     def _take(self, deadline_s: float) -> None:
         try:

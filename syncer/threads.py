@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
 
@@ -113,20 +113,35 @@ async def call(perform: Callable[[], R]) -> R:
     return value
 
 
+class Started(Generic[R]):
+    """A call in a thread, for callers without a loop: who gives it up leaves it to itself."""
+
+    def __init__(self, perform: Callable[[], R]) -> None:
+        self._ended = threading.Event()
+        self._call = _Call(perform, lambda _: self._ended.set())
+        _pool.begin(self._call)
+
+    def has_ended(self, within_s: float) -> bool:
+        """Whether it ends within so many seconds."""
+        return self._ended.wait(within_s)
+
+    def result(self) -> R:
+        """What it has returned or raised, once it has ended."""
+        value: R = self._call.result()
+        return value
+
+
 def call_and_wait(
     perform: Callable[[], R], deadline_s: float, progress: Callable[[], object] = lambda: None
 ) -> R:
     """The same for callers without a loop. Raises TimeoutError when the time is up and
     `progress()` is what it was `deadline_s` ago."""
-    ended = threading.Event()
-    asked = _Call(perform, lambda _: ended.set())
     before = progress()
-    _pool.begin(asked)
-    while not ended.wait(deadline_s):
+    started = Started(perform)
+    while not started.has_ended(deadline_s):
         if before == (before := progress()):
             raise TimeoutError
-    value: R = asked.result()
-    return value
+    return started.result()
 
 
 def _forget() -> None:

@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 
+from holdfast.syncer.answering import NoAnswer
 from holdfast.syncer.durable import TEMPORARY, fsync_file, unique, write_all
 from holdfast.syncer.errors import StorageError
 
@@ -42,6 +43,8 @@ class Unforced:
         if expected is None:
             try:
                 fsync_file(descriptor)
+            except NoAnswer:  # it would give none for another file either
+                raise
             except OSError:
                 expected = checksum
                 with self._lock:

@@ -27,7 +27,12 @@ class DeafScribe:
 class Heard:
     """What a ledger told of faults, and of what it survived."""
 
-    def __init__(self, folder: Path, prove: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        prove: Callable[[], None] = lambda: None,
+        disk_deadline_s: float = 0.0,
+    ) -> None:
         self.faults: list[Exception] = []
         self.warnings: list[str] = []
         self.folder = folder / "journal"
@@ -35,6 +40,7 @@ class Heard:
             Journal(self.folder),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=3600,
+            disk_deadline_s=disk_deadline_s,
             warn=self.warnings.append,
             prove=prove,
         )
@@ -53,7 +59,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.fsync(descriptor)
 
-    monkeypatch.setattr(forcing, "_fdatasync", forced)
+    monkeypatch.setattr(forcing, "fdatasync_file", forced)
 
 
 def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
@@ -185,7 +191,7 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
         assert may_end.wait(30)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(forcing, "_fdatasync", slow)
+    monkeypatch.setattr(forcing, "fdatasync_file", slow)
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
@@ -201,3 +207,40 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
     heard = asyncio.run(run())
     assert (heard.faults, heard.warnings) == ([], [])
     assert [path.name for path in heard.folder.iterdir()] == ["000000.log"]
+
+
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_a_disk_that_does_not_answer_ends_the_run_and_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def silent(descriptor: int) -> None:
+        begun.set()
+        may_end.wait()
+
+    monkeypatch.setattr(forcing, "fdatasync_file", silent)
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path, disk_deadline_s=0.0 if is_hurried else 0.01)
+        heard.ledger.append([b"row"])
+        heard.ledger.when_durable(lambda: done.append(1))
+        syncing = asyncio.ensure_future(heard.ledger.sync())
+        assert await asyncio.to_thread(begun.wait, 30)
+        if is_hurried:
+            heard.ledger.hurry(0.01)
+        await syncing
+        await heard.ledger.sync()
+        await heard.ledger.close()
+        return heard
+
+    try:
+        heard = asyncio.run(run())
+    finally:
+        may_end.set()
+    (fault,) = heard.faults
+    assert isinstance(fault, NotDurable)
+    assert "the disk has not answered for 0.01 s" in str(fault)
+    assert done == []
+    assert heard.payloads() == [b"row"]

@@ -72,7 +72,7 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
             second.set()
         go_on.wait(10)
 
-    monkeypatch.setattr(forcing, "_fdatasync", slow)
+    monkeypatch.setattr(forcing, "fdatasync_file", slow)
 
     async def run() -> bool:
         loop = asyncio.get_running_loop()

@@ -40,7 +40,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return forced
 
         if file:
-            monkeypatch.setattr(forcing, "_fdatasync", once(os.fdatasync))
+            monkeypatch.setattr(forcing, "fdatasync_file", once(os.fdatasync))
         if sealed:
             monkeypatch.setattr(forcing, "fsync_file", once(os.fsync))
 

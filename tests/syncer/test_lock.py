@@ -27,6 +27,18 @@ def test_a_second_lock_is_refused_at_once_with_the_name_of_the_holder(tmp_path: 
     ExperimentLock(tmp_path / "exp" / ".lock").release()
 
 
+def test_it_is_free_once_the_last_in_this_process_who_may_write_has_released_it(
+    tmp_path: Path,
+) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    lock.hold()
+    lock.release()
+    with pytest.raises(Locked):
+        ExperimentLock(tmp_path / ".lock")
+    lock.release()
+    ExperimentLock(tmp_path / ".lock").release()
+
+
 def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     script = (

@@ -94,7 +94,8 @@ def install(environ: Mapping[str, str]) -> None:
         _Counter(Fault(**json.loads(environ[VARIABLE]))).install()
 
 
-def _role() -> str:
+def role_here() -> str:
+    """Which of the ROLES this process has at its start."""
     words = " ".join(sys.orig_argv)
     for role in ("scribe", "keeper"):
         if f"{role}_process" in words:
@@ -107,7 +108,7 @@ class _Counter:
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
-        self.role = _role()
+        self.role = role_here()
         self._count = itertools.count(1)
         self._write, self._open, self._kill = os.write, os.open, os.kill
         self._rename = os.rename

@@ -2,7 +2,8 @@
 
 import os
 
-from holdfast.testing import faults, powercut
+from holdfast.testing import faults, powercut, silent_disk
 
 faults.install(os.environ)
 powercut.install(os.environ)
+silent_disk.install(os.environ)

@@ -1,0 +1,71 @@
+"""Calls of a disk that does not answer in time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.syncer.answering import NoAnswer, answered, waiting_at_most
+from holdfast.syncer.durable import fsync_dir, write_atomic
+from holdfast.syncer.errors import DiskSilent, from_os_error
+
+
+@pytest.fixture
+def silence() -> Iterator[threading.Event]:
+    """What the disk waits for before it answers."""
+    answers = threading.Event()
+    yield answers
+    answers.set()
+
+
+def test_a_call_without_a_deadline_is_made_in_the_same_thread() -> None:
+    assert answered(threading.get_ident, lambda: "look") == threading.get_ident()
+    with waiting_at_most(0, lambda text: None):
+        assert answered(threading.get_ident, lambda: "look") == threading.get_ident()
+
+
+def test_what_the_disk_answers_in_time_is_returned_or_raised() -> None:
+    with waiting_at_most(1000, lambda text: None):
+        assert answered(lambda: 5, lambda: "look") == 5
+        with pytest.raises(ZeroDivisionError):
+            answered(lambda: 1 // 0, lambda: "look")
+
+
+def test_a_silent_disk_is_told_of_and_then_counts_as_one_that_failed(
+    silence: threading.Event,
+) -> None:
+    told: list[str] = []
+    with waiting_at_most(0.02, told.append), pytest.raises(NoAnswer) as failure:
+        answered(silence.wait, lambda: "fsync of /x/y")
+    assert failure.value.errno == errno.ETIMEDOUT
+    assert failure.value.strerror == "the disk has not answered for 0.02 s"
+    assert told == [
+        "the disk has not answered for 0.01 s: fsync of /x/y. After 0.02 s "
+        "(HOLDFAST_DISK_DEADLINE_S) this counts as failed"
+    ]
+
+
+def test_it_is_not_tried_again_as_storage_is(silence: threading.Event) -> None:
+    with waiting_at_most(0.02, lambda text: None), pytest.raises(NoAnswer) as failure:
+        answered(silence.wait, lambda: "fsync")
+    assert isinstance(from_os_error(failure.value, "put", "/x"), DiskSilent)
+
+
+def test_a_file_that_the_disk_does_not_take_is_an_error_that_names_the_file(
+    tmp_path: Path, silence: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: silence.wait())
+    with waiting_at_most(0.02, told.append):
+        with pytest.raises(NoAnswer):
+            write_atomic(tmp_path / "head", b"data")
+        with pytest.raises(NoAnswer):
+            fsync_dir(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert ".tmp-" in told[0]
+    assert f"fsync of the folder {tmp_path}." in told[1]
