@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast.experiment.metrics import sendable
+from holdfast.forked import children_end_here
 from holdfast.trial.errors import Failure, TuneError
 
 DEADLINE_S = 300.0
@@ -57,10 +58,13 @@ class Advisor:
 
     def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
         """Have all of `steps` gone through, as `tell` does; each has the deadline to itself."""
-        thread = self._started()
+        thread, over = self._started(), object()
 
         def go_through() -> None:
-            for _ in steps:
+            while True:
+                with children_end_here():
+                    if next(steps, over) is over:
+                        return
                 thread.answered += 1
 
         return thread.put(go_through)
@@ -120,7 +124,8 @@ class _Thread:
         if not answer.set_running_or_notify_cancel():
             return
         try:
-            found = question()
+            with children_end_here():
+                found = question()
         except BaseException as error:  # who asked is told
             self.answered += 1
             answer.set_exception(error)

@@ -21,6 +21,7 @@ from holdfast.experiment import callback_states
 from holdfast.experiment.callbacks import Callback, hooks_for
 from holdfast.experiment.rows import result_row
 from holdfast.experiment.trial_view import Views
+from holdfast.forked import children_end_here
 from holdfast.scheduler.events import Event, Suggested
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
@@ -189,7 +190,8 @@ class CallbackThread:
 
     def _give_back(self, name: str, callback: Callback, pickled: bytes) -> None:
         try:
-            state = callback_states.load(pickled)
+            with children_end_here():
+                state = callback_states.load(pickled)
         except Exception as error:  # the user's own classes may have moved or changed
             self._note(name, "set_state", error)
         else:
@@ -199,7 +201,8 @@ class CallbackThread:
         for name, callback in self._callbacks:
             self._running = (name, "setup", self._clock())
             try:
-                callback.setup(**self._setup)
+                with children_end_here():
+                    callback.setup(**self._setup)
             except (Exception, SystemExit) as error:  # the caller of start() is told
                 failed = TuneError(f"callback {name}.setup: {type(error).__name__}: {error}")
                 failed.__cause__ = error
@@ -270,7 +273,8 @@ class CallbackThread:
         began = self._clock()
         self._running = (name, hook, began)
         try:
-            return getattr(callback, hook)(*given, **arguments)
+            with children_end_here():
+                return getattr(callback, hook)(*given, **arguments)
         except (Exception, SystemExit) as error:  # the user is told, now and at the end
             self._note(name, hook, error)
         finally:

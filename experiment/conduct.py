@@ -7,6 +7,7 @@ processes, because the kernel kills them when the thread that started them ends.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -33,6 +34,7 @@ from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.wording import retry_text
+from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.scheduler.effects import Finish
@@ -68,15 +70,20 @@ class Run:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
+        self._pid = os.getpid()
 
     # -- from the thread of fit() ---------------------------------------------------------------
 
     def start(self) -> None:
+        self.plan.lock.prove()
         self._thread.start()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether everything has ended, after at most so long."""
-        return self.done.wait(timeout_s)
+        has_ended = self.done.wait(timeout_s)
+        if os.getpid() != self._pid:  # a handler of the script's for a signal may have forked
+            end_child()
+        return has_ended
 
     def join(self) -> None:
         self._thread.join()

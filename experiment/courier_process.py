@@ -24,6 +24,7 @@ from holdfast.experiment.rows import newest_row, shown_config
 from holdfast.experiment.tracker import Tracker
 from holdfast.experiment.tracker_hands import TrackerHands
 from holdfast.experiment.trial_view import Surroundings
+from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.checkpoint import Checkpoint
@@ -66,7 +67,8 @@ def main(channel: Channel) -> None:
     inbox: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
     try:
-        tracker = _tracker(briefing)
+        with children_end_here():
+            tracker = _tracker(briefing)
         hands = TrackerHands(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
     except Exception as error:  # the controller is told, and it the user
         channel.send(["unfit", f"{type(error).__name__}: {error}"])

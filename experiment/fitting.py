@@ -56,6 +56,7 @@ from holdfast.experiment.tuner_file import TunerFile
 from holdfast.experiment.tuner_file import write as write_tuner_file
 from holdfast.experiment.watching import watch
 from holdfast.experiment.written import as_asked, is_written_anyway
+from holdfast.forked import children_end_here
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
@@ -89,6 +90,15 @@ def _fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGr
     )
     check_local(place)
     sweep_objects()
+    with children_end_here():
+        return _fit_in(place, request, settings, machinery, name)
+
+
+def _fit_in(
+    place: Place, request: Request, settings: Settings, machinery: Machinery, name: str
+) -> ResultGrid:
+    """The same under the lock of the experiment's folder."""
+    run_config = request.run
     try:
         lock = ExperimentLock(place.layout.lock, is_mirror=place.layout.mirror_of.exists())
     except Locked as error:
@@ -317,12 +327,13 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
         raise InvalidConfig(
             f"progress_reporter must be a tune.ProgressReporter, not {reporter!r:.100}"
         )
-    reporter.setup(
-        start_time=time.time(),
-        total_samples=run.plan.proposer.total,
-        metric=request.tune.metric,
-        mode=request.tune.mode,
-    )
+    with children_end_here():
+        reporter.setup(
+            start_time=time.time(),
+            total_samples=run.plan.proposer.total,
+            metric=request.tune.metric,
+            mode=request.tune.mode,
+        )
     trials = run.machine.trials
     view = ReporterView(
         reporter, Views(run.plan.surroundings), lambda: list(trials.values()), lines

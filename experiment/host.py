@@ -28,8 +28,8 @@ from holdfast.experiment.pickling import users_config
 from holdfast.experiment.rank_session import RankSession
 from holdfast.experiment.session import Session, TrialStopped
 from holdfast.experiment.trainable import Trainable
+from holdfast.forked import children_end_here
 from holdfast.runtime import guard, threads
-from holdfast.runtime.forked import children_end_here
 from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.durable import delete_tree

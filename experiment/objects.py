@@ -18,6 +18,7 @@ from typing import Any, overload
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.pickling import NotPicklable, culprit_of
+from holdfast.forked import give_up_in_children
 from holdfast.runtime import guard, mapped, shelf
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
@@ -79,7 +80,6 @@ class _Own:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shelf: shelf.Shelf | None = None
-        self._forks = False
 
     def put(self, name: str, value: mapped.Pickled) -> str:
         with self._lock:
@@ -99,12 +99,10 @@ class _Own:
         shelf.sweep(os.environ)
         self._shelf = shelf.Shelf(os.environ)
         atexit.register(self.close)
-        if not self._forks:
-            self._forks = True
-            os.register_at_fork(after_in_child=self._forsake)
+        give_up_in_children(self)
 
-    def _forsake(self) -> None:
-        """In a forked child, which has nothing of its own yet."""
+    def give_up(self) -> None:
+        """A forked child has nothing of its own yet."""
         self._lock = threading.Lock()
         if self._shelf is not None:
             self._shelf.forsake()

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any, Final
 
+from holdfast.forked import children_end_here
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 
@@ -28,7 +29,8 @@ def dumps(value: object, what: str) -> bytes:
     import cloudpickle
 
     try:
-        data: bytes = cloudpickle.dumps(value)
+        with children_end_here():
+            data: bytes = cloudpickle.dumps(value)
     except Exception as error:  # whatever a user's __reduce__ raises is told to the user
         path, culprit = culprit_of(value, what)
         raise NotPicklable(

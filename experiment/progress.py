@@ -14,6 +14,7 @@ from holdfast.experiment.live_view import LiveView
 from holdfast.experiment.notebook_view import NotebookView
 from holdfast.experiment.plain_view import PlainView, SilentView
 from holdfast.experiment.summary import Summary
+from holdfast.forked import children_end_here
 
 
 class ProgressView(Protocol):
@@ -109,7 +110,8 @@ class UnfailingView:
 
     def _try(self, show: Callable[[ProgressView], None]) -> bool:
         try:
-            show(self.view)
+            with children_end_here():  # a reporter is the user's
+                show(self.view)
         except Exception as error:  # told below, where the stream still takes anything
             self._replace(f"the progress display failed, the run goes on: {error!r}", error)
             return False

@@ -13,9 +13,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.job import Assignment, Job
 from holdfast.experiment.layout import STAGING
 from holdfast.experiment.metrics import plain_metrics, sendable
+from holdfast.forked import end_child
 from holdfast.runtime import guard, learning
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.forked import end_child
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict

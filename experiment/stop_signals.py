@@ -7,11 +7,13 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
+from holdfast.runtime import guard
+
 # What each does to a script that has made no arrangements; only then it is ours to handle.
 _DEFAULTS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGTERM: guard.DEFAULT,
+    signal.SIGHUP: guard.DEFAULT,
 }
 
 
@@ -19,7 +21,8 @@ class StopSignals:
     """Counts them instead of letting them end the script: `with StopSignals() as signals: ...`.
 
     What the script handles by itself, or ignores as `nohup` makes it, stays as it is. Another
-    thread than the main one can handle none.
+    thread than the main one can handle none. A process that the script forks meanwhile has its
+    own handlers: whoever ends the processes of a pool does it by SIGTERM.
     """
 
     def __init__(self, *, raises: bool = False) -> None:
@@ -45,12 +48,13 @@ class StopSignals:
                 if signal.getsignal(signum) == default and not (
                     self._raises and signum == signal.SIGINT
                 ):
-                    self._before[signum] = signal.signal(signum, self._catch)
+                    self._before[signum] = default
+                    guard.set_own_handler(signum, self._catch, in_children=default)
         return self
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+            guard.end_own_handler(signum, handler)
 
     def _catch(self, signum: int, _frame: FrameType | None) -> None:
         self._caught.append(signum)

@@ -11,6 +11,7 @@ from holdfast.experiment.delivery import START, Moment
 from holdfast.experiment.rows import newest_row
 from holdfast.experiment.tracker import Told, TrackedTrial, Tracker
 from holdfast.experiment.trial_view import Surroundings
+from holdfast.forked import children_end_here
 
 ATTEMPT = "attempt"
 
@@ -54,9 +55,10 @@ class TrackerHands:
         except (Exception, SystemExit) as error:  # the courier is told, and it the user
             failure = error
         try:
-            if taken:
-                self._tracker.flush()
-            held = self._tracker.holds()
+            with children_end_here():
+                if taken:
+                    self._tracker.flush()
+                held = self._tracker.holds()
         except (Exception, SystemExit) as error:  # likewise
             return self._failed(error, 0, frozenset(moment.trial.trial_id for moment in batch))
         if failure is not None:
@@ -86,9 +88,10 @@ class TrackerHands:
             row.setdefault(ATTEMPT, moment.trial.attempt)
             given["result"] = row
         iteration = moment.trial.iteration
-        getattr(self._tracker, hook)(
-            iteration=iteration, trials=list(self._views.values()), trial=view, **given
-        )
+        with children_end_here():
+            getattr(self._tracker, hook)(
+                iteration=iteration, trials=list(self._views.values()), trial=view, **given
+            )
 
     def _view(self, moment: Moment) -> TrackedTrial:
         trial = moment.trial
@@ -102,8 +105,9 @@ class TrackerHands:
 
     def _end(self) -> Outcome:
         try:
-            self._tracker.on_experiment_end(trials=list(self._views.values()))
-            self._tracker.flush()
-            return Outcome(taken=0, held=self._tracker.holds())
+            with children_end_here():
+                self._tracker.on_experiment_end(trials=list(self._views.values()))
+                self._tracker.flush()
+                return Outcome(taken=0, held=self._tracker.holds())
         except (Exception, SystemExit) as error:  # the courier is told, and it the user
             return self._failed(error, 0, self._tracker.holds())

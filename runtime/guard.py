@@ -67,20 +67,34 @@ def set_handler(signum: int, handler: Handler) -> None:
     _signal.signal(signum, handler)
 
 
-_kept: dict[int, Handler] = {}
+# By signal: the handler of this process, and that of its children. Never changed, only replaced:
+# another thread may fork at any time.
+_kept: dict[int, tuple[Handler, Handler]] = {}
 _mask = threading.local()
 
 
-def set_own_handler(signum: int, handler: Handler) -> None:
-    """`set_handler` for this process alone: in a child that it forks, the signal's default acts.
+@cache
+def _follow_forks() -> None:
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_disown)
+
+
+def set_own_handler(signum: int, handler: Handler, in_children: Handler = DEFAULT) -> None:
+    """`set_handler` for this process alone: a child that it forks has another, the default.
 
     What is sent to such a child waits until that is so: Python forgets signals that a handler of
     Python takes between fork() and the hooks that run after it.
     """
-    if not _kept:
-        os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_disown)
-    _kept[signum] = handler
+    global _kept
+    _follow_forks()
+    _kept = {**_kept, signum: (handler, in_children)}
     set_handler(signum, handler)
+
+
+def end_own_handler(signum: int, handler: Handler) -> None:
+    """Set `handler` for this process and its children."""
+    global _kept
+    set_handler(signum, handler)
+    _kept = {number: own for number, own in _kept.items() if number != signum}
 
 
 def take_back(signum: int) -> None:
@@ -88,9 +102,9 @@ def take_back(signum: int) -> None:
 
     For the main thread, as all handlers are.
     """
-    handler = _kept.get(signum)
-    if handler is not None and _signal.getsignal(signum) is not handler:
-        set_handler(signum, handler)
+    own = _kept.get(signum)
+    if own is not None and _signal.getsignal(signum) is not own[0]:
+        set_handler(signum, own[0])
 
 
 def _hold() -> None:
@@ -102,9 +116,9 @@ def _let_go() -> None:
 
 
 def _disown() -> None:
-    for signum, handler in _kept.items():
+    for signum, (handler, in_children) in _kept.items():
         if _signal.getsignal(signum) is handler:  # else user code has one of its own
-            set_handler(signum, DEFAULT)
+            set_handler(signum, in_children)
     _let_go()
 
 

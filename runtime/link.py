@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from holdfast.forked import give_up_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
@@ -68,6 +69,7 @@ class Link:
         self._is_asking = _ask_who_sends(sock)
         self.is_open = True
         self._loop.add_reader(sock.fileno(), self._on_readable)
+        give_up_in_children(self)
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send now what the socket takes, the rest when it has room. To a closed end: nothing.
@@ -107,9 +109,18 @@ class Link:
             self._loop.remove_reader(self._socket.fileno())
             if self._unsent:
                 self._loop.remove_writer(self._socket.fileno())
-            while self._unsent:
-                _close_all(self._unsent.popleft()[1])
-            self._socket.close()
+            self._close()
+
+    def give_up(self) -> None:
+        """Not through the loop: what the kernel watches for it, a child shares with its parent."""
+        if self.is_open:
+            self.is_open = False
+            self._close()
+
+    def _close(self) -> None:
+        while self._unsent:
+            _close_all(self._unsent.popleft()[1])
+        self._socket.close()
 
     def _send_some(self, data: memoryview, fds: Sequence[int]) -> tuple[memoryview, Sequence[int]]:
         try:

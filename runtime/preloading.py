@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.forked import children_end_here
 from holdfast.runtime import c_stdio, threads
 from holdfast.runtime.orphans import children
 from holdfast.runtime.provenance import is_installed
@@ -73,7 +74,8 @@ def preload(
                 continue
             begins(name)
             try:
-                import_module(name)
+                with children_end_here():
+                    import_module(name)
             except (Exception, SystemExit) as error:
                 # The trial that imports it sees what it means.
                 fails(name, type(error).__name__)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
+from holdfast.forked import give_up_in_children
 from holdfast.runtime import guard
 from holdfast.runtime.link import Link
 from holdfast.runtime.reaping import PATIENCE_S, happens, on_end, reaped
@@ -106,8 +107,9 @@ class Service:
 def _start(
     entry: str, fd: int, environ: Mapping[str, str], inherited_fds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
+    arguments = [entry, *map(str, (fd, os.getpid(), *inherited_fds))]
     return subprocess.Popen(
-        guard.python_command("holdfast.runtime.service:main", [entry, str(fd), str(os.getpid())]),
+        guard.python_command("holdfast.runtime.service:main", arguments),
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         pass_fds=(fd, *inherited_fds),
@@ -177,10 +179,26 @@ class ThreadService:
             self.ended.set_result(reason)
 
 
+class Inherited:
+    """Descriptors that the controller has given to this process alone."""
+
+    def __init__(self, descriptors: Sequence[int]) -> None:
+        self._descriptors = descriptors
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        give_up_in_children(self)
+
+    def give_up(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
 def main() -> None:
     """Main function of a service process."""
-    entry, fd, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    entry = sys.argv[1]
+    fd, parent, *inherited = map(int, sys.argv[2:])
     guard.die_with_parent(parent)
+    ours = Inherited(inherited)
     # Whoever ends a job may send it to all of its processes: this one ends when it is told to.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     module, function = entry.split(":")
@@ -188,3 +206,4 @@ def main() -> None:
 
     with closing(Channel(fd)) as channel:
         getattr(import_module(module), function)(channel)
+    del ours

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from typing import Protocol
 
+from holdfast.forked import give_up_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
@@ -59,7 +60,8 @@ class Channel:
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
-        _open.add(self)
+        # A child must neither speak for its parent nor keep the connection open.
+        give_up_in_children(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -108,18 +110,8 @@ class Channel:
     def close(self) -> None:
         """Calls after the first do nothing."""
         fd, self._fd = self._fd, -1
-        _open.discard(self)
         if fd >= 0:
             os.close(fd)
 
-
-# A child that user code forks must neither speak for its parent nor keep the connection open.
-_open: set[Channel] = set()
-
-
-def _close_all() -> None:
-    for channel in list(_open):
-        channel.close()
-
-
-os.register_at_fork(after_in_child=_close_all)
+    def give_up(self) -> None:
+        self.close()

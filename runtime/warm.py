@@ -43,6 +43,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any, NoReturn
 
+from holdfast.forked import children_end_here
 from holdfast.runtime import guard, learning, preloading, threads
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
@@ -200,7 +201,8 @@ class WarmParent:
     def _load(self, name: str, payload: bytes, learns: bool) -> None:
         try:
             entry = find_entry(name)
-            entry.prepare(payload)
+            with children_end_here():
+                entry.prepare(payload)
             unsafe = self._settle(name, payload)
             if learns and not self._spawns:
                 learning.watch_children()
@@ -390,7 +392,8 @@ def spawned_worker() -> NoReturn:
     guard.adopt_orphans()
     # The environment is the warm parent's, with its limits.
     entry = find_entry(name)
-    entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
+    with children_end_here():
+        entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
     be_worker(entry, fd)
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
+from holdfast.forked import exit_status
 from holdfast.runtime import c_stdio, learning
-from holdfast.runtime.forked import exit_status
 from holdfast.runtime.preloading import ExitFunction
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER

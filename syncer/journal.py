@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.forked import give_up_in_children
 from holdfast.syncer.answering import NoAnswer
 from holdfast.syncer.durable import (
     TEMPORARY,
@@ -248,6 +249,7 @@ class Journal:
             self._create((known[-1] + 1) if known else 0)
             fsync_file(self._fd)
             fsync_dir(self.directory)
+        give_up_in_children(self)
 
     @property
     def position(self) -> Position:
@@ -329,11 +331,12 @@ class Journal:
         start, renewed = start_of(number, pieces)
         data = b"".join([start, *(data for _, data in self._unforced)])
         descriptor = self._place(number, data)
-        for old in (*failed.sealed, *self._sealed, (self._number, self._fd)):
-            os.close(old[1])
+        replaced = [*failed.sealed, *self._sealed, (self._number, self._fd)]
         failed.sealed.clear()
         self._sealed.clear()
         self._number, self._fd, self._size = number, descriptor, len(data)
+        for _, old in replaced:
+            os.close(old)
         self._unforced = deque(_moved(self._unforced, Position(number, renewed.base)))
         self._renewed, self._unsynced = renewed, True
 
@@ -416,9 +419,16 @@ class Journal:
 
     def abandon(self) -> None:
         """Close it as it is: what could not be forced to the disk is known to be lost."""
-        for _, descriptor in self._sealed:
-            os.close(descriptor)
-        os.close(self._fd)
+        descriptors = [*(descriptor for _, descriptor in self._sealed), self._fd]
+        self._sealed.clear()
+        self._fd = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def give_up(self) -> None:
+        """A forked child is no second writer."""
+        self.abandon()
 
     def _open(self, number: int) -> None:
         self._number = number

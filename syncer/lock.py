@@ -16,6 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.forked import give_up_in_children
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.lock_copies import original_of
 from holdfast.syncer.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
@@ -57,6 +58,7 @@ class ExperimentLock:
         self._said = Holder.here().to_bytes()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._said, 0)
+        give_up_in_children(self)
 
     def fileno(self) -> int:
         """The descriptor that this incarnation's services inherit."""
@@ -74,6 +76,8 @@ class ExperimentLock:
 
     def prove(self) -> None:
         """Raises LockLost where the lock is not this incarnation's any more."""
+        if self._fd < 0:
+            raise _lost(self._path, "this process has released it, or was forked from its holder")
         prove(self._path, self._fd, self._said)
 
     def hold(self) -> None:
@@ -87,7 +91,17 @@ class ExperimentLock:
             self._owners -= 1
             is_ours = self._owners > 0
         if not is_ours:
-            os.close(self._fd)
+            self._close()
+
+    def give_up(self) -> None:
+        """A child that lived longer than the run would keep the experiment locked."""
+        self._owning = threading.Lock()
+        self._close()
+
+    def _close(self) -> None:
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _take(self, deadline_s: float) -> None:
         try:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
+from holdfast.forked import children_end_here
+
 R = TypeVar("R")
 
 NAME = "holdfast-storage-"
@@ -33,7 +35,8 @@ class _Call:
 
     def run(self) -> None:
         try:
-            self.value = self._context.run(self._perform)
+            with children_end_here():  # it may be a filesystem of the user's
+                self.value = self._context.run(self._perform)
         except BaseException as error:  # whatever it is: who waits for the call raises it
             self.error = error
         self._done(self)

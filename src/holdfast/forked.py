@@ -1,7 +1,8 @@
-"""A process that user code forks must not act in the name of the one that forked it.
+"""A process that user code forks must not act for the one that forked it.
 
 It has a copy of everything, down to the frames of our own code below the user's. So it ends where
-it leaves user code, and what connects its parent with the controller is closed in it.
+it leaves user code (`children_end_here`), and gives up what its parent has open: locks, journals
+and connections (`give_up_in_children`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import NoReturn, Protocol
+from weakref import WeakSet
 
 
 @contextmanager
@@ -50,3 +52,27 @@ def exit_status(stop: SystemExit) -> int:
     if isinstance(stop.code, int):
         return stop.code & 0xFF
     return int(stop.code is not None)
+
+
+class Owned(Protocol):
+    """What only the process that made it may use."""
+
+    def give_up(self) -> None:
+        """Called in a forked child: close descriptors, tell nobody, write and remove nothing."""
+
+
+def give_up_in_children(owned: Owned) -> None:
+    """Have a child that is forked from now on call `owned.give_up()`, as long as that lives."""
+    _owned.add(owned)
+
+
+_owned: WeakSet[Owned] = WeakSet()
+
+
+def _give_up() -> None:
+    for owned in list(_owned):
+        owned.give_up()
+    _owned.clear()
+
+
+os.register_at_fork(after_in_child=_give_up)

@@ -1,0 +1,141 @@
+"""What a forked child may not do for its parent, and what it does not keep open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.stop_signals import StopSignals
+from holdfast.forked import children_end_here
+from holdfast.runtime.link import Link
+from holdfast.runtime.transport import Channel
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.journal import Journal, read
+from holdfast.syncer.lock import ExperimentLock, LockLost
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def child(acts: Callable[[], object]) -> Iterator[None]:
+    """A child that acts, and lives until the end of the block; AssertionError if it raised."""
+    ready, tells = os.pipe()
+    waits, ends = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(ends)
+            acts()
+            status = 0
+        finally:
+            os.write(tells, b".")
+            os.read(waits, 1)
+            os._exit(status)
+    os.close(tells)
+    os.close(waits)
+    try:
+        assert os.read(ready, 1) == b"."
+        yield
+    finally:
+        os.close(ready)
+        os.close(ends)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def nothing() -> None:
+    """The child is just there."""
+
+
+@pytest.mark.parametrize(("ends", "status"), [(nothing, 0), (lambda: 1 / 0, 1), (exit, 0)])
+def test_a_child_ends_where_it_leaves_the_users_code(
+    ends: Callable[[], object], status: int
+) -> None:
+    pid, parent = 0, os.getpid()
+    with children_end_here():
+        pid = os.fork()
+        if pid == 0:
+            ends()
+    assert os.getpid() == parent
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+
+
+def test_a_child_neither_keeps_the_lock_nor_gives_it_up(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+
+    def acts() -> None:
+        with pytest.raises(LockLost, match="forked from its holder"):
+            lock.prove()
+        lock.release()
+
+    with child(acts):
+        lock.prove()
+        lock.release()
+        ExperimentLock(tmp_path / ".lock").release()
+
+
+def test_a_child_closes_nothing_that_took_the_number_of_a_released_lock(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    number = lock.fileno()
+    lock.release()
+    with open(tmp_path / "other", "w") as other:
+        os.dup2(other.fileno(), number)
+        with child(lambda: os.fstat(number)):
+            pass
+        if other.fileno() != number:
+            os.close(number)
+
+
+def test_a_child_is_no_second_writer_of_a_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([b"1"])
+    journal.rotate()
+    journal.append([b"2"])
+
+    def acts() -> None:
+        with pytest.raises(StorageError, match="Bad file descriptor"):
+            journal.append([b"the child's"])
+
+    with child(acts):
+        journal.append([b"3"])
+        journal.close()
+    assert [payload for payload, _ in read(tmp_path)] == [b"1", b"2", b"3"]
+
+
+def test_connections_end_with_the_process_that_made_them() -> None:
+    """Its other end must not wait for a child that knows nothing of it."""
+
+    async def ends() -> None:
+        ours, other = socket.socketpair()
+        link = Link(ours, lambda message: None, lambda reason: None)
+        with child(lambda: link.send(["the child's"])):
+            link.send(["ours"])
+            link.close()
+            channel = Channel(other.detach())
+            assert channel.receive(timeout_s=60) == ["ours"]
+            assert channel.receive(timeout_s=60) is None
+            channel.close()
+
+    asyncio.run(ends())
+
+
+def test_a_child_ends_by_the_signals_that_its_parent_counts() -> None:
+    with StopSignals() as signals:
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            pid = os.fork()
+            if pid == 0:
+                while True:
+                    signal.pause()
+            os.kill(pid, signum)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signum
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.take() == 1
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
