@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.described import Described
 from holdfast.experiment.trial_view import TrialView
 from holdfast.scheduler.events import Event, Exited, Raised, StopperAnswered
 from holdfast.syncer.checkpoint import Checkpoint
@@ -12,7 +13,7 @@ from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Status, Trial
 
 
-class Callback:
+class Callback(Described):
     """Hooks into a run: subclass it, override what you need, give it to `RunConfig(callbacks=)`.
 
     All hooks run in one thread of the script's process, in the order of what happened, somewhat

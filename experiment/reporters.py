@@ -11,8 +11,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from holdfast.described import Call, Described, Made
 from holdfast.experiment.headers import cut_apart
 from holdfast.experiment.trial_view import TrialView
 from holdfast.experiment.wording import duration, short
@@ -37,7 +39,7 @@ _BOOKKEEPING = frozenset(
 )
 
 
-class ProgressReporter:
+class ProgressReporter(Described):
     """Base of reporters: override `report`, and `should_report` for another rhythm."""
 
     def setup(
@@ -105,8 +107,14 @@ class TableReporter(ProgressReporter):
         self._metric, self._mode = metric, mode
         self._sort_by_metric = sort_by_metric
         self._clock = clock
-        self._start_time = clock()
+        self._start_time: float | None = None
         self._last_report = -math.inf
+
+    # What was shown in addition, also of one from a file that knew nothing of it.
+    _added: tuple[Call, ...] = ()
+
+    def made_of(self) -> Made:
+        return replace(super().made_of(), calls=self._added)
 
     def setup(
         self,
@@ -125,11 +133,13 @@ class TableReporter(ProgressReporter):
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
         """Show `metric`, under the header `representation`. Raises ValueError if it is shown."""
         _add(self._metric_columns, metric, representation)
+        self._added += (("add_metric_column", (metric, representation), {}),)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
         """Show a parameter, such as `net/width`. Raises ValueError if it is shown."""
         _add(self._parameter_columns, parameter, representation)
         self._infers_parameters = False
+        self._added += (("add_parameter_column", (parameter, representation), {}),)
 
     def should_report(self, trials: list[TrialView], done: bool = False) -> bool:
         """Every `max_report_frequency` seconds, and at the end."""
@@ -143,7 +153,8 @@ class TableReporter(ProgressReporter):
         counts = Counter(trial.status for trial in trials)
         parts = ", ".join(f"{counts[name]} {name}" for name in _STATUS_ORDER if counts[name])
         number = f"{len(trials)}/{self._total_samples}" if self._total_samples else len(trials)
-        elapsed = duration(self._clock() - self._start_time)
+        now = self._clock()
+        elapsed = duration(now - (now if self._start_time is None else self._start_time))
         lines = [f"Running for {elapsed}", *sys_info, f"Number of trials: {number} ({parts})"]
         best = self._best(trials)
         if best is not None:

@@ -21,6 +21,7 @@ from holdfast.described import (
     description_of,
     is_domain,
     rebuilt,
+    settle,
 )
 from holdfast.experiment.pickling import NotPicklable, dumps, loads
 from holdfast.trial.values import SETS, has_text_keys, is_plain
@@ -206,16 +207,15 @@ class _Grown:
 
     def _of(self, name: str, version: int, tree: Mapping[str, Any]) -> Any:
         args, kwargs, state = tree.get("args", []), tree.get("kwargs", {}), tree.get("state", {})
-        if not self._trusted and getattr(class_of(name, version), "library", None) is not None:
-            raise NeedsTrust(f"{name} hands its arguments to a library")
+        why = getattr(class_of(name, version), "needs_trust", "")
+        if why and not self._trusted:
+            raise NeedsTrust(f"{name} {why}")
         calls = tuple(
             (method, tuple(self.decode(given)), self.decode(named))
             for method, given, named in tree.get("calls", [])
         )
         made = rebuilt(name, version, tuple(self.decode(args)), self.decode(kwargs), calls)
-        if state:
-            vars(made).update(self.decode(state))
-        return made
+        return settle(made, self.decode(state)) if state else made
 
 
 def _marked(kind: str, **fields: Any) -> dict[str, Any]:

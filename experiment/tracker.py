@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.described import Made, without
 from holdfast.experiment.callbacks import LoggerCallback
 from holdfast.experiment.delivery import Patience
 from holdfast.experiment.trial_view import Surroundings, TrialView
@@ -48,6 +49,7 @@ class Tracker(LoggerCallback):
     """
 
     patience: ClassVar[Patience] = Patience()
+    needs_trust: ClassVar[str] = "sends what trials report to where its arguments say"
 
     def check(self, environ: Mapping[str, str]) -> None:
         """Raise before the first trial for what can never work: a library that is not installed,
@@ -71,6 +73,10 @@ class Tracker(LoggerCallback):
         """Whether trying again is useless: then a few more tries are made, and the row is set
         aside. Anything else is tried until it works."""
         return isinstance(error, _MISTAKES) and not isinstance(error, OSError)
+
+    def may_keep(self, made: Made) -> Made:
+        # Asked of the class of ours: a subclass may not be ready, whose constructor goes on.
+        return without(made, *made.kind.secrets(self))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without secrets: a pickle may lie in a file."""

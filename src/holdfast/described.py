@@ -1,7 +1,8 @@
 """Objects of ours in files: a public name and what the constructor was given.
 
-A scheduler, a searcher, a stopper or a domain is written down as the class that users know and the
-arguments that they gave it, so that its private attributes can be renamed without a file noticing.
+A scheduler, a searcher, a stopper, a domain, a logger, a tracker or a reporter is written down as
+the class that users know and the arguments that they gave it, so that its private attributes can
+be renamed without a file noticing.
 What differs from an object that is made so (a metric that was set later, say) is written down as
 well. `rebuilt` and `rebuilt_part` are named in pickles: they stay where they are.
 """
@@ -14,16 +15,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from functools import wraps
 from importlib import import_module
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from holdfast.dataclass import dataclass
 
 # Raised where the arguments of a class come to mean something else; `rebuilt` knows all before.
 VERSION: Final = 1
 _MADE: Final = "_made_of"
-_PUBLIC: Final = ("holdfast.tune.schedulers", "holdfast.tune.search", "holdfast.tune.stopper")
+# By what stands for them in files.
+_PUBLIC: Final[Mapping[str, str]] = {
+    "schedulers": "holdfast.tune.schedulers",
+    "search": "holdfast.tune.search",
+    "stopper": "holdfast.tune.stopper",
+    "logger": "holdfast.tune.logger",
+    "tune": "holdfast.tune",
+    "mlflow": "holdfast.air.integrations.mlflow",
+    "wandb": "holdfast.air.integrations.wandb",
+    "comet": "holdfast.air.integrations.comet",
+}
 # What of an object may be called after its constructor, as `Made.calls` has it.
-_METHODS: Final = frozenset({"add_evaluated_point"})
+_METHODS: Final = frozenset({"add_evaluated_point", "add_metric_column", "add_parameter_column"})
 _DOMAINS: Final = ("Categorical", "Float", "Function", "Integer", "Normal")
 
 Call = tuple[str, tuple[Any, ...], Mapping[str, Any]]
@@ -67,7 +78,12 @@ class Description:
 
 
 class Described:
-    """Base of what users make, and files hold, by a class of ours and its arguments."""
+    """Base of what users make, and files hold, by a class of ours and its arguments.
+
+    `needs_trust` says why a file that nobody trusts may have no such object made, "" where it may.
+    """
+
+    needs_trust: ClassVar[str] = ""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -79,6 +95,11 @@ class Described:
         (a generator, a file that may be gone)."""
         found: Made | None = vars(self).get(_MADE)
         return found or Made(kind=type(self))
+
+    def may_keep(self, made: Made) -> Made:
+        """What of the constructor's arguments a file may hold: a class with secrets leaves them
+        out. Called once, when the object has been made."""
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if type(self).__reduce__ is not object.__reduce__:
@@ -111,10 +132,13 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         # Of several constructors of ours that call each other, the outermost was called by users.
-        if _MADE not in vars(self):
-            kind = next(one for one in type(self).__mro__ if is_ours(one))
-            vars(self)[_MADE] = Made(kind=kind, args=args, kwargs=kwargs)
+        if _MADE in vars(self):
+            init(self, *args, **kwargs)
+            return
+        kind = next(one for one in type(self).__mro__ if is_ours(one))
+        made = vars(self)[_MADE] = Made(kind=kind, args=args, kwargs=kwargs)
         init(self, *args, **kwargs)
+        vars(self)[_MADE] = self.may_keep(made)
 
     return __init__
 
@@ -209,27 +233,27 @@ def is_domain(value: object) -> bool:
 
 def name_of(kind: type[Any]) -> str | None:
     """The public name of a class of ours, None for one that has none."""
-    for home in _PUBLIC:
+    for where, home in _PUBLIC.items():
         module = import_module(home)
         if kind.__name__ in module.__all__ and getattr(module, kind.__name__) is kind:
-            return f"{home.removeprefix('holdfast.tune.')}.{kind.__name__}"
+            return f"{where}.{kind.__name__}"
     return None
 
 
 def class_of(name: str, version: int) -> type[Any]:
     """The class that a file names. Raises UnknownDescription."""
     where, _, kind = name.rpartition(".")
-    home = f"holdfast.tune.{where}"
+    home = _PUBLIC.get(where)
     if version != VERSION:
         raise UnknownDescription(f"{name} was written by a newer version of holdfast")
     if not where and kind in _DOMAINS:
         found: type[Any] = getattr(import_module("holdfast.trial.domains"), kind)
         return found
-    if home not in _PUBLIC or kind not in import_module(home).__all__:
+    if home is None or kind not in import_module(home).__all__:
         raise UnknownDescription(f"this version of holdfast has no {name}")
     found = getattr(import_module(home), kind)
-    if not isinstance(found, type):
-        raise UnknownDescription(f"{name} is not a class")
+    if not isinstance(found, type) or not issubclass(found, Described):
+        raise UnknownDescription(f"{name} is not a class whose objects files hold")
     return found
 
 
@@ -260,7 +284,17 @@ def rebuilt_part(
             raise UnknownDescription(f"{name} is never made by calling {method!r:.100}")
     made = Made(kind=class_of(name, version), args=tuple(args), kwargs=kwargs, calls=tuple(calls))
     empty: Any = object.__new__(kind)
-    return made.onto(empty)
+    found = made.onto(empty)
+    return settle(found, {}) if isinstance(found, Described) else found
+
+
+def settle(made: Any, state: Mapping[str, Any]) -> Any:
+    """Give an object its state, and its class a say in what has changed since it was written."""
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(dict(state))
+    else:
+        vars(made).update(state)
+    return made
 
 
 def argument(made: Made, name: str) -> Any:

@@ -20,6 +20,8 @@ from holdfast.experiment.tracker import Tracker
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 
+__all__ = ["CometLoggerCallback", "LoggerCallback"]
+
 COMET = Framework(
     title="Comet",
     module="comet_ml",

@@ -11,12 +11,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.stand_in import StandIn
+from holdfast.described import Made, without
 from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
 from holdfast.experiment.context import get_context
 from holdfast.experiment.session import running
 from holdfast.experiment.tracker import Tracker
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
+
+__all__ = ["LoggerCallback", "MLflowLoggerCallback", "setup_mlflow"]
 
 MLFLOW = Framework(
     title="MLflow",
@@ -86,6 +89,14 @@ class MLflowLoggerCallback(Tracker):
             "tracking_uri": self.tracking_uri,
             "registry_uri": self.registry_uri,
         }
+
+    def may_keep(self, made: Made) -> Made:
+        return without(
+            made,
+            "tracking_token",
+            tracking_uri=without_password(self.tracking_uri),
+            registry_uri=without_password(self.registry_uri),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,8 @@ from holdfast.experiment.tracker import Tracker
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 
+__all__ = ["LoggerCallback", "WandbLoggerCallback", "setup_wandb"]
+
 WANDB = Framework(
     title="Weights & Biases",
     module="wandb",

@@ -101,6 +101,7 @@ class LibrarySearch(Searcher, ABC):
     """
 
     library: ClassVar[Framework | None] = None
+    needs_trust: ClassVar[str] = "hands its arguments to a library"
     takes_many_metrics: ClassVar[bool] = False
 
     def __init__(
