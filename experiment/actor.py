@@ -81,7 +81,7 @@ class TrialActor:
         self._deadline: asyncio.TimerHandle | None = None
         self._silence = Silence(patience.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
-        self._is_gone = False
+        self._is_gone = self._is_disowned = False
         self._hung = ""
         self._worker = self._launch()
 
@@ -168,23 +168,34 @@ class TrialActor:
         """`why` follows the words «holdfast killed it:»."""
         self._worker.kill(why)
 
+    def disown(self) -> None:
+        """End the worker, of which nothing is told any more: its trial could not be begun."""
+        self._is_disowned = True
+        self.kill("its trial could not be begun")
+
     def on_message(self, message: Message) -> None:
+        if self._is_disowned:
+            return
         if message[0] not in _ASIDE:
             self._silence.end()
         try:
             self._desk_message(message)
-        except (ValueError, TypeError, KeyError) as error:
-            # What a worker sends is data from outside: this one can no longer be talked to.
-            self._raise(f"the worker sent an invalid message ({error}): {message!r:.200}")
+        except Exception as error:
+            # What a worker sends is data from outside, and may break whatever looks into it: this
+            # one can no longer be talked to, and the others go on.
+            why = error if isinstance(error, ValueError | TypeError) else repr(error)
+            self._raise(f"the worker sent an invalid message ({why}): {message!r:.200}")
             self.kill("it sent an invalid message")
 
     def on_exit(self, ending: Ending) -> None:
         self._disarm()
         self._silence.end()
+        if self._is_disowned:
+            return
         # A reused process may have died before it heard of the attempt, which is no failure of it.
         unheard = self._is_reused and not self._has_started
         if (self._is_replaced or unheard) and not self._halted:
-            self._worker = self._launch()
+            self._launch_again()
             return
         self._is_gone = True
         if self._hung:
@@ -209,6 +220,14 @@ class TrialActor:
         self._is_replaced = True
         self.release()
 
+    def _launch_again(self) -> None:
+        try:
+            self._worker = self._launch()
+        except Exception as error:  # nobody above could fail the trial for it
+            self._is_gone = True
+            self._raise(f"another worker cannot be started: {error!r:.200}")
+            self._post_exit("never started")
+
     def _launch(self) -> Worker:
         self._expect(self.assignment)
         self._halted = self._is_reused = self._is_replaced = False
@@ -217,7 +236,12 @@ class TrialActor:
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
         worker = self._desk.launcher.launch(name, self)
-        worker.send(["run", assignment])
+        try:
+            worker.send(["run", assignment])
+        except BaseException:
+            self._worker = worker
+            self.disown()
+            raise
         return worker
 
     def _desk_message(self, message: Message) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
@@ -13,6 +12,7 @@ from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
 from holdfast.experiment.publishing import Publishing
 from holdfast.experiment.summary import StorageAge, Upload
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -169,7 +169,7 @@ class Archive:
                 folder,
             ]
             self._waiting[key] = Waiting(
-                since=time.time(),
+                since=wall_time(),
                 files=record.files,
                 size_bytes=record.size_bytes,
                 trial_folder=spec.dirname,

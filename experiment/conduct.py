@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -33,6 +32,7 @@ from holdfast.experiment.services import couriers_of, open_archive, open_callbac
 from holdfast.experiment.sharing import shared
 from holdfast.experiment.summarizer import Summarizer
 from holdfast.experiment.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.experiment.wording import retry_text
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher, LocalLauncher
@@ -127,7 +127,7 @@ class Run:
                 total = facts.total if self.plan.first.spec else left.total
                 left = replace(left, total=total, share=None, done=False)
             return replace(left, ending="", phase=self._phase)
-        now = time.time()
+        now = wall_time()
         seen = self._summarizer.look(facts=facts, now=now, storage=self._storage_age())
         return replace(
             seen,
@@ -138,7 +138,7 @@ class Run:
 
     def _storage_age(self) -> StorageAge | None:
         archive = self._controller.archive if self._controller else None
-        return None if archive is None else archive.age(time.time())
+        return None if archive is None else archive.age(wall_time())
 
     def _soon(self, act: Any) -> None:
         if self._loop is not None and not self.done.is_set():

@@ -7,7 +7,6 @@ one call, and only then performs the effects: `report()` returns after its row i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, assert_never
@@ -29,6 +28,7 @@ from holdfast.experiment.searching import SearchThread
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity
 from holdfast.experiment.stop_thread import StopFunction, StopThread
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.effects import (
     AskScheduler,
@@ -142,7 +142,7 @@ class Controller:
         Gathering the facts of all sockets in one later callback was tried: it saves a write where
         many workers report in one moment, and costs each lock-step report 15% of its rate.
         """
-        self._inbox.append((event, time.time()))
+        self._inbox.append((event, wall_time()))
         if not self._turning:
             self._turn()
 

@@ -17,7 +17,7 @@ from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
 from holdfast.experiment.summary import RankWait
-from holdfast.runtime.telling import message_of
+from holdfast.runtime.telling import message_of, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -252,6 +252,8 @@ class Crew:
                 await self._bring_what_is_missing(trial)
         except (StorageError, OSError) as error:
             problem = str(error)
+        except Exception as error:  # whatever it is, it says nothing of other trials
+            problem = f"{type_name(error)}: {message_of(error)}"
         del self._verifying[trial.trial_id]
         if problem:
             self._office.warn(
@@ -276,7 +278,7 @@ class Crew:
         """What stands in the way of this attempt says nothing of the checkpoint, which stays, nor
         of other trials: it counts as a failure of this one."""
         message = f"{what}: {message_of(error)}"
-        failure = Failure(kind="setup", type_name=type(error).__name__, message=message)
+        failure = Failure(kind="setup", type_name=type_name(error), message=message)
         self._end_unstarted(effect, failure, reused)
 
     def _end_unstarted(self, effect: Launch, failure: Failure, reused: TrialActor | None) -> None:
@@ -299,7 +301,7 @@ class Crew:
                 problem = await self._problem_with(trial.spec, checkpoint)
             if not problem:
                 await self._bring_what_is_missing(trial)
-        except (StorageError, OSError) as error:
+        except Exception as error:  # whatever it is, it says nothing of other trials
             del self._verifying[trial.trial_id]
             self._fail_setup(effect, what, error, reused)
             return
@@ -330,10 +332,16 @@ class Crew:
         return problem
 
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
+        try:
+            self._employ(effect, trial, reused)
+        except Exception as error:  # as above; a fault of ours fails each trial, and is told
+            self._fail_setup(effect, "its worker cannot be started", error, reused)
+
+    def _employ(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         assignment = self._assignment(effect, trial)
         if reused is not None:
-            self._actors[trial.trial_id] = reused
             reused.assign(assignment)
+            self._actors[trial.trial_id] = reused
             return
         if self._gang is not None:
             self._actors[trial.trial_id] = Gang(

@@ -8,7 +8,6 @@ moment to say what that did to them, so that the cause can be told from its cons
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from holdfast.experiment.actor import Desk, Patience, TrialActor
 from holdfast.experiment.job import Assignment, GangTerms, parts_of
 from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.experiment.summary import RankWait
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
@@ -91,10 +91,17 @@ class Gang:
         self._has_told_keys = self._has_told_clashes = False
         self._timer: asyncio.TimerHandle | None = None
         self._waited_since: float | None = None
-        self._actors = [
-            TrialActor(_Seat(self, rank), part, patience=patience, reusable=False, is_rank=True)
-            for rank, part in enumerate(parts)
-        ]
+        self._actors: list[TrialActor] = []
+        try:
+            for rank, part in enumerate(parts):
+                seat = _Seat(self, rank)
+                self._actors.append(
+                    TrialActor(seat, part, patience=patience, reusable=False, is_rank=True)
+                )
+        except BaseException:
+            for actor in self._actors:
+                actor.disown()
+            raise
 
     # -- what the crew orders -----------------------------------------------------------------
 
@@ -318,7 +325,7 @@ class Gang:
     def _watch_barrier(self) -> None:
         timeout_s = self._patience.barrier_timeout_s
         if self._timer is None and self._barrier.missing:
-            self._waited_since = time.time()
+            self._waited_since = wall_time()
             self._arm(timeout_s, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from holdfast.experiment.artifact_rounds import ArtifactRounds
 from holdfast.experiment.ledger import Ledger
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal import MAGIC, START, Position
 
@@ -42,7 +42,7 @@ class Publishing:
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at: dict[Position, float] = {}
         self._ordered = self._published = START
-        self.published_at = time.time()
+        self.published_at = wall_time()
         self._within(period_s)
 
     def committed(self, trial_folder: str | None) -> None:
@@ -71,7 +71,7 @@ class Publishing:
             due_s = self._rounds.due_in_s(now)
         self._within(due_s)
         end = self._ledger.position
-        self._asked_at[end] = time.time()
+        self._asked_at[end] = wall_time()
         if end > Position(self._begins, len(MAGIC)):  # else there is no record to go on with yet
             self._ledger.when_durable(lambda: self._order(end))
 

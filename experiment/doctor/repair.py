@@ -27,6 +27,7 @@ from holdfast.experiment.layout import Layout
 from holdfast.experiment.records import pack
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.settings import Settings
+from holdfast.experiment.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.durable import fsync_dir
 from holdfast.syncer.errors import StorageError
@@ -139,7 +140,7 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
     begins = found.chapters[-1].segments[0].number
     journal = Journal(found.layout.journal, begins=begins)
     try:
-        journal.append([pack(event, time.time()) for event in lost])
+        journal.append([pack(event, wall_time()) for event in lost])
     finally:
         journal.close()
     trials = {} if found.story is None else found.story.machine.trials

@@ -443,3 +443,36 @@ async def test_a_worker_that_keeps_reporting_does_not_hang() -> None:
     go_on(1)
     await signalled(other)
     assert desk.workers[0].signals == []
+
+
+async def test_a_worker_that_cannot_be_given_its_trial_is_ended_and_says_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deaf(self: FakeWorker, message: list[Any]) -> None:
+        raise OverflowError("too large a number")
+
+    monkeypatch.setattr(FakeWorker, "send", deaf)
+    with pytest.raises(OverflowError):
+        TrialActor(desk, assignment(), patience=Patience(grace_s=3600), reusable=True)
+    (worker,) = desk.workers
+    assert worker.signals == [signal.SIGKILL]
+    assert desk.events == []
+
+
+async def test_another_worker_that_cannot_be_started_fails_the_trial(
+    desk: Desk, actor: TrialActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts(actor, STARTED, ["returned", 1])
+    actor.assign(assignment("t1"))
+    hosts(actor, ["unfit", 1])
+
+    def refuses(name: str, listener: Listener) -> FakeWorker:
+        raise OverflowError("too large a number")
+
+    monkeypatch.setattr(desk, "launch", refuses)
+    actor.on_exit(Ending(cause="ended"))
+    raised, exited = desk.events[-2:]
+    assert isinstance(raised, Raised)
+    assert "too large a number" in raised.failure.message
+    assert isinstance(exited, Exited)
+    assert (exited.trial_id, exited.cause) == ("t1", "never started")

@@ -251,7 +251,7 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(time, "time", lambda: now_s)
+    monkeypatch.setattr("holdfast.experiment.publishing.wall_time", lambda: now_s)
     desk = Desk(is_remote=True)
     for began_s in (1010.0, 1020.0, 1030.0):
         now_s = began_s

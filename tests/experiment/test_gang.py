@@ -238,7 +238,7 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.gang.time.time", lambda: 1000.0)
+    monkeypatch.setattr("holdfast.experiment.gang.wall_time", lambda: 1000.0)
     assert gang.awaited(1000.0) is None
     desk.ranks[0].reports(1)
     assert gang.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
@@ -476,3 +476,23 @@ async def test_rows_have_the_metrics_of_every_rank_where_asked(desk: Desk) -> No
         rank.reports(1, loss=number)
     (report,) = (event for event in desk.events if isinstance(event, Reported))
     assert report.metrics == {"loss": 0, "ranks": {"0": {"loss": 0}, "1": {"loss": 1}}}
+
+
+async def test_ranks_of_a_gang_that_cannot_be_begun_are_ended_and_say_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = desk.launch
+
+    def fails_later(name: str, listener: Listener) -> Rank:
+        if desk.ranks:
+            raise ZeroDivisionError
+        return launch(name, listener)
+
+    monkeypatch.setattr(desk, "launch", fails_later)
+    with pytest.raises(ZeroDivisionError):
+        opened(desk)
+    (rank,) = desk.ranks
+    assert rank.signals == [signal.SIGKILL]
+    rank.starts()
+    rank.ends(signal.SIGKILL)
+    assert desk.events == []

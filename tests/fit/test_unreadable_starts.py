@@ -69,6 +69,30 @@ def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     assert [result.metrics["start"] for result in again] == [1, 1, 1]  # type: ignore[index]
 
 
+class Unheard(Exception):
+    """No error of storage or of the system: whatever else may be raised there."""
+
+
+@pytest.mark.parametrize("where", ["changed_checkpoint", "to_plain"])
+def test_no_error_at_the_start_of_a_trial_ends_the_others(
+    broken_off: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    perform, calls = getattr(crew, where), []
+
+    def raising(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise Unheard("of")
+        return perform(*args)
+
+    monkeypatch.setattr(crew, where, raising)
+    results = resumed(broken_off)
+    (failure,) = [error.failure for error in results.errors]
+    assert (failure.kind, failure.type_name) == ("setup", "Unheard")
+    assert sorted(result.metrics["n"] for result in results) == [1, 3, 3]  # type: ignore[index]
+    assert resumed(broken_off).num_errors == 0
+
+
 def test_one_that_cannot_be_looked_at_before_the_start_is_not_given_up(
     broken_off: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

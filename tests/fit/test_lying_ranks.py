@@ -1,0 +1,130 @@
+"""Ranks whose code writes to their own connection: nonsense fails their trial and no other, and is
+never in a row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import train, tune
+from holdfast.experiment.session import Session, running
+from holdfast.train import DataParallelTrainer, ScalingConfig
+
+RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
+          "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
+NAN, INF, HUGE = float("nan"), float("inf"), 10**18
+
+
+def report(**changed: Any) -> list[Any]:
+    """The second report of a rank, with another value somewhere."""
+    fields = {
+        "attempt": 1, "iteration": 2, "metrics": {"n": 2}, "timestamp": 1e9, "this_s": 0.1,
+        "total_s": 0.2, "checkpoint": None,
+    }  # fmt: skip
+    return ["report", *{**fields, **changed}.values()]
+
+
+# By the rank that says it.
+LIES: dict[str, tuple[int, list[Any]]] = {
+    "another iteration": (1, report(iteration=7)),
+    "a huge iteration": (1, report(iteration=HUGE)),
+    "an iteration in text": (1, report(iteration="2")),
+    "a timestamp that is NaN": (1, report(timestamp=NAN)),
+    "an infinite timestamp of the first": (0, report(timestamp=INF)),
+    "a time that is NaN": (1, report(total_s=NAN)),
+    "metric keys that are numbers": (1, report(metrics={1: 2})),
+    "metric keys that are bytes": (0, report(metrics={b"n": 2})),
+    "a part with a number": (1, report(checkpoint={**RECORD, "index": 5})),
+    "a part of another iteration": (1, report(checkpoint={**RECORD, "iteration": 9})),
+    "a second start with another pid": (1, ["started", 1, 1, "host", "127.0.0.1"]),
+    "another attempt": (1, report(attempt=9)),
+    "a checkpoint that another rank has put together": (1, ["gathered", RECORD, {}]),
+    "clashes of ranks that there are not": (0, ["gathered", RECORD, {"f": [7]}]),
+    "clashes in text": (0, ["gathered", RECORD, "none"]),
+    "no reason": (0, ["ungathered", 5]),
+    "an address in control characters": (0, ["meeting", "\x1b[2J"]),
+    "an address that is a number": (0, ["meeting", 5]),
+    "a list in place of a name": (1, [[], {}, None]),
+}
+
+
+def own_session() -> Session:
+    session = running()
+    assert session is not None
+    return session
+
+
+def told(config: dict[str, Any]) -> None:
+    train.report({"n": 1})
+    rank, lie = LIES.get(config["lie"], (-1, []))
+    if train.get_context().get_world_rank() != rank:
+        train.report({"n": 2})
+        return
+    transport = own_session()._transport
+    transport.send(lie)
+    transport.receive()  # the answer, which never comes to a liar
+
+
+@pytest.fixture(scope="module")
+def results(shared_fit: Callable[..., tune.ResultGrid]) -> tune.ResultGrid:
+    each = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}, trainer_resources={})
+    trainer = DataParallelTrainer(told, scaling_config=each)
+    lies = ["none", *LIES, "none"]
+    space = {"train_loop_config": {"lie": tune.grid_search(lies)}}
+    return shared_fit(trainer, space, name="lying-ranks")
+
+
+def test_a_lie_of_a_rank_fails_its_own_trial_and_says_what_was_wrong(
+    results: tune.ResultGrid,
+) -> None:
+    assert len(results) == len(LIES) + 2
+    for result in results:
+        assert result.config is not None
+        assert result.metrics is not None
+        name = result.config["train_loop_config"]["lie"]
+        if name == "none":
+            assert result.error is None
+            assert result.metrics["n"] == 2
+            continue
+        assert isinstance(result.error, tune.TuneError), name
+        text = str(result.error)
+        assert "sent an invalid message" in text or "can no longer be talked to" in text, text
+        assert f"rank {LIES[name][0]}" in text, text
+        assert result.metrics["n"] == 1, name
+
+
+def test_its_rows_and_its_journal_stay_readable(results: tune.ResultGrid) -> None:
+    frame = tune.ExperimentAnalysis(results.experiment_path).dataframe()
+    assert set(frame["timestamp"] < 2e10) == {True}
+    again = tune.Tuner.restore(results.experiment_path).get_results()
+    assert [one.metrics["n"] for one in again if one.metrics] == [
+        one.metrics["n"] for one in results if one.metrics
+    ]
+
+
+class Impostor:
+    """Lets every process that comes of the one that reads it say that it is process 1."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        true, here = os.getpid, os.getpid()
+        os.getpid = lambda: here if true() == here else 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"": ""}
+
+
+def test_a_pid_in_the_first_message_is_held_against_the_kernels(fit: Any) -> None:
+    impostor = Impostor()
+
+    def loop(config: dict[str, Any]) -> None:
+        assert isinstance(impostor, Impostor)
+        tune.report({"n": 1})
+
+    result = fit(loop)[0]
+    assert "and it says 1" in str(result.error)
+    assert result.metrics is None or "pid" not in result.metrics
+    assert Path(result.path).is_dir()
