@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 R = TypeVar("R")
-
-# Larger ones go as a stream, and are never in memory as a whole.
-WHOLE_BYTES = 4 << 20
 
 
 class AsyncCalls:
@@ -33,13 +31,26 @@ class AsyncCalls:
             return None
         return cls(filesystem) if hasattr(filesystem, "_pipe_file") else None
 
-    async def put(self, path: str, data: bytes, ended: Callable[[], None]) -> bool:
-        """Whether the answer proves that these bytes have arrived. `ended` is called in any case,
-        later where the caller is cancelled. Raises whatever the filesystem does."""
-        answer = await self._on_its_loop(lambda: self._fs._pipe_file(path, data), ended)
-        etag = answer.get("ETag") if isinstance(answer, dict) else None
-        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        return isinstance(etag, str) and etag.strip('"') == digest
+    async def put_each(
+        self,
+        contents: Sequence[tuple[str, bytes]],
+        for_s: float,
+        answered: Callable[[bool], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """One after the other; after `for_s` none is begun but the first. `answered` hears of
+        each whether the answer proves that these bytes have arrived, on the filesystem's loop.
+        `ended` is called in any case, later where the caller is cancelled. Raises whatever the
+        filesystem does."""
+
+        async def put_all() -> None:
+            until = time.monotonic() + for_s
+            for number, (path, data) in enumerate(contents):
+                if number and time.monotonic() >= until:
+                    return
+                answered(_proves(await self._fs._pipe_file(path, data), data))
+
+        await self._on_its_loop(put_all, ended)
 
     async def delete(self, path: str, ended: Callable[[], None]) -> None:
         await self._on_its_loop(lambda: self._fs._rm_file(path), ended)
@@ -64,3 +75,9 @@ class AsyncCalls:
             raise
         future.add_done_callback(lambda _: ended())
         return await asyncio.wrap_future(future)
+
+
+def _proves(answer: object, data: bytes) -> bool:
+    etag = answer.get("ETag") if isinstance(answer, dict) else None
+    digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return isinstance(etag, str) and etag.strip('"') == digest

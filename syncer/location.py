@@ -95,12 +95,12 @@ class Location:
 
             bucket, _, prefix = self.path.partition("/")
             return S3Store(bucket, prefix, options=self.base.options, where=self.public)
-        from holdfast.syncer.store_arrow import ArrowStore
+        from holdfast.syncer.store_fsspec import store_over
 
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return _local_store(path)
-        return ArrowStore(filesystem, path, where=self.public)
+        return store_over(filesystem, path, where=self.public)
 
     def child(self, name: str) -> Location:
         """A folder below this one; `name` may have several parts. Raises ValueError."""

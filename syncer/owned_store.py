@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.syncer.durable import is_leftover
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.reading import CLAIMS
-from holdfast.syncer.store import Entry, Store, Stored
+from holdfast.syncer.store import Entry, PutsBatches, Store, Stored, for_each
 
 _CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
 # From this age on the next look is begun, while writes still go by the last one.
 _AHEAD_S = 0.7
+# Small files in one call at most.
+_BATCH = 16
 
 
 class Usurped(StorageError):
@@ -46,6 +48,7 @@ class OwnedStore:
         self._store = store
         self.where = where
         self._experiment_id = experiment_id
+        self._parallel = parallel
         self._slots = asyncio.Semaphore(parallel)
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
@@ -199,6 +202,42 @@ class OwnedStore:
             await self.check()
             self._unfinished.discard(key)
             return await self._store.put(key, source, create_only=self.decides, resumable=True)
+
+    @property
+    def small_bytes(self) -> int:
+        """Files up to this size are for `upload_small`; -1 where there are none."""
+        store = self._store
+        return store.batch_bytes if isinstance(store, PutsBatches) and not self.decides else -1
+
+    async def upload_small(
+        self, sources: Mapping[str, Path], stored: Callable[[str, Stored], None]
+    ) -> None:
+        """Put small files that shall never be replaced; `stored` hears of each that is there.
+
+        Raises Usurped.
+        """
+        # Few files are dealt to all slots; of many, no batch is long.
+        count = max(min(len(sources), self._parallel), -(-len(sources) // _BATCH))
+        keys = list(sources)
+        batches = [{key: sources[key] for key in keys[at::count]} for at in range(count)]
+        await for_each(lambda batch: self._upload_batch(batch, stored), batches, at_once=count)
+
+    async def _upload_batch(
+        self, sources: dict[str, Path], stored: Callable[[str, Stored], None]
+    ) -> None:
+        """Looks whose the storage is as often as if each file went alone."""
+        store = self._store
+        assert isinstance(store, PutsBatches)
+
+        def note(key: str, there: Stored) -> None:
+            del sources[key]
+            stored(key, there)
+
+        while sources:
+            async with self._slots:
+                await self.check()
+                self._unfinished -= sources.keys()
+                await store.put_batch(dict(sources), for_s=_LOOK_S, stored=note)
 
     async def copy(self, source: Entry, key: str) -> Stored:
         """Make an object of another one's bytes. Raises Usurped, NotStored."""

@@ -7,9 +7,9 @@ Every implementation passes tests/syncer/test_store_contract.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path
@@ -148,6 +148,26 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Release connections and threads. The store is of no use afterwards."""
+        ...
+
+
+@runtime_checkable
+class PutsBatches(Protocol):
+    """A store to which many small files go faster in one call than each in a call of its own."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """Files up to this size may be in a batch."""
+        ...
+
+    async def put_batch(
+        self, sources: Mapping[str, Path], *, for_s: float, stored: Callable[[str, Stored], None]
+    ) -> None:
+        """Put the files one after the other; when `for_s` is over none is begun but the first.
+
+        `stored` hears of each that the store confirmed, before a StorageError of the first that
+        failed is raised. Of the others nothing is known.
+        """
         ...
 
 

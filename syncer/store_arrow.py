@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,6 @@ from holdfast.syncer.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.fsspec_async import WHOLE_BYTES, AsyncCalls
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
     Entry,
@@ -55,7 +54,6 @@ R = TypeVar("R")
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
 _LOOKUP_S = 60.0
-_READ_INLINE_BYTES = 64 << 10
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -78,7 +76,6 @@ class ArrowStore(PutsAtOnce):
         self._renames = renames_cheaply(self._fs)
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
-        self._async = None if self._renames else AsyncCalls.of(self._fsspec)
         self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
         self._slots = asyncio.Semaphore(_THREADS)
         self._given_up: set[str] = set()
@@ -103,41 +100,19 @@ class ArrowStore(PutsAtOnce):
         create_only: bool = False,
         resumable: bool = False,
     ) -> Stored:
-        path = self._path(key)
+        check_key(key)
         if create_only and await self.head(key) is not None:
             raise AlreadyStored("put", self._shown(key), "there is such an object already")
-        small = await self._small(key, source)
-        if self._async is not None and small is not None:
-            return await self._put_whole(self._async, key, small)
+        return await self._put(key, source)
+
+    async def _put(self, key: str, source: bytes | Path) -> Stored:
+        path = self._path(key)
         size = await self._call("put", key, lambda: source_size(source))
         write = partial(self._write, source=source)
         size = await self._change(
             "put", key, lambda: self._into_place(path, write), allowance_s(size)
         )
         return await self._confirmed("put", key, size)
-
-    async def _small(self, key: str, source: bytes | Path) -> bytes | None:
-        """What is there now, for the filesystem's own put; None where that is not for it."""
-        if self._async is None:
-            return None
-        if isinstance(source, bytes):
-            return source if len(source) <= WHOLE_BYTES else None
-        try:
-            # 64 KiB are read in less time than a thread takes to wake.
-            if os.stat(source).st_size <= _READ_INLINE_BYTES:
-                return _beginning(source)
-        except OSError as error:
-            raise from_os_error(error, "put", self._shown(key)) from error
-        return await self._call("put", key, lambda: _beginning(source))
-
-    async def _put_whole(self, calls: AsyncCalls, key: str, data: bytes) -> Stored:
-        path = self._path(key)
-        is_proved = await self._change_there(
-            "put", key, lambda ended: calls.put(path, data, ended), allowance_s(len(data))
-        )
-        return (
-            Stored(size=len(data)) if is_proved else await self._confirmed("put", key, len(data))
-        )
 
     async def copy(self, source: Entry, key: str) -> Stored:
         origin, path = self._path(source.key), self._path(key)
@@ -184,12 +159,11 @@ class ArrowStore(PutsAtOnce):
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
-        found: Sequence[Entry]
-        if self._async is not None:
-            found = await self._listed_there(self._async, prefix, folder)
-        else:
-            found = await self._call("list", prefix, lambda: self._listed(folder))
+        found = await self._found(prefix, folder)
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
+
+    async def _found(self, prefix: str, folder: str) -> Sequence[Entry]:
+        return await self._call("list", prefix, lambda: self._listed(folder))
 
     async def head(self, key: str) -> Entry | None:
         path = self._path(key)
@@ -216,12 +190,8 @@ class ArrowStore(PutsAtOnce):
             raise deletion_failure(self._where, failures)
 
     async def _delete_one(self, key: str) -> None:
-        path, calls = self._path(key), self._async
-        if calls is None:
-            await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
-            return
-        # Not `rm` of many: s3fs drops what the storage refuses of them, without a word.
-        await self._change_there("delete", key, lambda ended: calls.delete(path, ended), _LOOKUP_S)
+        path = self._path(key)
+        await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
 
     async def close(self) -> None:
         """The filesystem belongs to the location; nothing of ours is open."""
@@ -261,22 +231,6 @@ class ArrowStore(PutsAtOnce):
                 self._given_up.add(key)
                 if ended.is_set():
                     self._given_up.discard(key)
-
-    async def _change_there(
-        self,
-        operation: str,
-        key: str,
-        perform: Callable[[Callable[[], None]], Awaitable[R]],
-        deadline_s: float,
-    ) -> R:
-        """The same for a change that the filesystem makes on its own loop, and says the end of."""
-        self._check_not_given_up(operation, key)
-        try:
-            async with asyncio.timeout(deadline_s), self._slots:
-                self._given_up.add(key)
-                return await perform(lambda: self._given_up.discard(key))
-        except Exception as error:  # a filesystem raises what its driver does; the caller is told
-            raise self._translated(error, operation, key) from error
 
     def _check_not_given_up(self, operation: str, key: str) -> None:
         if key in self._given_up:
@@ -397,18 +351,6 @@ class ArrowStore(PutsAtOnce):
         info = self._fs.get_file_info(path)
         return info if info.type is arrow_fs.FileType.File else None
 
-    async def _listed_there(self, calls: AsyncCalls, prefix: str, folder: str) -> Sequence[Entry]:
-        """One listing, where pyarrow makes another before it to see whether there is a folder."""
-        self._forget_listings()
-        try:
-            async with asyncio.timeout(_LOOKUP_S), self._slots:
-                sizes = await calls.sizes(folder)
-        except Exception as error:  # a filesystem raises what its driver does; the caller is told
-            raise self._translated(error, "list", prefix) from error
-        root = self._root.strip("/")
-        keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
-        return [Entry(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
-
     def _listed(self, folder: str) -> Sequence[Entry]:
         import pyarrow.fs as arrow_fs
 
@@ -431,12 +373,3 @@ class ArrowStore(PutsAtOnce):
         key = info.path.strip("/").removeprefix(root).lstrip("/")
         modified = None if info.mtime is None else info.mtime.timestamp()
         return Entry(key=key, size=info.size, modified=modified)
-
-
-def _beginning(source: Path) -> bytes | None:
-    """A file that is small; None for another. Raises OSError."""
-    with open(source, "rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size > WHOLE_BYTES:
-            return None
-        data = file.read(WHOLE_BYTES + 1)
-    return data if len(data) <= WHOLE_BYTES else None

@@ -22,7 +22,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.manifest import FileFact, Manifest
 from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
 from holdfast.syncer.patience import moved_on
-from holdfast.syncer.store import Entry
+from holdfast.syncer.store import Entry, Stored
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
 
 # Of a thousand files each, those of the newest checkpoints of fifty trials: 15 MB.
@@ -141,10 +141,16 @@ class Upload:
         return found
 
     async def _bring_files(self, there: Set[str]) -> None:
+        most, small = self.storage.small_bytes, dict[str, Path]()
         async with asyncio.TaskGroup() as tasks:
             for name, fact in self.written.files.items():
-                if (key := f"{self.folder}/{name}") not in there:
+                if (key := f"{self.folder}/{name}") in there:
+                    continue
+                if fact.size <= most and self.committed.find(fact) is None:
+                    small[key] = self.directory / name
+                else:
                     tasks.create_task(self._bring(key, name, fact))
+            tasks.create_task(self.storage.upload_small(small, self._note_done))
 
     async def _bring(self, key: str, name: str, fact: FileFact) -> None:
         if await self._copied(key, name, fact):
@@ -156,13 +162,13 @@ class Upload:
             # Tried again, this finds it there, and whose it is.
             cause = "an older incarnation, which was held up, has put it there meanwhile"
             raise StorageUnavailable("upload", key, cause) from error
-        self._note_done(key, stored.etag)
+        self._note_done(key, stored)
 
-    def _note_done(self, key: str, etag: str | None) -> None:
+    def _note_done(self, key: str, stored: Stored) -> None:
         """What is put once more, after a failure, is no progress."""
         if key not in self._done:
             moved_on()
-        self._done[key] = etag
+        self._done[key] = stored.etag
 
     async def _copied(self, key: str, name: str, fact: FileFact) -> bool:
         source = self.committed.find(fact)
@@ -182,7 +188,7 @@ class Upload:
             if not await self.storage.holds(copy, self.directory / name):
                 self.committed.forget(fact)
                 return False
-        self._note_done(key, stored.etag)
+        self._note_done(key, stored)
         return True
 
     async def _confirmed(self) -> list[Entry]:

@@ -1,0 +1,163 @@
+"""A store over an fsspec filesystem that has coroutines and a loop of its own, as s3fs has.
+
+Small objects, removals and listings go by these; the rest by pyarrow's wrapper, which opens a
+Python file for each object and lists each folder twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.syncer.errors import StorageError, from_os_error
+from holdfast.syncer.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
+from holdfast.syncer.fsspec_async import AsyncCalls
+from holdfast.syncer.store import Entry, Stored, allowance_s
+from holdfast.syncer.store_arrow import ArrowStore
+
+R = TypeVar("R")
+
+# Larger ones go as a stream, and are never in memory as a whole.
+_WHOLE_BYTES = 4 << 20
+# They are read in less time than a thread takes to wake.
+_SMALL_BYTES = 64 << 10
+_LOOKUP_S = 60.0
+
+
+def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
+    """The store for a pyarrow filesystem that is not one of this machine's disks."""
+    base, _ = without_prefix(filesystem, root)
+    calls = None if renames_cheaply(base) else AsyncCalls.of(wrapped_fsspec(base))
+    if calls is None:
+        return ArrowStore(filesystem, root, where=where)
+    return FsspecStore(filesystem, root, where=where, calls=calls)
+
+
+class FsspecStore(ArrowStore):
+    """An object that the filesystem's own answer does not prove is looked at."""
+
+    def __init__(self, filesystem: Any, root: str, *, where: str, calls: AsyncCalls) -> None:
+        super().__init__(filesystem, root, where=where)
+        self._calls = calls
+
+    @property
+    def batch_bytes(self) -> int:
+        return _SMALL_BYTES
+
+    async def put_batch(
+        self, sources: Mapping[str, Path], *, for_s: float, stored: Callable[[str, Stored], None]
+    ) -> None:
+        """One thread reads them, and one coroutine on the filesystem's loop puts them: a file
+        that goes alone changes threads twice, which took a fifth of the time of 1,000 files."""
+        waiting = list(sources)
+
+        def read() -> list[tuple[str, bytes]]:
+            return [(self._path(key), self._read_small(key, sources[key])) for key in sources]
+
+        contents = await self._call("put", waiting[0], read)
+        proved: list[bool] = []
+
+        def answered(is_proved: bool) -> None:
+            proved.append(is_proved)
+            waiting.pop(0)
+
+        failure: StorageError | None = None
+        deadline_s = for_s + allowance_s(sum(len(data) for _, data in contents))
+        try:
+            await self._change_there(
+                "put",
+                waiting,
+                lambda ended: self._calls.put_each(contents, for_s, answered, ended),
+                deadline_s,
+            )
+        except StorageError as error:
+            failure = error
+        for key, (_, data), is_proved in zip(sources, contents, proved, strict=False):
+            size = len(data)
+            there = Stored(size=size) if is_proved else await self._confirmed("put", key, size)
+            stored(key, there)
+        if failure is not None:
+            raise failure
+
+    def _read_small(self, key: str, source: Path) -> bytes:
+        try:
+            with open(source, "rb", buffering=0) as file:
+                return file.read(_SMALL_BYTES)
+        except OSError as error:
+            raise from_os_error(error, "put", self._shown(key)) from error
+
+    async def _put(self, key: str, source: bytes | Path) -> Stored:
+        data = await self._whole(key, source)
+        if data is None:
+            return await super()._put(key, source)
+        contents, proved = [(self._path(key), data)], list[bool]()
+        await self._change_there(
+            "put",
+            [key],
+            lambda ended: self._calls.put_each(contents, 0.0, proved.append, ended),
+            allowance_s(len(data)),
+        )
+        if proved == [True]:
+            return Stored(size=len(data))
+        return await self._confirmed("put", key, len(data))
+
+    async def _whole(self, key: str, source: bytes | Path) -> bytes | None:
+        """What is there now; None where it is too large to be in memory."""
+        if isinstance(source, bytes):
+            return source if len(source) <= _WHOLE_BYTES else None
+        try:
+            if os.stat(source).st_size <= _SMALL_BYTES:
+                return _beginning(source)
+        except OSError as error:
+            raise from_os_error(error, "put", self._shown(key)) from error
+        return await self._call("put", key, lambda: _beginning(source))
+
+    async def _delete_one(self, key: str) -> None:
+        path = self._path(key)
+        # Not `rm` of many: s3fs drops what the storage refuses of them, without a word.
+        await self._change_there(
+            "delete", [key], lambda ended: self._calls.delete(path, ended), _LOOKUP_S
+        )
+
+    async def _found(self, prefix: str, folder: str) -> Sequence[Entry]:
+        """One listing, where pyarrow makes another before it to see whether there is a folder."""
+        self._forget_listings()
+        try:
+            async with asyncio.timeout(_LOOKUP_S), self._slots:
+                sizes = await self._calls.sizes(folder)
+        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+            raise self._translated(error, "list", prefix) from error
+        root = self._root.strip("/")
+        keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
+        return [Entry(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
+
+    async def _change_there(
+        self,
+        operation: str,
+        keys: Sequence[str],
+        perform: Callable[[Callable[[], None]], Awaitable[R]],
+        deadline_s: float,
+    ) -> R:
+        """As `_change`, on the filesystem's own loop, which says when it ended. Where `keys`
+        becomes shorter meanwhile, an error names the first that is left."""
+        all_keys, first = frozenset(keys), keys[0]
+        for key in keys:
+            self._check_not_given_up(operation, key)
+        try:
+            async with asyncio.timeout(deadline_s), self._slots:
+                self._given_up |= all_keys
+                return await perform(lambda: self._given_up.difference_update(all_keys))
+        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+            raise self._translated(error, operation, next(iter(keys), first)) from error
+
+
+def _beginning(source: Path) -> bytes | None:
+    """A file that is small; None for another. Raises OSError."""
+    with open(source, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > _WHOLE_BYTES:
+            return None
+        data = file.read(_WHOLE_BYTES + 1)
+    return data if len(data) <= _WHOLE_BYTES else None
