@@ -17,10 +17,12 @@ from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
+    checkpoint_number,
 )
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
@@ -85,7 +87,7 @@ class Archive:
         self._waiting: dict[tuple[str, int], Waiting] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._callers: dict[tuple[str, int], Caller] = {}
-        self._fetches: dict[str, tuple[Message, asyncio.Future[str]]] = {}
+        self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
         self._publishing = Publishing(
             ledger,
             send=keeper.send,
@@ -167,6 +169,8 @@ class Archive:
                 spec.trial_id,
                 record.index,
                 folder,
+                record.iteration,
+                record.time_total_s,
             ]
             self._waiting[key] = Waiting(
                 since=wall_time(),
@@ -195,7 +199,7 @@ class Archive:
         """Tell a keeper that took the place of one that died what still waits."""
         for item in self._waiting.values():
             self._keeper.send(item.order)
-        for order, _ in self._fetches.values():
+        for order, _ in self._asked.values():
             self._keeper.send(order)
         self._upload = None
         self._publishing.order_again()
@@ -207,22 +211,58 @@ class Archive:
         await self._opened.wait()
 
     async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
-        """Bring a checkpoint here; returns what went wrong, "" for nothing."""
+        """Bring a checkpoint here; returns why it is lost, "" if it is not.
+
+        Raises StorageUnavailable where storage does not answer.
+        """
         ticket = f"{spec.trial_id}/{record.index}"
         folder = f"{spec.dirname}/{record.dirname}"
-        return await self._answered(ticket, ["fetch", ticket, folder])
+        problem: str = await self._answered(ticket, ["fetch", ticket, folder])
+        return problem
+
+    async def find(self, trial: Trial) -> list[CheckpointRecord]:
+        """The whole checkpoints in storage that are newer than all that the records know of the
+        trial, newest first. Raises StorageUnavailable where storage does not answer."""
+        spec, ticket = trial.spec, f"checkpoints of {trial.trial_id}"
+        first = checkpoint_dirname(trial.next_checkpoint)
+        order = ["find", ticket, spec.trial_id, spec.dirname, first]
+        return [
+            CheckpointRecord(
+                index=index,
+                iteration=iteration,
+                attempt=trial.attempt,
+                files=files,
+                size_bytes=size_bytes,
+                time_total_s=time_total_s,
+            )
+            for name, iteration, time_total_s, files, size_bytes in await self._answered(
+                ticket, order
+            )
+            if (index := checkpoint_number(name)) is not None
+        ]
 
     async def bring(self, spec: TrialSpec) -> None:
-        """Bring here what the trial wrote on another machine, where that was asked for."""
+        """Bring here what the trial wrote on another machine, where that was asked for.
+
+        Raises StorageUnavailable where storage does not answer.
+        """
         ticket = f"artifacts of {spec.trial_id}"
         await self._answered(ticket, ["bring", ticket, spec.dirname])
 
-    async def _answered(self, ticket: str, order: Message) -> str:
+    async def _answered(self, ticket: str, order: Message) -> Any:
         """Several may ask for the same: clones of one checkpoint, and its trial itself."""
-        if ticket not in self._fetches:
-            self._fetches[ticket] = (order, self._loop.create_future())
+        if ticket not in self._asked:
+            self._asked[ticket] = (order, self._loop.create_future())
             self._keeper.send(order)
-        return await asyncio.shield(self._fetches[ticket][1])
+        answer = await asyncio.shield(self._asked[ticket][1])
+        if isinstance(answer, StorageUnavailable):
+            raise answer
+        return answer
+
+    def _answer(self, ticket: str, answer: Any) -> None:
+        _, asked = self._asked.pop(ticket, (None, None))
+        if asked is not None:
+            asked.set_result(answer)
 
     def on_keeper(self, message: Message) -> None:
         match message:
@@ -264,10 +304,10 @@ class Archive:
                 )
             case ["left", list(lines)]:
                 self._tell(_left(lines))
-            case ["fetched", str(ticket), str(error)]:
-                _, answer = self._fetches.pop(ticket, (None, None))
-                if answer is not None:
-                    answer.set_result(error)
+            case ["fetched", str(ticket), str(answer)] | ["found", str(ticket), list(answer)]:
+                self._answer(ticket, answer)
+            case ["unanswered", str(ticket), str(text)]:
+                self._answer(ticket, StorageUnavailable("ask", "the storage", text))
             case ["warning", str(text)]:
                 self._tell(text)
             case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:

@@ -154,7 +154,7 @@ class Controller:
         """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
-        self.crew.inherit(self.machine.trials.values())
+        self.crew.inherit(self.machine.trials.values(), resumed)
         self._inbox = [(answer, self.machine.now) for answer in overdue]
         self._turn(performs=False)
         for event in events:

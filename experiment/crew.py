@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from holdfast.experiment.actor import Front, Patience, TrialActor
 from holdfast.experiment.adopting import copy_beside, put_in_place, record_of
 from holdfast.experiment.archive import Archive
+from holdfast.experiment.found_again import found_notice, lacks_newest, newest_beyond
 from holdfast.experiment.gang import Gang
 from holdfast.experiment.job import Assignment, GangTerms
 from holdfast.experiment.layout import Layout
@@ -20,15 +21,16 @@ from holdfast.experiment.summary import RankWait
 from holdfast.runtime.telling import message_of, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
-from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.resuming import begins_anew
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer import threads
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
-from holdfast.trial.events import Adopted
+from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 
@@ -72,6 +74,7 @@ class Crew:
         self._waiting: dict[str, tuple[Launch, Waiting]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._inherited: dict[str, int] = {}
+        self._unsearched: set[str] = set()
         self._unvisited: set[str] = set()
         self._has_told = False
 
@@ -110,10 +113,14 @@ class Crew:
 
     # -- what the controller orders -----------------------------------------------------------
 
-    def inherit(self, trials: Iterable[Trial]) -> None:
-        """What an earlier incarnation left may have changed: it is read before it is used."""
-        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in trials}
+    def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
+        """What an earlier incarnation left may have changed: it is read before it is used. What
+        it left and no record names is looked for, unless a trial is to begin anew."""
+        known = list(trials)
+        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
         self._unvisited = set(self._inherited)
+        if resumed is not None:
+            self._unsearched = {t.trial_id for t in known if not begins_anew(t, resumed)}
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
         """Answer the report of this attempt, if its worker is still there to hear it."""
@@ -208,12 +215,13 @@ class Crew:
         trial = self._office.machine.trials[effect.trial_id]
         checkpoint = effect.checkpoint
         inherited = self._inherited.get(effect.trial_id, 0)
-        if checkpoint is not None and checkpoint.index >= inherited:
+        # What failed the attempt before may have been the checkpoint.
+        if checkpoint is not None and checkpoint.index >= inherited and not trial.setbacks:
             checkpoint = None
         if effect.origin is not None:
             adoption = self._adopt_and_start(effect, effect.origin, trial, reused)
             self._verifying[effect.trial_id] = (self._office.spawn(adoption), reused)
-        elif checkpoint is not None or self._may_miss_files(trial):
+        elif checkpoint is not None or self._may_miss_files(trial) or self._may_have_more(trial):
             work = self._verify_and_start(effect, trial, checkpoint, reused)
             self._verifying[effect.trial_id] = (self._office.spawn(work), reused)
         else:
@@ -232,6 +240,10 @@ class Crew:
         archive = self._office.archive
         asked = archive is not None and archive.brings_artifacts
         return asked and trial.trial_id in self._unvisited
+
+    def _may_have_more(self, trial: Trial) -> bool:
+        """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
+        return trial.trial_id in self._unsearched and lacks_newest(trial)
 
     async def _adopt_and_start(
         self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
@@ -292,26 +304,44 @@ class Crew:
         checkpoint: CheckpointRecord | None,
         reused: TrialActor | None,
     ) -> None:
-        """A checkpoint that cannot be had is dropped; the trial goes on from the one before."""
-        problem = ""
+        """A checkpoint that cannot be had is dropped; the trial resumes from a newer one that no
+        record names, or from the one before."""
+        problem, found = "", None
         what = "the files of the trial cannot be brought here"
         try:
             if checkpoint is not None:
                 what = f"{checkpoint.dirname}, to resume from, cannot be read"
                 problem = await self._problem_with(trial.spec, checkpoint)
-            if not problem:
+            if problem or self._may_have_more(trial):
+                what = "checkpoints that no record names cannot be looked for"
+                found = await self._search(trial)
+            if found is not None or not problem:
+                what = "the files of the trial cannot be brought here"
                 await self._bring_what_is_missing(trial)
         except Exception as error:  # whatever it is, it says nothing of other trials
             del self._verifying[trial.trial_id]
             self._fail_setup(effect, what, error, reused)
             return
         del self._verifying[trial.trial_id]
-        if not problem:
-            self._start(effect, trial, reused)
+        if problem and checkpoint is not None:
+            self._office.lose(trial.trial_id, checkpoint.index, problem)
+        if found is not None:
+            saved = Saved(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=found)
+            self._office.warn(found_notice(saved))
+            self.post(saved)
+            effect = replace(effect, checkpoint=found)
+        elif problem:
+            self._fail_to_start(effect, problem, reused)
             return
-        assert checkpoint is not None
-        self._office.lose(trial.trial_id, checkpoint.index, problem)
-        self._fail_to_start(effect, problem, reused)
+        self._start(effect, self._office.machine.trials[trial.trial_id], reused)
+
+    async def _search(self, trial: Trial) -> CheckpointRecord | None:
+        """Once is enough: only what the records do not know is looked for."""
+        archive = self._office.archive
+        is_stored = archive is not None and archive.is_remote and trial.attempt > 1
+        found = await newest_beyond(trial, self._layout, archive if is_stored else None)
+        self._unsearched.discard(trial.trial_id)
+        return found
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):
@@ -320,7 +350,7 @@ class Crew:
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
-        """Why an earlier incarnation's checkpoint cannot be resumed from; "" if it can.
+        """Why a checkpoint of before cannot be resumed from; "" if it can.
 
         Every byte is read, which the trial is about to do too.
         """

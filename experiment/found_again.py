@@ -1,18 +1,20 @@
-"""Checkpoints that lie whole in a trial's folder, though no record names them any more.
+"""Checkpoints that lie whole in a trial's folder or in storage, though no record names them.
 
 A disk may lose what the records said last, and the newest checkpoint that they name then was
-superseded and removed since. What was committed after it has a manifest: before a trial starts
-from nothing, or from an older one, it is taken up again.
+superseded and removed since. What was committed after it has a manifest, which says how far the
+trial had come: before a trial starts from nothing, or from an older one, it resumes from that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.archive import Archive
 from holdfast.experiment.layout import RESULTS, Layout
 from holdfast.experiment.records import read_events
 from holdfast.scheduler.events import CheckpointLost
@@ -53,39 +55,87 @@ def found_again(
             yield Saved(trial_id=trial_id, attempt=trial.attempt, checkpoint=found)
 
 
+def lacks_newest(trial: Trial) -> bool:
+    """Whether no record names the newest checkpoint of a trial, as far as the records know it; or
+    any checkpoint at all."""
+    newest = trial.newest_checkpoint
+    return newest is None or newest.index + 1 < trial.next_checkpoint
+
+
+async def newest_beyond(
+    trial: Trial, layout: Layout, storage: Archive | None
+) -> CheckpointRecord | None:
+    """The newest whole checkpoint that is newer than all that the records know of the trial, here
+    or in storage; from there it is brought here.
+
+    Raises OSError, and StorageUnavailable where storage does not answer.
+    """
+    loop = asyncio.get_running_loop()
+    here = await loop.run_in_executor(
+        None, lambda: newest_unnamed(trial, layout, set(), least=trial.next_checkpoint)
+    )
+    if storage is None:
+        return here
+    for found in await storage.find(trial):
+        if here is not None and found.index <= here.index:
+            break
+        # What it has is held against the manifest only now.
+        if not await storage.fetch(trial.spec, found):
+            return found
+    return here
+
+
 def found_notice(event: Saved) -> str:
     """What the user is told."""
     record = event.checkpoint
     return (
         f"checkpoint {record.index} of trial {event.trial_id} (iteration {record.iteration}) is "
-        f"whole, and no record named it any more: the trial goes on from it"
+        f"whole, and no record named it any more: the trial resumes from it"
     )
 
 
 def newest_unnamed(
-    trial: Trial, layout: Layout, named: set[int], begins: int | None = None
+    trial: Trial,
+    layout: Layout,
+    named: set[int],
+    begins: int | None = None,
+    *,
+    least: int = 0,
 ) -> CheckpointRecord | None:
-    """The newest whole checkpoint that is not among those `named`, and of which a row or a record
-    says how far the trial had come with it. Without `begins` no record does. Raises OSError."""
+    """The newest whole checkpoint from number `least` on that is not among those `named`, and of
+    which its manifest, a record or a row says how far the trial had come with it. Without `begins`
+    no record does. Raises OSError."""
     folder = layout.trial(trial.spec)
-    reached: dict[int, _Reached] | None = None
+    told: dict[int, _Reached] | None = None
     for index in sorted(_numbers(folder) - named, reverse=True):
-        made = _whole(folder / checkpoint_dirname(index))
+        made = _whole(folder / checkpoint_dirname(index)) if index >= least else None
         if made is None:
             continue
-        if reached is None:
-            recorded = {} if begins is None else _recorded(trial, layout, begins)
-            reached = {**_shown(folder), **recorded}
-        if index in reached:
+        known = _known(made, trial)
+        if known is None:
+            if told is None:
+                recorded = {} if begins is None else _recorded(trial, layout, begins)
+                told = {**_shown(folder), **recorded}
+            known = told.get(index)
+        if known is not None:
             return CheckpointRecord(
                 index=index,
-                iteration=reached[index].iteration,
+                iteration=known.iteration,
                 attempt=trial.attempt,
                 files=len(made.files),
                 size_bytes=made.total_bytes,
-                time_total_s=reached[index].time_total_s,
+                time_total_s=known.time_total_s,
             )
     return None
+
+
+def _known(made: Manifest, trial: Trial) -> _Reached | None:
+    """What its manifest says, unless that is an earlier version's, or was copied from a trial of
+    another run."""
+    reached = made.reached
+    if reached is None or reached.trial_id != trial.trial_id:
+        return None
+    return _Reached(reached.iteration, reached.time_total_s)
 
 
 def _numbers(folder: Path) -> set[int]:

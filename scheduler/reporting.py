@@ -69,7 +69,10 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
     # A clone has been given another one's checkpoint meanwhile.
     if trial.attempt != event.attempt or not alive or trial.origin is not None:
         return []
-    trial = state.move(event)
+    trial, was = state.move(event), trial
+    if was.status is Status.STARTING or event.checkpoint.iteration != was.iteration:
+        # Found again by a restore: its row is not the newest one, or not known any more.
+        return [Commit(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
     return _keep_newest(state, trial, row_of(trial))
 
 

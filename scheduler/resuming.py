@@ -147,6 +147,11 @@ def is_wanted(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     return wish != "skip"
 
 
+def begins_anew(trial: Trial, event: Resumed) -> bool:
+    """Whether who restores wants the trial to begin from nothing, whatever it has."""
+    return _wish(trial, event) == "restart"
+
+
 def _without_checkpoint(state: State, event: Resumed) -> str:
     """What to say of finished trials that are to go on and have nothing to go on from."""
     if event.finished != "resume" or event.rules == 1 or state.ending is not None:
@@ -167,7 +172,7 @@ def _reopening(trial: Trial, event: Resumed) -> Reopened | None:
     """What changes for a trial that is taken up."""
     if trial.attempt == 0 and not trial.status.is_final:
         return None
-    is_anew = _wish(trial, event) == "restart"
+    is_anew = begins_anew(trial, event)
     if not is_anew and not trial.status.is_final:
         return None
     return Reopened(trial_id=trial.trial_id, from_scratch=is_anew)

@@ -22,7 +22,7 @@ from holdfast.syncer.errors import (
     from_os_error,
 )
 from holdfast.syncer.journal import Position
-from holdfast.syncer.manifest import Manifest
+from holdfast.syncer.manifest import Manifest, Reached
 from holdfast.syncer.mirror import Mirror
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
@@ -99,9 +99,16 @@ class Keeper:
         return self._storage.epoch
 
     async def commit(
-        self, trial_id: str, index: int, folder: str, *, uploads: bool = True
+        self,
+        trial_id: str,
+        index: int,
+        folder: str,
+        *,
+        reached: Reached | None = None,
+        uploads: bool = True,
     ) -> None:
-        """Make a staged checkpoint durable here, complete there if it `uploads`, and say so.
+        """Make a staged checkpoint durable here, complete there if it `uploads`, and say so. Its
+        manifest says how far the trial had `reached`.
 
         Where it is gone here, as after a move to another machine, it may be complete there.
         """
@@ -119,7 +126,8 @@ class Keeper:
         furthest = Furthest()
         try:
             written = await self._patience.until_done(
-                f"commit {folder}", lambda: threads.call(lambda: self._seal(directory, furthest))
+                f"commit {folder}",
+                lambda: threads.call(lambda: self._seal(directory, reached, furthest)),
             )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
@@ -135,7 +143,7 @@ class Keeper:
             await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
-    def _seal(self, directory: Path, furthest: Furthest) -> Manifest:
+    def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
         """Its bytes, and its own name, which staging has only renamed; the manifest last."""
         try:
             for above in (directory.parent, self._orders.root):
@@ -143,7 +151,7 @@ class Keeper:
         except OSError as error:
             raise from_os_error(error, "commit", str(directory)) from error
         made = manifest.hash_directory(directory, durable=True, reached=furthest.reached)
-        return manifest.write(directory, made)
+        return manifest.write(directory, made, reached=reached)
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""
@@ -225,6 +233,41 @@ class Keeper:
         finally:
             await asyncio.to_thread(remove_tree, partial)
 
+    async def find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
+        """The trial's whole checkpoints in this folder of the storage, newest first, from the one
+        named `first` on: name, iteration, training time, number of files, bytes.
+
+        Only those whose manifest says how far the trial had come. Raises StorageError.
+        """
+        return await self._patience.until_done(
+            f"look for checkpoints in {folder}", lambda: self._find(trial_id, folder, first)
+        )
+
+    async def _find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
+        storage = self._storage
+        if storage is None:
+            return []
+        sizes: dict[str, dict[str, int]] = {}
+        for entry in await storage.list(folder):
+            name, _, inside = entry.key.removeprefix(f"{folder}/").partition("/")
+            if inside and self._orders.is_checkpoint(name) and _in_order(name) >= _in_order(first):
+                sizes.setdefault(name, {})[inside] = entry.size
+        if not sizes:
+            await storage.check(at_once=True)  # an empty mount point has nothing either
+        found: list[list[Any]] = []
+        for name in sorted(sizes, key=_in_order, reverse=True):
+            try:
+                data = await storage.read(f"{folder}/{name}/{MANIFEST_NAME}")
+                made = Manifest.from_bytes(data, f"{folder}/{name}")
+            except (NotStored, ManifestMismatch):
+                continue
+            reached = made.reached
+            is_its = reached is not None and reached.trial_id == trial_id
+            if reached is not None and is_its and not made.differences(sizes[name]):
+                known = [name, reached.iteration, reached.time_total_s]
+                found.append([*known, len(made.files), made.total_bytes])
+        return found
+
     async def publish(self, end: Position, begins: int) -> None:
         """Make everything in the journal before `end` visible in storage.
 
@@ -262,6 +305,11 @@ class Keeper:
                     await self._storage.abandon_recalled()
             await self._storage.close()
         await asyncio.to_thread(remove_unread)
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Numbers have six digits, or more: a longer one is greater."""
+    return len(name), name
 
 
 def _verify(directory: Path) -> None:

@@ -1,14 +1,17 @@
 """The keeper in a process of its own: orders come over a connection, and are done side by side.
 
-told:     ["open", pickled Orders]  ["commit", trial, index, folder]
-          ["seal", trial, index, folder]
+told:     ["open", pickled Orders]
+          ["commit", trial, index, folder, iteration, training time in seconds]
+          ["seal", trial, index, folder, iteration, training time in seconds]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
+          ["find", ticket, trial, trial's folder, name of the first checkpoint]
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
           ["bring", ticket, folder]
           ["close", deadline_s, "patient" where progress puts the deadline off]
 answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
-          ["fetched", ticket, error]  ["refused", text]
+          ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]
+          ["found", ticket, [[name, iteration, training time, files, bytes], ...]]
           ["progress", files, files in all, bytes, bytes in all]
           ["uncommitted", trial, index, text]  ["lost", trial, index, text]
           ["failed", what, text]  ["stuck", where, why]
@@ -29,6 +32,7 @@ from holdfast.syncer.answering import wait_at_most
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.journal import Position
 from holdfast.syncer.keeper import Keeper
+from holdfast.syncer.manifest import Reached
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
 
@@ -95,12 +99,24 @@ class KeeperProcess:
             case ["open", bytes(orders)]:
                 # From the controller that started this process, over a private socket pair.
                 self._begin(pickle.loads(orders))
-            case ["commit" | "seal" as how, str(trial_id), int(index), str(folder)]:
+            case [
+                "commit" | "seal" as how,
+                str(trial_id),
+                int(index),
+                str(folder),
+                int(iteration),
+                float() | int() as time_total_s,
+            ]:
                 keeper = self._opened()
+                reached = Reached(
+                    trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
+                )
                 self._in_lane(
                     trial_id,
                     folder,
-                    lambda: keeper.commit(trial_id, index, folder, uploads=how == "commit"),
+                    lambda: keeper.commit(
+                        trial_id, index, folder, reached=reached, uploads=how == "commit"
+                    ),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["discard", str(trial_id), list(folders)]:
@@ -112,6 +128,8 @@ class KeeperProcess:
                 self._in_lane(trial_id, what, discard, is_needed=False)
             case ["fetch", str(ticket), str(folder)]:
                 self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
+            case ["find", str(ticket), str(trial_id), str(folder), str(first)]:
+                self._in_lane(ticket, folder, lambda: self._find(ticket, trial_id, folder, first))
             case ["artifacts", list() | None as trials]:
                 self._wanted.append(trials)
                 if len(self._wanted) == 1:  # else one waits already, and will take these along
@@ -162,7 +180,7 @@ class KeeperProcess:
         except Exception as error:
             # They were asked for: a trial that begins without them writes them anew, and what it
             # writes would take their place in storage.
-            self._wire.send(["refused", told(error)])
+            self._tell_failure(ticket, error)
         else:
             self._wire.send(["fetched", ticket, ""])
 
@@ -206,10 +224,26 @@ class KeeperProcess:
         except (NotStored, ManifestMismatch) as error:
             self._wire.send(["fetched", ticket, str(error)])
         except Exception as error:
-            # It may well be there: going on without it would run epochs again for nothing.
-            self._wire.send(["refused", told(error)])
+            # It may well be there: a trial without it would run epochs again for nothing.
+            self._tell_failure(ticket, error)
         else:
             self._wire.send(["fetched", ticket, ""])
+
+    async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> None:
+        try:
+            found = await self._opened().find(trial_id, folder, first)
+        except Exception as error:
+            # One may well be there: a trial without it would run epochs again for nothing.
+            self._tell_failure(ticket, error)
+        else:
+            self._wire.send(["found", ticket, found])
+
+    def _tell_failure(self, ticket: str, error: Exception) -> None:
+        """Storage has not answered, which concerns whoever asked; or it is not ours any more."""
+        if isinstance(innermost(error), Usurped):
+            self._wire.send(["refused", told(error)])
+        else:
+            self._wire.send(["unanswered", ticket, told(error)])
 
     def _in_lane(
         self,

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
@@ -27,6 +28,8 @@ ALGORITHM = "sha256"
 # All that have one length; SHAKE has none.
 _ALGORITHMS = frozenset({"sha256", "sha512", "sha384", "sha1", "md5", "blake2b", "blake2s"})
 _MOST_BYTES = 1 << 63
+_MOST_ITERATIONS = 1 << 53
+_MOST_SECONDS = 1e12
 _BUFFER_BYTES = 1 << 20
 # Of this process: whoever asks for a file again must not be told that all is well.
 _unforced = Unforced()
@@ -41,15 +44,28 @@ class FileFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far a trial had come with a checkpoint: its iteration, and its training time until then.
+
+    Where every record of the checkpoint is lost, this says what it is.
+    """
+
+    trial_id: str
+    iteration: int
+    time_total_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The files of a directory by relative posix name, and the folders that hold no file.
 
     The metadata that a user may set later (`.metadata.json`) is listed like any file but is not
-    held to its size and checksum.
+    held to its size and checksum. `reached` is None in a manifest of an earlier version.
     """
 
     files: Mapping[str, FileFact]
     empty_folders: tuple[str, ...] = ()
+    reached: Reached | None = None
     algorithm: str = ALGORITHM
     version: int = VERSION
 
@@ -59,7 +75,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The JSON that is written to disk."""
-        document = {
+        document: dict[str, Any] = {
             "version": self.version,
             "algorithm": self.algorithm,
             "total_bytes": self.total_bytes,
@@ -69,6 +85,12 @@ class Manifest:
             },
             "empty_folders": list(self.empty_folders),
         }
+        if self.reached is not None:
+            document["reached"] = {
+                "trial_id": self.reached.trial_id,
+                "training_iteration": self.reached.iteration,
+                "time_total_s": self.reached.time_total_s,
+            }
         return json.dumps(document, indent=1).encode()
 
     @classmethod
@@ -85,6 +107,7 @@ class Manifest:
                 files={inner_path(name): _fact(fields) for name, fields in files.items()},
                 empty_folders=tuple(inner_path(name) for name in folders),
                 algorithm=document["algorithm"],
+                reached=_reached(document.get("reached")),
             )
             whole = manifest.total_bytes == document["total_bytes"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -112,6 +135,19 @@ def _fact(fields: Any) -> FileFact:
     if not isinstance(checksum, str | None):
         raise TypeError(f"a checksum must be text, not {shown(checksum)}")
     return FileFact(size=size, checksum=checksum)
+
+
+def _reached(fields: object) -> Reached | None:
+    """None where it is damaged, too: no byte depends on it, and the records may know it."""
+    known: dict[str, Any] = fields if isinstance(fields, dict) else {}
+    trial_id: Any = known.get("trial_id")
+    iteration: Any = known.get("training_iteration")
+    total: Any = known.get("time_total_s")
+    if type(trial_id) is not str or type(iteration) is not int or type(total) not in (int, float):
+        return None
+    if not 0 <= iteration <= _MOST_ITERATIONS or not 0 <= total <= _MOST_SECONDS:
+        return None
+    return Reached(trial_id=trial_id, iteration=iteration, time_total_s=float(total))
 
 
 def _of_other_version(version: object) -> str:
@@ -162,9 +198,15 @@ def _force_folder(path: str | os.PathLike[str]) -> None:
         raise from_os_error(error, "force to the disk", os.fspath(path)) from error
 
 
-def write(directory: str | os.PathLike[str], manifest: Manifest | None = None) -> Manifest:
+def write(
+    directory: str | os.PathLike[str],
+    manifest: Manifest | None = None,
+    *,
+    reached: Reached | None = None,
+) -> Manifest:
     """Hash the directory durably (unless its manifest is given) and write its manifest, last."""
-    made = manifest if manifest is not None else hash_directory(directory, durable=True)
+    hashed = manifest if manifest is not None else hash_directory(directory, durable=True)
+    made = replace(hashed, reached=reached)
     try:
         write_atomic(os.path.join(directory, MANIFEST_NAME), made.to_bytes())
     except OSError as error:

@@ -60,7 +60,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint without a report: made at the end of a class trainable, or when it pauses."""
+    """A checkpoint without a report: made at the end of a class trainable or when it pauses.
+
+    While an attempt begins: one that a restore has found again.
+    """
 
     trial_id: str
     attempt: Count

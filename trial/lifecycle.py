@@ -104,6 +104,19 @@ def _saved(trial: Trial, event: Saved) -> Trial:
     )
 
 
+def _found(trial: Trial, event: Saved) -> Trial:
+    """A restore has found a whole checkpoint that no record named: the attempt begins with it."""
+    found = event.checkpoint
+    return evolve(
+        _saved(trial, event),
+        iteration=found.iteration,
+        resumed_from=found.iteration,
+        time_total_s=found.time_total_s,
+        time_at_start_s=found.time_total_s,
+        row=None,
+    )
+
+
 def _adopted(trial: Trial, event: Adopted) -> Trial:
     return evolve(
         trial,
@@ -205,6 +218,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_STOP, Started): _started_late,
     (_RUN, Reported): _reported,
     (_STOP, Reported): _reported,
+    (_START, Saved): _found,
     (_RUN, Saved): _saved,
     (_STOP, Saved): _saved,
     (Status.PAUSED, Saved): _saved,

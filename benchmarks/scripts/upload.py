@@ -68,7 +68,7 @@ async def holdfast(*, sealed: bool) -> None:
     await keeper.open()
     if sealed:
         written = {path: manifest.write(path) for path in CHECKPOINTS}
-        keeper._seal = lambda directory, _: written[directory]  # type: ignore[assignment, method-assign]
+        keeper._seal = lambda directory, *_: written[directory]  # type: ignore[method-assign]
 
     async def commit(trial: int) -> None:
         for path in CHECKPOINTS[trial::TRIALS]:

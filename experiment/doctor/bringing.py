@@ -25,9 +25,10 @@ def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
     try:
         partial.mkdir(parents=True)
         with_store(remote.child(folder), lambda store: _download(store, partial))
-        for name in manifest.verify(partial, deep=True).empty_folders:
+        known = manifest.verify(partial, deep=True)
+        for name in known.empty_folders:
             (partial / check_key(name)).mkdir(parents=True, exist_ok=True)
-        manifest.write(partial)
+        manifest.write(partial, reached=known.reached)
         remove_tree(target)
         os.rename(partial, target)
         fsync_dir(target.parent)

@@ -32,6 +32,7 @@ from holdfast.syncer.journal import MAGIC, Journal, Position
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.manifest import Reached
 from holdfast.syncer.mirror import may_be_behind
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import OwnedStore
@@ -264,8 +265,16 @@ def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
 async def _commit(keeper: Keeper, several: list[kept.Named]) -> None:
     """Those of one trial, in their order: what is superseded follows from it."""
     for one in several:
-        uploads = not one.record.stays_here
-        await keeper.commit(one.trial.trial_id, one.record.index, one.folder, uploads=uploads)
+        record, trial_id = one.record, one.trial.trial_id
+        await keeper.commit(
+            trial_id,
+            record.index,
+            one.folder,
+            reached=Reached(
+                trial_id=trial_id, iteration=record.iteration, time_total_s=record.time_total_s
+            ),
+            uploads=not record.stays_here,
+        )
 
 
 def _sound_machine(found: Examined) -> Machine:

@@ -333,7 +333,7 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
     )
     desk.archive.commit(spec, record)
     desk.archive.brief_again()
-    assert desk.keeper.sent == [["seal", "t0", 3, "d/checkpoint_000003"]] * 2
+    assert desk.keeper.sent == [["seal", "t0", 3, "d/checkpoint_000003", 1, 0.0]] * 2
 
 
 @pytest.mark.parametrize(

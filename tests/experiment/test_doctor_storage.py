@@ -208,10 +208,13 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
 def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     case: Case, here: Path, there: Path
 ) -> None:
+    reached = manifest.load(newest(there)).reached
+    assert reached is not None
     (newest(here) / "model.txt").write_text("changed")
     (finding,) = verify(case).findings
     assert finding.remedy is Remedy.REPAIR
     report = repair(case, SETTINGS)
+    assert manifest.load(newest(here)).reached == reached
     assert [deed.what for deed in report.deeds] == ["taken from storage, which has it whole"]
     assert report.findings == ()
     assert checker.check(here, tensorboard=True) == []

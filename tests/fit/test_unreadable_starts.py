@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment import crew, recovery
+from holdfast.experiment import crew, found_again, recovery
+from holdfast.syncer.errors import StorageUnavailable
 
 
 def train(config: dict[str, Any]) -> None:
@@ -107,3 +109,27 @@ def test_one_that_cannot_be_looked_at_before_the_start_is_not_given_up(
     results = resumed(broken_off)
     assert results.num_errors == 0
     assert [result.metrics["start"] for result in results] == [1, 1, 1]  # type: ignore[index]
+
+
+def test_storage_that_does_not_answer_a_search_for_checkpoints_fails_its_trial_alone(
+    broken_off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (newest,) = Path(broken_off).glob("*_00000_*/checkpoint_000000")
+    shutil.move(newest, newest.with_name("elsewhere"))
+    search = found_again.newest_beyond
+
+    async def searching(trial: Any, *args: Any) -> Any:
+        if trial.spec.index == 0:
+            raise StorageUnavailable("ask", "the storage", "no progress within 1800 s")
+        return await search(trial, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crew, "newest_beyond", searching)
+        results = resumed(broken_off)
+    failure = results[0].error.failure  # type: ignore[union-attr]
+    assert (failure.kind, failure.type_name) == ("setup", "StorageUnavailable")
+    assert "checkpoints that no record names cannot be looked for" in failure.message
+    assert "no progress within 1800 s" in failure.message
+    assert [result.metrics["n"] for result in results][1:] == [3, 3]  # type: ignore[index]
+    again = resumed(broken_off)
+    assert again.num_errors == 0

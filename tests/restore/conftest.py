@@ -52,7 +52,7 @@ def taken_when_killed(tmp_path_factory: pytest.TempPathFactory) -> Taken:
     folder = tmp_path_factory.mktemp("killed")
     taken = Taken(place=folder / "place", kept=folder / "kept")
     with workbench(taken.place, USER_SCRIPT) as bench:
-        bench.killed_in(3)
+        bench.killed_in(3, in_step=True)
     taken.take()
     return taken
 

@@ -220,23 +220,29 @@ def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench
     assert bench.problems(tensorboard=True) == []
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_or_none(
-    committed: Bench, whole: bool
-) -> None:
-    """A disk has lost the end of the journal, and the checkpoint before was superseded."""
-    journal = journal_of(committed)
-    # Rows that the scribe had no time to write would say of no checkpoint how far it goes.
-    assert main(["doctor", "repair", "--quick", str(committed.root)]) == 0
+def cut_before_a_report(journal: Path, *, of_iteration: int) -> None:
+    """A disk has lost the journal from the first report of this iteration on."""
     kept, data = 8, journal.read_bytes()
     for frame in frames(journal):
         name, _, fields, *_ = msgpack.unpackb(frame[8:], strict_map_key=False)
-        if name == "Reported" and fields["iteration"] > 1:
+        if name == "Reported" and fields["iteration"] == of_iteration:
             break
         kept += len(frame)
     journal.write_bytes(data[:kept])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("of_iteration", [1, 2])
+def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_or_none(
+    committed: Bench, whole: bool, of_iteration: int
+) -> None:
+    """The journal has lost its end, and the checkpoint before was superseded: its manifest alone
+    says how far the newest one goes."""
+    cut_before_a_report(journal_of(committed), of_iteration=of_iteration)
     for folder in committed.root.glob("*/checkpoint_000000"):
         shutil.rmtree(folder)
+    for rows in committed.root.glob("*/result.json"):
+        rows.unlink()
     assert len(list(committed.root.glob("*/checkpoint_000001"))) == 2
     if not whole:
         for weights in committed.root.glob("*/checkpoint_000001/weights"):
@@ -247,3 +253,21 @@ def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_
     assert ("is whole, and no record named it any more" in restored.stderr) is whole
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])
+
+
+def test_a_manifest_of_an_earlier_version_leaves_it_to_result_json_how_far_it_goes(
+    committed: Bench,
+) -> None:
+    assert main(["doctor", "repair", "--quick", str(committed.root)]) == 0
+    for marker in committed.root.glob("*/checkpoint_*/.holdfast.json"):
+        document = json.loads(marker.read_text())
+        assert document.pop("reached")["training_iteration"] in (1, 2)
+        marker.write_text(json.dumps(document))
+    cut_before_a_report(journal_of(committed), of_iteration=2)
+    for folder in committed.root.glob("*/checkpoint_000000"):
+        shutil.rmtree(folder)
+    forget_notes(committed)
+    restored = committed.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [3, 3, 4, 4]

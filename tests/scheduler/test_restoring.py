@@ -1,13 +1,15 @@
 """What a restore makes of the trials that it finds."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
-from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.config import FailureConfig
+from holdfast.testing.rehearsal import Rehearsal, next_checkpoint
+from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.events import Saved
 from holdfast.trial.trial import Status
 
 
@@ -212,3 +214,26 @@ def test_the_epoch_counts_incarnations() -> None:
     run.crash()
     run.resume()
     assert run.machine.epoch == 3
+
+
+def test_a_checkpoint_that_is_found_again_is_where_the_attempt_begins() -> None:
+    run = Rehearsal(
+        capacity={"CPU": 1}, checkpoint=CheckpointConfig(checkpoint_score_attribute="loss")
+    )
+    run.suggest()
+    run.start("t0")
+    run.report("t0", {"loss": 0.5}, checkpoint=True)
+    run.crash()
+    run.resume()
+    trial = run.trial("t0")
+    found = replace(next_checkpoint(trial, trial.attempt, further=3), index=4)
+    effects = run.handle(Saved(trial_id="t0", attempt=trial.attempt, checkpoint=found))
+    assert effects == [Commit(trial_id="t0", checkpoint=found)]
+    trial = run.trial("t0")
+    assert (trial.status, trial.next_checkpoint) == (Status.STARTING, 5)
+    assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (4, 4, 2.0)
+    # Its row is lost, and no other row says how good it is.
+    assert (trial.row, trial.checkpoints[-1].score) == (None, None)
+    run.crash()
+    (launch,) = [effect for effect in run.resume() if isinstance(effect, Launch)]
+    assert launch.checkpoint == found

@@ -22,9 +22,10 @@ from holdfast.syncer.journal import Journal, Position, segment_name
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.keeper_process import KeeperProcess
 from holdfast.syncer.location import Location
+from holdfast.syncer.manifest import Reached
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.owned_store import Usurped
-from holdfast.syncer.store import Store
+from holdfast.syncer.store import Entry, Store
 from holdfast.syncer.store_local import LocalStore
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
@@ -55,6 +56,18 @@ class StallingDeletions(MemoryStore):
     async def delete(self, keys: Iterable[str]) -> None:
         self.stalled.set()
         await asyncio.Event().wait()
+
+
+class StallingReads(MemoryStore):
+    """A server that takes everything, and gives nothing of checkpoints."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        super().__init__(memory.objects)
+
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+        if prefix.startswith("trial"):
+            await asyncio.Event().wait()
+        return await super().list(prefix, leftovers=leftovers)
 
 
 class Desk:
@@ -165,7 +178,7 @@ async def test_a_committed_checkpoint_is_in_storage_and_its_manifest_came_last(
 ) -> None:
     store = FaultyStore(kept.memory)
     keeping(store)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     assert await kept.desk.answer("committed") == ["committed", "t1", 0]
     put = [key for operation, key in store.log if operation == "put" and key.startswith(FOLDER)]
     assert put == [f"{FOLDER}/model", f"{FOLDER}/.holdfast.json"]
@@ -189,7 +202,7 @@ async def test_a_checkpoint_that_is_gone_here_is_committed_if_it_is_whole_in_sto
     keeping(kept.memory)
     kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
     damage(kept.memory.objects)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     answer = await kept.desk.answer("lost" if reason else "committed")
     assert answer[1:3] == ["t1", 0]
     assert reason in answer[-1] if reason else len(answer) == 3
@@ -271,9 +284,9 @@ async def test_a_checkpoint_that_is_committed_after_all_is_not_missing_at_the_en
     keeping(store)
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 1, fault=Fault.FAIL)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("uncommitted")
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     kept.desk.order("close", 30.0)
     assert await kept.desk.answer("closed") == ["closed", []]
@@ -287,9 +300,9 @@ async def test_a_checkpoint_that_was_never_committed_is_missing_at_the_end_unles
     stage(kept.root / "other", b"weights")
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 1, fault=Fault.FAIL, lasting=True)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     kept.desk.order("discard", "t1", [FOLDER])
-    kept.desk.order("commit", "t2", 0, f"other/{FOLDER}")
+    kept.desk.order("commit", "t2", 0, f"other/{FOLDER}", 1, 0.5)
     kept.desk.order("close", 30.0)
     _, missing = await kept.desk.answer("closed")
     assert [text.partition(":")[0] for text in missing] == [f"other/{FOLDER}"]
@@ -329,7 +342,7 @@ async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
     keeping(kept.memory)
     with Checkpoint(kept.root / FOLDER).as_directory():
         kept.desk.order("discard", "t1", [FOLDER])
-        kept.desk.order("commit", "t1", 1, "trial")  # after it, in the same lane
+        kept.desk.order("commit", "t1", 1, "trial", 1, 0.5)  # after it, in the same lane
         await kept.desk.answer("committed")
         assert (kept.root / FOLDER).exists()
     kept.desk.order("close", 30.0)
@@ -342,7 +355,7 @@ async def test_a_bucket_that_forbids_deletions_is_told_once_and_no_error_of_the_
 ) -> None:
     forbidding = Forbidding(kept.memory)
     keeping(forbidding)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     for _ in range(2):
@@ -365,7 +378,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
     monkeypatch.setattr(keeper_process, "_TIDY_S", 0.2)
     store = StallingDeletions(kept.memory)
     keeping(store)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     kept.desk.publish(kept.grow())
@@ -388,7 +401,7 @@ async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_dis
     keeping(store)
     await kept.desk.answer("opened")
     store.disturb(at=store.operations + 3, fault=Fault.STALL)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     kept.desk.order("discard", "t1", [FOLDER])
     await store.stalled.wait()
     assert (kept.root / FOLDER / "model").exists()
@@ -403,7 +416,7 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     sealed = kept.grow()
@@ -421,7 +434,7 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
     """Its records still name it, also where it had to wait for the publication before."""
     counted = FaultyStore(kept.memory)
     keeping(counted)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     counted.disturb(at=counted.operations + 1, fault=Fault.STALL)
     kept.desk.publish(kept.grow())
@@ -446,7 +459,7 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
-    kept.desk.order("commit", "t1", 0, FOLDER)
+    kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
     kept.desk.order("discard", "t1", [FOLDER])
     end = kept.grow()
@@ -540,6 +553,80 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     await keeper.discard([FOLDER])
     await keeper.fetch(FOLDER)
     assert tree(kept.root / FOLDER) == before
+
+
+def reached(iteration: int, trial_id: str = "t1") -> Reached:
+    return Reached(trial_id=trial_id, iteration=iteration, time_total_s=iteration / 2)
+
+
+async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -> None:
+    keeper = Keeper(kept.orders(kept.memory), lambda message: None)
+    await keeper.open()
+    said = {
+        0: reached(1),
+        1: reached(2),
+        2: reached(3),
+        3: reached(4),
+        4: None,  # by an earlier version
+        5: reached(6, "t2"),
+        1_000_000: reached(7),
+    }
+    for number, known in said.items():
+        folder = f"trial/checkpoint_{number:06d}"
+        (kept.root / folder).mkdir(exist_ok=True)
+        (kept.root / folder / "model").write_bytes(b"weights")
+        await keeper.commit("t1", number, folder, reached=known)
+    kept.memory.objects["trial/checkpoint_000003/model"] = b"cut"
+    del kept.memory.objects["trial/checkpoint_000000/.holdfast.json"]
+    assert await keeper.find("t1", "trial", "checkpoint_000000") == [
+        ["checkpoint_1000000", 7, 3.5, 1, 7],
+        ["checkpoint_000002", 3, 1.5, 1, 7],
+        ["checkpoint_000001", 2, 1.0, 1, 7],
+    ]
+    assert await keeper.find("t1", "trial", "checkpoint_000002") == [
+        ["checkpoint_1000000", 7, 3.5, 1, 7],
+        ["checkpoint_000002", 3, 1.5, 1, 7],
+    ]
+    assert await keeper.find("t1", "other", "checkpoint_000000") == []
+
+
+async def test_an_order_to_find_is_answered_with_what_is_there(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    keeping(kept.memory)
+    kept.desk.order("commit", "t1", 0, FOLDER, 3, 1.5)
+    await kept.desk.answer("committed")
+    kept.desk.order("find", "a ticket", "t1", "trial", "checkpoint_000000")
+    found = [["checkpoint_000000", 3, 1.5, 1, 7]]
+    assert await kept.desk.answer("found") == ["found", "a ticket", found]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [("find", "a ticket", "t1", "trial", "checkpoint_000000"), ("fetch", "a ticket", FOLDER)],
+)
+async def test_who_asks_a_storage_that_does_not_answer_hears_of_it(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
+) -> None:
+    orders = replace(kept.orders(StallingReads(kept.memory)), timeout_s=0.2)
+    serving = asyncio.create_task(KeeperProcess(kept.desk, orders).serve())
+    kept.desk.order(*order)
+    _, ticket, why = await kept.desk.answer("unanswered")
+    assert ticket == "a ticket"
+    assert "no progress within 0.2 s" in why
+    kept.desk.hang_up()
+    await serving
+    kept.journal.abandon()
+
+
+async def test_an_empty_mount_point_is_no_storage_without_checkpoints(
+    kept: Kept, keeping: Callable[[Store], Kept]
+) -> None:
+    keeping(kept.memory)
+    await kept.desk.answer("opened")
+    kept.memory.objects.clear()
+    kept.desk.order("find", "a ticket", "t1", "trial", "checkpoint_000000")
+    assert "Is it still mounted?" in (await kept.desk.answer("trouble"))[1]
 
 
 async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from holdfast.syncer.errors import (
     StorageError,
     UnusableFile,
 )
+from holdfast.syncer.manifest import Reached
 from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
 
 
@@ -102,6 +104,65 @@ def test_a_damaged_or_newer_manifest_is_refused(checkpoint: Path, content: bytes
     (checkpoint / MANIFEST_NAME).write_bytes(content)
     with pytest.raises(ManifestMismatch, match="manifest"):
         manifest.load(checkpoint)
+
+
+REACHED = Reached(trial_id="t1", iteration=3, time_total_s=1.25)
+
+
+def test_a_manifest_says_how_far_the_trial_had_come(checkpoint: Path) -> None:
+    manifest.write(checkpoint, reached=REACHED)
+    assert manifest.verify(checkpoint, deep=True).reached == REACHED
+
+
+def test_a_manifest_of_an_earlier_version_says_nothing_of_that(checkpoint: Path) -> None:
+    manifest.write(checkpoint)
+    assert b"reached" not in (checkpoint / MANIFEST_NAME).read_bytes()
+    assert manifest.verify(checkpoint).reached is None
+
+
+def test_a_field_of_a_later_version_is_passed_over(checkpoint: Path) -> None:
+    """As earlier versions pass over what this one says of the trial."""
+    manifest.write(checkpoint, reached=REACHED)
+    path = checkpoint / MANIFEST_NAME
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "of later": [1]}))
+    assert manifest.verify(checkpoint, deep=True).reached == REACHED
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        None,
+        [],
+        "t1",
+        {},
+        {"trial_id": 1},
+        {"trial_id": None},
+        {"training_iteration": -1},
+        {"training_iteration": True},
+        {"training_iteration": 3.0},
+        {"training_iteration": "3"},
+        {"training_iteration": 10**400},
+        {"time_total_s": -1},
+        {"time_total_s": True},
+        {"time_total_s": "1"},
+        {"time_total_s": 10**400},
+        {"time_total_s": float("nan")},
+        {"time_total_s": float("inf")},
+    ],
+)
+def test_what_no_run_has_written_of_the_trial_counts_as_nothing(
+    checkpoint: Path, hostile: Any
+) -> None:
+    """No byte depends on it: the checkpoint stays what it is."""
+    manifest.write(checkpoint, reached=REACHED)
+    path = checkpoint / MANIFEST_NAME
+    document = json.loads(path.read_bytes())
+    known = document["reached"]
+    document["reached"] = (
+        {**known, **hostile} if isinstance(hostile, dict) and hostile else hostile
+    )
+    path.write_text(json.dumps(document))
+    assert manifest.verify(checkpoint, deep=True).reached is None
 
 
 def test_metadata_may_change_after_the_commit_but_not_vanish(checkpoint: Path) -> None:

@@ -70,9 +70,19 @@ class Bench:
         script.wait_for(f"at 1 {epoch}")
         return script, gate
 
-    def killed_in(self, epoch: int, **options: Any) -> None:
-        """The script was killed when both trials had come to this epoch; nobody of it is left."""
-        script, gate = self.held_in(epoch, **options)
+    def killed_in(self, epoch: int, *, in_step: bool = False, **options: Any) -> None:
+        """The script was killed when both trials had come to this epoch; nobody of it is left.
+
+        With `in_step` neither began an epoch before both had come to it.
+        """
+        before = [(at, self.gate(f"any-{at}")) for at in range(1, epoch) if in_step]
+        gate = self.gate(f"any-{epoch}")
+        script = self.start(**options)
+        for at, held in [*before, (epoch, gate)]:
+            script.wait_for(f"at 0 {at}")
+            script.wait_for(f"at 1 {at}")
+            if held is not gate:
+                held.open()
         script.kill()
         # A worker may live a moment longer, and would go on where the test changes things.
         assert script.left() == []

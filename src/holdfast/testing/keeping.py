@@ -126,7 +126,9 @@ class Keeping:
         for index in range(start, start + count):
             folder = f"{trial}/checkpoint_{index:06}"
             await asyncio.to_thread(_stage, self.root / folder, f"{trial} {index}")
-            await self.orderer.ask(("committed", trial, index), "commit", trial, index, folder)
+            await self.orderer.ask(
+                ("committed", trial, index), "commit", trial, index, folder, 1, 0.5
+            )
             self._done += 1
             if index:
                 self.orderer.order("discard", trial, [f"{trial}/checkpoint_{index - 1:06}"])

@@ -22,6 +22,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer import manifest
 from holdfast.syncer.journal import Journal
 from holdfast.syncer.location import Location
+from holdfast.syncer.manifest import Reached
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Committed, Reported, Returned, Started
@@ -143,7 +144,12 @@ class RecordedExperiment:
             )
         )
         if record is not None and checkpoint == "committed":
-            manifest.write(self.layout.checkpoint(trial.spec, record))
+            reached = Reached(
+                trial_id=trial_id,
+                iteration=record.iteration,
+                time_total_s=record.time_total_s,
+            )
+            manifest.write(self.layout.checkpoint(trial.spec, record), reached=reached)
             self.add(Committed(trial_id=trial_id, index=record.index))
 
     def finish(self, trial_id: str) -> None:

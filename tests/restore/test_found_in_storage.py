@@ -1,0 +1,116 @@
+"""A whole checkpoint in storage that no record names: a restore resumes from it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.bench import Bench, results
+from holdfast.testing.bucket import Bucket
+from holdfast.testing.s3_server import S3Server
+
+pytestmark = pytest.mark.process
+
+FOUND = "is whole, and no record named it any more"
+
+
+@contextmanager
+def interrupted_at(bench: Bench, epoch: int, *, restores: bool) -> Iterator[None]:
+    """Ctrl-C when both trials had come to this epoch: storage has all that there was by then."""
+    gate = bench.gate(f"any-{epoch}")
+    script = bench.restore() if restores else bench.start()
+    script.wait_for(f"at 0 {epoch}")
+    script.wait_for(f"at 1 {epoch}")
+    script.signal(signal.SIGINT)
+    assert script.ends() == -signal.SIGINT
+    assert script.left() == []
+    yield
+    gate.open()
+
+
+def epochs_run(bench: Bench) -> list[int]:
+    return sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
+
+
+def forget_notes(bench: Bench) -> None:
+    (bench.folder / "bench" / "notes").unlink()
+
+
+def journal_put_back(root: Path, kept: Path) -> None:
+    """Storage has lost the end of the journal: its head is an earlier one again."""
+    shutil.rmtree(root / "journal")
+    shutil.copytree(kept / "journal", root / "journal")
+    shutil.copy(kept / "head.json", root)
+
+
+@pytest.fixture
+def superseded(bench: Bench) -> Bench:
+    """An experiment kept in a folder elsewhere, whose journal there names only checkpoints that
+    were superseded and removed since; restored from now on on a machine that has nothing."""
+    bench.options["num_to_keep"] = 1
+    bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "first")
+    kept = bench.folder / "kept"
+    with interrupted_at(bench, 2, restores=False):
+        shutil.copytree(bench.root, kept)
+    with interrupted_at(bench, 3, restores=True):
+        assert not list(bench.root.glob("*/checkpoint_000000"))
+        assert len(list(bench.root.glob("*/checkpoint_000001"))) == 2
+    journal_put_back(bench.root, kept)
+    bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "second")
+    forget_notes(bench)
+    return bench
+
+
+def test_a_restore_on_another_machine_finds_it_before_it_starts_from_nothing(
+    superseded: Bench,
+) -> None:
+    restored = superseded.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert [found["checkpoint"] for found in results(restored)] == [4, 4]
+    assert restored.stderr.count(FOUND) == 2
+    assert epochs_run(superseded) == [3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("damage", ["bytes", "manifest", "another trial's"])
+def test_one_that_is_not_whole_or_not_its_own_is_not_taken(superseded: Bench, damage: str) -> None:
+    for folder in superseded.root.glob("*/checkpoint_000001"):
+        marker = folder / ".holdfast.json"
+        if damage == "bytes":
+            weights = folder / "weights"
+            weights.write_bytes(b"?" + weights.read_bytes()[1:])
+        elif damage == "manifest":
+            marker.unlink()
+        else:
+            marker.write_text(marker.read_text().replace('trial_id": "', 'trial_id": "x'))
+    restored = superseded.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert FOUND not in restored.stderr
+    assert epochs_run(superseded) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.server
+def test_it_is_found_in_a_bucket(bench: Bench, moto: S3Server) -> None:
+    bucket = Bucket(moto, bench.folder.name)
+    bench.use(bucket, machine="first")
+    bench.options["num_to_keep"] = 1
+    with interrupted_at(bench, 2, restores=False):
+        kept = bucket.download(bench.folder / "kept")
+    with interrupted_at(bench, 3, restores=True):
+        assert len(bucket.named("checkpoint_000001/.holdfast.json")) == 2
+        assert not bucket.named("checkpoint_000000/.holdfast.json")
+    earlier = bench.folder / "earlier"
+    earlier.mkdir()
+    shutil.copytree(kept / "journal", earlier / "journal")
+    shutil.copy(kept / "head.json", earlier)
+    bucket.upload(earlier)
+    bench.use(bucket, machine="second")
+    forget_notes(bench)
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert restored.stderr.count(FOUND) == 2
+    assert epochs_run(bench) == [3, 3, 4, 4]
