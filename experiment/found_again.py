@@ -7,7 +7,6 @@ trial had come: before a trial starts from nothing, or from an older one, it res
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from holdfast.experiment.layout import RESULTS, Layout
 from holdfast.experiment.records import read_events
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer import manifest
+from holdfast.syncer import manifest, threads
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import Position
 from holdfast.syncer.manifest import Manifest
@@ -70,9 +69,8 @@ async def newest_beyond(
 
     Raises OSError, and StorageUnavailable where storage does not answer.
     """
-    loop = asyncio.get_running_loop()
-    here = await loop.run_in_executor(
-        None, lambda: newest_unnamed(trial, layout, set(), least=trial.next_checkpoint)
+    here = await threads.call(
+        lambda: newest_unnamed(trial, layout, set(), least=trial.next_checkpoint)
     )
     if storage is None:
         return here

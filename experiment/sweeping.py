@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
 from holdfast.syncer.durable import delete_tree, put_aside, remove_tree, sweep
 from holdfast.syncer.reading import BeingRead, unread
+from holdfast.syncer.tree import MANIFEST_NAME
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
 
@@ -44,7 +45,8 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
     """Remove the checkpoints of final trials that no record ever named: their workers died before
-    the report was acknowledged. Those of the others go when they run again. Raises OSError."""
+    the report was acknowledged. Those of the others go when they run again. One with a manifest
+    was recorded: the record is lost, and not the checkpoint. Raises OSError."""
     before = os.stat(layout.lock).st_mtime
     for trial in trials:
         folder = layout.trial(trial.spec)
@@ -52,7 +54,9 @@ def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
             continue
         for found in _folders(folder):
             number = checkpoint_number(found.name)
-            if number is not None and number >= trial.next_checkpoint:
+            if number is None or number < trial.next_checkpoint:
+                continue
+            if not (found / MANIFEST_NAME).exists():
                 _remove_unless_read(found, before)
 
 

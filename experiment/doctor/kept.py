@@ -70,12 +70,15 @@ def _shortly(text: str, directory: str) -> str:
 
 
 def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
-    """Those of the folders (`<trial>/<name>`) that are a checkpoint which no record names."""
+    """Those of the folders (`<trial>/<name>`) that are a checkpoint which no record names, and
+    from which no restore may resume: of an unfinished trial that is any newer than its records."""
     trials = story.dirnames
     for folder in folders:
         above, _, name = folder.rpartition("/")
         index, trial = checkpoint_number(name), trials.get(above)
         if index is None or trial is None:
+            continue
+        if index >= trial.next_checkpoint and not trial.status.is_final:
             continue
         if all(record.index != index for record in trial.checkpoints):
             yield folder

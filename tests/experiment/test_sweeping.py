@@ -11,6 +11,7 @@ import pytest
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.scribe import Scribe, ScribeSettings
 from holdfast.experiment.sweeping import sweep_tree, sweep_unnamed
+from holdfast.syncer import manifest
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import checkpoint_number
@@ -102,8 +103,14 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     assert not gone.exists()
     assert kept.exists()
     assert users.exists()
+    recorded = run.folder(ended) / "checkpoint_000002"
+    recorded.mkdir()
+    manifest.write(recorded)
+    take_over(run.layout, in_s=20)
+    sweep_unnamed(run.layout, trials)
     assert {path.name for path in run.folder(ended).glob("*checkpoint*")} == {
         "checkpoint_000000",
+        "checkpoint_000002",  # its record is lost
         "checkpoint_mine",
     }
     run.close()
