@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -12,6 +11,7 @@ from typing import Any
 
 from holdfast.experiment.metrics import sendable
 from holdfast.forked import children_end_here
+from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.trial.errors import Failure, TuneError
 
 DEADLINE_S = 300.0
@@ -135,13 +135,9 @@ class _Thread:
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:
-    try:
-        message = str(error)
-    except Exception:  # a broken __str__ must not hide the error
-        message = "(its __str__ raised)"
     return Failure(
         kind=kind,
-        type_name=type(error).__qualname__,
-        message=sendable(message),
-        traceback=sendable("".join(traceback.format_exception(error))),
+        type_name=sendable(type_name(error)),
+        message=sendable(message_of(error)),
+        traceback=sendable(traceback_of(error, error.__traceback__)),
     )

@@ -22,6 +22,7 @@ from holdfast.experiment.callbacks import Callback, hooks_for
 from holdfast.experiment.rows import result_row
 from holdfast.experiment.trial_view import Views
 from holdfast.forked import children_end_here
+from holdfast.runtime.telling import named
 from holdfast.scheduler.events import Event, Suggested
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
@@ -204,7 +205,7 @@ class CallbackThread:
                 with children_end_here():
                     callback.setup(**self._setup)
             except (Exception, SystemExit) as error:  # the caller of start() is told
-                failed = TuneError(f"callback {name}.setup: {type(error).__name__}: {error}")
+                failed = TuneError(f"callback {name}.setup: {named(error)}")
                 failed.__cause__ = error
                 return failed
         self._running = None

@@ -30,6 +30,7 @@ from holdfast.experiment.sharing import SharedCapacity
 from holdfast.experiment.stop_thread import StopFunction, StopThread
 from holdfast.experiment.wall_clock import wall_time
 from holdfast.runtime.launcher import Launcher
+from holdfast.runtime.telling import named
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -319,7 +320,7 @@ class Controller:
     def _search_failed(self, error: BaseException) -> None:
         """The run cannot go on as it was meant; at its end, what it has come to counts more."""
         if self.finished.is_set():
-            self.warn(f"the search algorithm raised {type(error).__name__}: {error}")
+            self.warn(f"the search algorithm raised {named(error)}")
         else:
             self._fail(error)
 

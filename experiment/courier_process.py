@@ -26,6 +26,7 @@ from holdfast.experiment.tracker_hands import TrackerHands
 from holdfast.experiment.trial_view import Surroundings
 from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
+from holdfast.runtime.telling import named
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.checkpoint import Checkpoint
 
@@ -71,7 +72,7 @@ def main(channel: Channel) -> None:
             tracker = _tracker(briefing)
         hands = TrackerHands(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
     except Exception as error:  # the controller is told, and it the user
-        channel.send(["unfit", f"{type(error).__name__}: {error}"])
+        channel.send(["unfit", named(error)])
         _leave(0)
     decides = threading.Thread(
         target=_serve, args=(channel, briefing, hands, inbox, tracker.patience), daemon=True

@@ -18,7 +18,7 @@ from holdfast.experiment.recovery import changed_checkpoint
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.sharing import SharedCapacity, Waiting
 from holdfast.experiment.summary import RankWait
-from holdfast.runtime.telling import message_of, type_name
+from holdfast.runtime.telling import message_of, named, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
@@ -265,7 +265,7 @@ class Crew:
         except (StorageError, OSError) as error:
             problem = str(error)
         except Exception as error:  # whatever it is, it says nothing of other trials
-            problem = f"{type_name(error)}: {message_of(error)}"
+            problem = named(error)
         del self._verifying[trial.trial_id]
         if problem:
             self._office.warn(

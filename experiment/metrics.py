@@ -10,6 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
+from holdfast.runtime.telling import excerpt
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.values import in_order
 
@@ -43,10 +44,10 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
         return metrics
     if not isinstance(metrics, Mapping):
         raise InvalidMetrics(
-            f"report() takes a dict of metrics, not {type(metrics).__name__}: {metrics!r:.80}"
+            f"report() takes a dict of metrics, not {type(metrics).__name__}: {excerpt(metrics)}"
         )
     try:
-        plain = {_key(key, ""): _plain(value, str(key)) for key, value in metrics.items()}
+        plain = {_key(key, ""): _plain(value, _name(key)) for key, value in metrics.items()}
     except RecursionError:
         raise _nested(metrics) from None
     if _is_deep(plain, DEEPEST):
@@ -71,18 +72,22 @@ def _is_deep(value: Any, most: int) -> bool:
     return not most or any(_is_deep(part, most - 1) for part in inside)
 
 
+def _name(key: object) -> str:
+    return key if isinstance(key, str) else excerpt(key)
+
+
 def _key(key: object, above: str) -> str:
     if isinstance(key, str):
         return key
     inside = f" inside {above!r}" if above else ""
     try:
-        text = _plain(key, f"the key {_excerpt(key)}")
+        text = _plain(key, f"the key {excerpt(key)}")
     except InvalidMetrics:
         text = key
     if isinstance(text, (str, int, float)) or text is None:
         return str(text)
     raise InvalidMetrics(
-        f"the key {_excerpt(key)}{inside} of the reported metrics is a {type(key).__name__}: "
+        f"the key {excerpt(key)}{inside} of the reported metrics is a {type(key).__name__}: "
         f"use a string"
     )
 
@@ -94,8 +99,8 @@ def _refuse_alike(metrics: Mapping[Any, Any], above: str) -> None:
         if text in known:
             inside = f" inside {above!r}" if above else ""
             raise InvalidMetrics(
-                f"the keys {known[text]!r} and {key!r}{inside} of the reported metrics are both "
-                f"{text!r} as text, and one of their values would be lost"
+                f"the keys {excerpt(known[text])} and {excerpt(key)}{inside} of the reported "
+                f"metrics are both {text!r} as text, and one of their values would be lost"
             )
         known[text] = key
 
@@ -109,7 +114,9 @@ def _plain(value: Any, name: str) -> Any:
             _check_text(value, name)
         return value
     if isinstance(value, Mapping):
-        plain = {_key(key, name): _plain(part, f"{name}/{key}") for key, part in value.items()}
+        plain = {
+            _key(key, name): _plain(part, f"{name}/{_name(key)}") for key, part in value.items()
+        }
         if len(plain) != len(value):
             _refuse_alike(value, name)
         return plain
@@ -192,13 +199,6 @@ def _to_float(value: Decimal | Real, name: str) -> float:
 
 def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:
     return InvalidMetrics(
-        f"the reported metric {name!r} is {kind}, which cannot be stored: {_excerpt(value)}. "
+        f"the reported metric {name!r} is {kind}, which cannot be stored: {excerpt(value)}. "
         f"Report numbers, strings, booleans, None, and lists or dicts of them"
     )
-
-
-def _excerpt(value: object) -> str:
-    try:
-        return f"{value!r:.80}"
-    except Exception:  # a broken __repr__ must not hide what is wrong
-        return f"<{type(value).__qualname__}>"

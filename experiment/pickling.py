@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from holdfast.forked import children_end_here
+from holdfast.runtime.telling import named
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 
@@ -35,8 +36,8 @@ def dumps(value: object, what: str) -> bytes:
         path, culprit = culprit_of(value, what)
         raise NotPicklable(
             f"{what} cannot be sent to a worker process: {path} is a "
-            f"{type(culprit).__qualname__} and cannot be pickled ({type(error).__name__}: "
-            f"{error}). Create it inside the function, or in setup()"
+            f"{type(culprit).__qualname__} and cannot be pickled ({named(error)}). "
+            f"Create it inside the function, or in setup()"
         ) from error
     return data
 

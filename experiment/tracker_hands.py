@@ -12,6 +12,7 @@ from holdfast.experiment.rows import newest_row
 from holdfast.experiment.tracker import Told, TrackedTrial, Tracker
 from holdfast.experiment.trial_view import Surroundings
 from holdfast.forked import children_end_here
+from holdfast.runtime.telling import named
 
 ATTEMPT = "attempt"
 
@@ -66,7 +67,7 @@ class TrackerHands:
         return Outcome(taken=taken, held=held)
 
     def _failed(self, error: BaseException, taken: int, held: frozenset[str]) -> Outcome:
-        headline = " ".join(f"{type(error).__name__}: {error}".split())
+        headline = " ".join(named(error).split())
         refused = isinstance(error, Exception) and self._tracker.is_refusal(error)
         return Outcome(taken=taken, held=held, error=headline[:1000], is_refusal=refused)
 

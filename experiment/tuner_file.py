@@ -20,6 +20,7 @@ import msgpack
 
 from holdfast.experiment.layout import TRAINER
 from holdfast.experiment.stored import Field, NeedsTrust, PlainUnpickler, restored
+from holdfast.runtime.telling import named
 from holdfast.syncer.durable import write_atomic
 from holdfast.syncer.plain_files import read_small
 from holdfast.trial.errors import TuneError
@@ -138,7 +139,7 @@ class TunerFile:
         except FileNotFoundError:
             self.fault = f"{path} is not there"
         except Exception as error:  # pickle raises nearly anything for broken bytes
-            self.fault = f"{path} cannot be read ({type(error).__name__}: {error})"
+            self.fault = f"{path} cannot be read ({named(error)})"
 
     @property
     def path(self) -> Path:
@@ -177,7 +178,7 @@ class TunerFile:
             raise NotTrusted(f"{name} in {self._path} is pickled", _GIVE_ANEW) from error
         except Exception as error:  # the user's own classes may have moved or changed
             raise BrokenTunerFile(
-                f"{name} in {self._path} cannot be loaded here ({type(error).__name__}: {error})",
+                f"{name} in {self._path} cannot be loaded here ({named(error)})",
                 _advice([name]),
             ) from error
 

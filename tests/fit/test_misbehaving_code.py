@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.runtime import telling
 
 LONG = 200_000_000
 
@@ -324,10 +325,74 @@ def unprintable() -> None:
     raise Unprintable
 
 
-ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in (huge, chained, unprintable)}
+class Endless(ValueError):
+    def __str__(self) -> str:
+        while True:
+            pass
+
+
+class Waiting(ValueError):
+    """No signal ends such a wait, and no thread that makes it."""
+
+    def __str__(self) -> str:
+        threading.Lock().acquire() and threading.Event().wait()
+        return ""
+
+
+class Numeric(ValueError):
+    def __str__(self) -> str:
+        return 5  # type: ignore[return-value]
+
+
+class Holder:
+    def __repr__(self) -> str:
+        threading.Event().wait()
+        return ""
+
+
+def endless() -> None:
+    raise Endless
+
+
+def caused() -> None:
+    raise ValueError("the last") from Waiting()
+
+
+def numeric() -> None:
+    raise Numeric
+
+
+def nameless() -> None:
+    class Reticent(type):
+        def __getattribute__(cls, name: str) -> Any:
+            if name in ("__qualname__", "__name__"):
+                raise RuntimeError("no name")
+            return super().__getattribute__(name)
+
+    class Nameless(ValueError, metaclass=Reticent):
+        pass
+
+    raise Nameless("of no name")
+
+
+def held() -> None:
+    raise ValueError(Holder())
+
+
+def metric() -> None:
+    tune.report({"value": Holder()})
+
+
+def key() -> None:
+    tune.report({Holder(): 1})
+
+
+WAYS_TO_FAIL = (huge, chained, unprintable, endless, caused, numeric, nameless, held, metric, key)
+ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in WAYS_TO_FAIL}
 
 
 def failing(config: dict[str, Any]) -> None:
+    telling.PATIENCE_S = 0.3  # for what never ends, however long anybody waits
     tune.report({"n": 1})
     ERRORS[config["way"]]()
 
@@ -339,6 +404,13 @@ def test_an_error_that_is_too_large_keeps_its_type_and_both_ends(fit: Any) -> No
         "huge": "ValueError",
         "chained": "ValueError",
         "unprintable": "Unprintable",
+        "endless": "Endless",
+        "caused": "ValueError",
+        "numeric": "Numeric",
+        "nameless": "nameless.<locals>.Nameless",
+        "held": "ValueError",
+        "metric": "InvalidMetrics",
+        "key": "InvalidMetrics",
     }
     assert all(
         len(failure.message) <= 1 << 16 and len(failure.traceback) <= 1 << 16
@@ -347,3 +419,11 @@ def test_an_error_that_is_too_large_keeps_its_type_and_both_ends(fit: Any) -> No
     assert "characters left out" in failures["huge"].message
     assert "19999" in failures["chained"].message
     assert "its __str__ raised SystemExit" in failures["unprintable"].message
+    assert "its __str__ did not end within 0.3 s" in failures["endless"].message
+    assert failures["caused"].message == "the last"
+    assert "in caused" in failures["caused"].traceback
+    assert "its __str__ raised TypeError" in failures["numeric"].message
+    assert failures["nameless"].message == "of no name"
+    assert "its __str__ did not end" in failures["held"].message
+    for way in ("metric", "key"):
+        assert "its __repr__ did not end within 0.3 s" in failures[way].message

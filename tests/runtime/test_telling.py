@@ -1,0 +1,86 @@
+"""Whatever user code raises, there is a text for it, and soon."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.runtime import telling
+from holdfast.runtime.telling import excerpt, message_of, named, traceback_of, type_name
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "PATIENCE_S", 0.05)
+
+
+class Odd(ValueError):
+    """Its text is made in some way of the user's."""
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def __str__(self) -> str:
+        text: str = self.make()
+        return text
+
+
+def wait() -> str:
+    threading.Event().wait()
+    return ""
+
+
+def test_the_text_of_an_error_is_what_it_says() -> None:
+    assert named(ValueError("no", 5)) == "ValueError: ('no', 5)"
+    assert message_of(KeyError("k")) == "'k'"
+
+
+def test_text_of_the_users_own_is_made_beside_and_waited_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert message_of(Odd(wait)) == "(its __str__ did not end within 0.05 s)"
+    monkeypatch.setattr(telling, "PATIENCE_S", 60.0)
+    assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-telling"
+    assert message_of(Odd(lambda: 5)) == "(its __str__ raised TypeError)"
+    assert message_of(Odd(lambda: 1 // 0)) == "(its __str__ raised ZeroDivisionError)"
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    "error", [raised(Odd(wait)), raised(ValueError("a"), Odd(wait)), raised(ValueError(Odd(wait)))]
+)
+def test_the_frames_of_an_error_are_shown_whatever_its_text_is(error: BaseException) -> None:
+    text = traceback_of(error, error.__traceback__)
+    assert "in raised" in text
+    assert "(the rest cannot be shown: did not end within 0.05 s)" in text
+    assert type_name(error) in text.splitlines()[-1]
+
+
+def test_notes_and_groups_are_the_users_too() -> None:
+    noted = ValueError("a")
+    vars(noted)["__notes__"] = [Odd(wait)]
+    group = ExceptionGroup("several", [Odd(wait)])
+    for error in (noted, group):
+        assert "cannot be shown" in traceback_of(raised(error), None)
+
+
+def test_an_error_that_calls_itself_built_in_is_no_less_the_users() -> None:
+    kind = type("ValueError", (Odd,), {"__module__": "builtins"})
+    assert "did not end" in message_of(kind(wait))
+
+
+def test_an_excerpt_of_a_value_ends() -> None:
+    assert excerpt("x" * 100) == "'" + "x" * 79
+    assert excerpt([1, 2]) == "[1, 2]"
+    held = type("Held", (), {"__repr__": lambda self: wait()})
+    assert excerpt(held()) == "(its __repr__ did not end within 0.05 s)"
+    mute = type("Mute", (), {"__repr__": lambda self: None})
+    assert excerpt(mute()) == "(its __repr__ raised TypeError)"
