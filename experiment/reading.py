@@ -19,6 +19,7 @@ from holdfast.experiment.trial_folder import list_folder, read_file
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
+from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.trial.errors import TuneError
 
@@ -35,6 +36,10 @@ class ExperimentNotFound(TuneError, ValueError):
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class NeverBegun(ExperimentNotFound):
+    """A run began to write there, and ended before its first record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,8 @@ def records_of(
         except JournalUnreadable as error:
             raise error.at(location.public) from error
         if beginning is None:
+            if segments(Layout(root).journal):
+                raise NeverBegun(_never_begun(location), location.public)
             raise ExperimentNotFound(_not_found(location), location.public)
         warn_of(location, damages(Layout(root).journal, beginning.position.segment))
         yield Layout(root)
@@ -127,6 +134,8 @@ def _folded(
     try:
         recovered = recover(layout, run=run)
     except NothingToRestore as error:
+        if segments(layout.journal):
+            raise NeverBegun(_never_begun(location), location.public) from error
         raise ExperimentNotFound(_not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
@@ -139,6 +148,13 @@ def _folded(
         notices=notices,
         runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
+    )
+
+
+def _never_begun(location: Location) -> str:
+    return (
+        f"the run in {location} ended before its first record: no trial had begun, and nothing is "
+        f"lost. Begin it again under the same name"
     )
 
 

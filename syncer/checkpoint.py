@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from holdfast.syncer.errors import (
     NotStored,
     StorageError,
     from_os_error,
+    short,
 )
 from holdfast.syncer.location import Location
 from holdfast.syncer.plain_files import parse_table, read_small
@@ -35,10 +36,12 @@ class Checkpoint:
         filesystem: a `pyarrow.fs.FileSystem` or fsspec filesystem; None for what `path` says.
     """
 
+    @short
     def __init__(self, path: str | os.PathLike[str], filesystem: Any = None) -> None:
         self._location = Location.resolve(path, filesystem, {})
 
     @classmethod
+    @short
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
         """Refer to a local directory; nothing is copied.
 
@@ -65,6 +68,7 @@ class Checkpoint:
         return self._location.path
 
     @property
+    @short
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """The pyarrow filesystem that the directory is in, made when first asked for."""
         return self._location.arrow()[0]
@@ -84,16 +88,21 @@ class Checkpoint:
         Raises CheckpointGone (a FileNotFoundError) where a run has removed it, ManifestMismatch or
         another StorageError.
         """
+        with ExitStack() as held:
+            # What the user's own block raises later is the user's.
+            yield self._held_open(held)
+
+    @short
+    def _held_open(self, held: ExitStack) -> str:
         local = self._location.local_path
         if local is not None:
-            with reading(local, "open"):
-                yield local
-            return
+            held.enter_context(reading(local, "open"))
+            return local
         from holdfast.syncer.shared_copy import shared_copy
 
-        with shared_copy(self._location) as copy:
-            yield str(copy)
+        return str(held.enter_context(shared_copy(self._location)))
 
+    @short
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write a copy to a local directory (a new temporary one if none is named).
 
@@ -118,6 +127,7 @@ class Checkpoint:
             remove_tree(partial)
         return str(target)
 
+    @short
     def get_metadata(self) -> dict[str, Any]:
         """What `set_metadata` stored; an empty dict if nothing was. Raises StorageError."""
         try:
@@ -133,6 +143,7 @@ class Checkpoint:
             raise ManifestMismatch(self._location.public, [problem]) from error
         return metadata
 
+    @short
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Store a dict of JSON values beside the files, in place of the one before.
 
@@ -146,6 +157,7 @@ class Checkpoint:
             raise TypeError(f"checkpoint metadata must be JSON values: {error}") from error
         self._write_metadata(data)
 
+    @short
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Store the keys given beside those that are there. Raises as `set_metadata`."""
         self.set_metadata({**self.get_metadata(), **metadata})

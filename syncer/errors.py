@@ -7,13 +7,20 @@ The type says what to do: wait and try again (`StorageUnavailable`), tell the us
 from __future__ import annotations
 
 import errno
+import logging
 import re
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import ParamSpec, Self, TypeVar
 
 from holdfast.errors import TuneError
 from holdfast.names import printable
 from holdfast.syncer.answering import NoAnswer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 HIDDEN = "***"
 
@@ -129,6 +136,22 @@ class ManifestMismatch(StorageError):
         mismatch = type(self)(where, self.problems)
         mismatch.operation = operation
         return mismatch
+
+
+def short(call: Callable[P, R]) -> Callable[P, R]:
+    """For what users call: an error of storage comes without its history, of which the last of
+    seventy lines would say what happened. The log `holdfast.syncer.errors` (DEBUG) has it."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return call(*args, **kwargs)
+        except StorageError as error:
+            _log.debug("cut off from %s", type(error).__name__, exc_info=error)
+            error.__context__ = None
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 def innermost(error: BaseException) -> BaseException:

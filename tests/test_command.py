@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.scheduler.events import EndOrdered, Exited
+from holdfast.syncer.journal import MAGIC
 from holdfast.syncer.lock import ExperimentLock
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
@@ -105,6 +106,24 @@ def test_a_damaged_experiment_hides_no_other_and_names_the_doctor(
     assert "ended  interrupted" in out
     assert main(["show", str(store / "cut")]) == 1
     assert "does not begin as a journal does" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", [b"", MAGIC, MAGIC + bytes(5)])
+def test_a_run_that_ended_before_its_first_record_is_no_unreadable_one(
+    store: Path, capsys: pytest.CaptureFixture[str], written: bytes
+) -> None:
+    journal = store / "early" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "000000.log").write_bytes(written)
+    out = told(capsys, "ls", store)
+    assert "early  not begun" in out
+    assert "early ended before its first record" in out.replace(f"{store}/", "")
+    assert "doctor" not in out
+    assert main(["show", str(store / "early")]) == 2
+    assert "Begin it again under the same name" in capsys.readouterr().err
+    lock = ExperimentLock(store / "early" / ".lock")
+    assert "early  live" in told(capsys, "ls", store)
+    lock.release()
 
 
 def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(

@@ -14,10 +14,11 @@ from urllib.parse import quote
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import Found, find
+from holdfast.experiment.doctor.case import user_of
 from holdfast.experiment.ended import value_of
 from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.planned import not_created
-from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.reading import ExperimentNotFound, NeverBegun
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.trial_folder import bucket_of, has_bucket, list_folder
 from holdfast.syncer.download import with_store
@@ -154,13 +155,17 @@ def _entry(
     try:
         found = find(path, settings, environ)
         return _described(found, name, now, size_of(found) if sizes else None)
+    except NeverBegun as error:
+        if location.local_path is not None and user_of(Layout(Path(location.local_path))):
+            return Entry(name=name, path=location.public, state=Condition.LIVE)
+        state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:
         if location.local_path is None:
             return None
-        problem = str(error)
+        state, problem = Condition.UNREADABLE, str(error)
     except (TuneError, OSError, ValueError) as error:
-        problem = redact(str(error))
-    return Entry(name=name, path=location.public, state=Condition.UNREADABLE, problem=problem)
+        state, problem = Condition.UNREADABLE, redact(str(error))
+    return Entry(name=name, path=location.public, state=state, problem=problem)
 
 
 def _described(found: Found, name: str, now: float, size_bytes: int | None) -> Entry:

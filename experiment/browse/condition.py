@@ -25,6 +25,7 @@ class Condition(StrEnum):
     FINISHED = "finished"  # every trial has ended, none with an error
     ERRORED = "errored"  # it has ended, and a trial or the whole of it with an error
     INTERRUPTED = "interrupted"  # it was stopped or killed: a restore finishes the rest
+    NEVER_BEGUN = "not begun"  # it ended before its first record
     UNREADABLE = "unreadable"  # its records cannot be read: the doctor says more
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +25,7 @@ from holdfast.syncer.errors import (
     ManifestMismatch,
     StorageError,
     StorageRefused,
+    StorageUnavailable,
     UnusableFile,
 )
 from holdfast.syncer.location import Location
@@ -389,3 +394,43 @@ def test_a_failed_download_leaves_nothing(
         remote.to_directory()
     assert list(cache_folder().iterdir()) == []
     assert [path.name for path in temporary_folder.iterdir()] == [cache_folder().name]
+
+
+def opened(checkpoint: Checkpoint) -> None:
+    with checkpoint.as_directory():
+        pass
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        opened,
+        Checkpoint.to_directory,
+        Checkpoint.get_metadata,
+        lambda checkpoint: checkpoint.set_metadata({"n": 1}),
+        lambda checkpoint: checkpoint.update_metadata({"n": 1}),
+    ],
+)
+def test_an_error_of_storage_comes_without_its_history(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Callable[[Checkpoint], Any]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen: every connection is refused
+        place = f"endpoint_override=127.0.0.1:{nobody.getsockname()[1]}&scheme=http"
+        with pytest.raises(StorageUnavailable) as failure:
+            call(Checkpoint(f"s3://bucket/x?{place}"))
+    error = failure.value
+    assert error.__cause__ is error.__context__ is None
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    assert len(lines) < 20
+    assert "Could not connect" in lines[-1]
+
+
+def test_what_the_user_raises_while_it_is_open_keeps_its_history(folder: Path) -> None:
+    raised = StorageUnavailable("try", "x")
+    with pytest.raises(StorageUnavailable) as failure, Checkpoint(folder).as_directory():
+        raise raised from ValueError("why")
+    assert isinstance(failure.value.__cause__, ValueError)

@@ -34,6 +34,7 @@ _STYLES = {
     Condition.FINISHED: "green",
     Condition.INTERRUPTED: "yellow",
     Condition.ERRORED: "red",
+    Condition.NEVER_BEGUN: "dim",
     Condition.UNREADABLE: "bold red",
 }
 _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PENDING": "dim"}
@@ -64,8 +65,9 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
             say(f"  holdfast show --run 1 {quoted(entry.path)}")
         for notice in entry.notices:
             say(f"{entry.name}: {notice}", "yellow")
-        if entry.state is Condition.UNREADABLE:
+        if entry.state in (Condition.UNREADABLE, Condition.NEVER_BEGUN):
             say(f"{entry.name}: {entry.problem}")
+        if entry.state is Condition.UNREADABLE:
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
 
 
