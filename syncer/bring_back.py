@@ -111,8 +111,12 @@ def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> boo
         return False
     if not key.startswith(f"{folder}/") or key in index.known:
         return False
-    ours = orders.is_ours(key, is_folder=False) or orders.is_remade(key)
-    if ours or any(orders.is_ours(above, is_folder=True) for above in folders_above(key)):
+    above = list(folders_above(key))
+    if any(orders.is_ours(name, is_folder=True) for name in above):
+        return False
+    # Nor may a folder of the trial's take the place of a file of ours.
+    files = [key, *(name for name in above if name.startswith(f"{folder}/"))]
+    if any(orders.is_ours(name, is_folder=False) or orders.is_remade(name) for name in files):
         return False
     return not os.path.lexists(orders.root / key)
 

@@ -181,3 +181,43 @@ def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(
     samples = {f"samples/{epoch}": str(epoch) for epoch in (1, 2, 3, 4)}
     stdout = "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3, 4))
     assert site.stored() == {"log": "1 2 3 4 ", "stdout": stdout, **samples}
+
+
+HOSTILE = b"put there by somebody else"
+
+
+@pytest.mark.parametrize("machine", ["first", "second"])
+def test_keys_of_a_bucket_that_lead_elsewhere_bring_nothing_there(
+    bench: Bench, moto: S3Server, machine: str
+) -> None:
+    """On the first machine the trial's folder has a link that leads out of it, too."""
+    bucket = Bucket(moto, f"{bench.folder.name}-{machine}")
+    bench.environ |= bucket.environ
+    site = Site(bench, bench.write(SCRIPT), bucket.storage_path, lambda: bench.folder / "none")
+    interrupted_in_the_last_epoch(site, restore_artifacts=True)
+    (trial,) = (bench.folder / "first").glob("run/train_*")
+    names = (
+        *("../escaped", "../../escaped", "../../../../../../../../../../../../tmp/escaped"),
+        *("a/../../escaped", "a//b", "./dot", "a/./b", f"/{bench.folder}/absolute", "/absolute"),
+        *("\x1b[2Jcleared", "a\\..\\..\\escaped", "data/escaped", "data/../escaped"),
+        *(".stored.json", "checkpoint_000001/more", "result.json/more", "fine"),
+    )
+    bucket.plant([f"run/{trial.name}/{name}" for name in names], HOSTILE)
+    bucket.plant(["run/../escaped", "run//escaped", "/escaped", "../escaped"], HOSTILE)
+    script = site.run(machine, restore={"restore_artifacts": True})
+    assert "EPOCH 4" in script.succeeds().stdout
+    script.finish_reading()
+    assert "\x1b" not in script.stdout + script.stderr
+    here = bench.folder / machine / "run" / trial.name
+    found = {path for path in bench.folder.rglob("*") if path.is_file() and is_theirs(path)}
+    assert {path.relative_to(here).as_posix() for path in found} == {
+        "fine",
+        "a\\..\\..\\escaped",  # one name, as is the next: a trial may have files of any name
+        "\x1b[2Jcleared",
+        *(["data/escaped"] if machine == "second" else []),  # where `data` is no link
+    }
+    assert not [path for path in Path("/tmp").glob("escaped*") if is_theirs(path)]
+
+
+def is_theirs(path: Path) -> bool:
+    return path.stat().st_size == len(HOSTILE) and path.read_bytes() == HOSTILE

@@ -201,7 +201,8 @@ async def test_without_a_listing_the_files_are_brought_all_the_same(
 async def test_names_from_the_network_stay_in_the_trials_folder(
     second: Machine, store: Timed, tmp_path: Path
 ) -> None:
-    for key in ("trial/../escaped", "trial//double", "other/x", "trial/out/x"):
+    taken = ("trial/result.json/x", "trial/.stored.json/x")
+    for key in ("trial/../escaped", "trial//double", "other/x", "trial/out/x", *taken):
         store.objects[key] = b"data"
         store.put_at[key] = 1.0
     outside = tmp_path / "outside"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,6 +70,22 @@ class Bucket:
                 await store.put(f"{name}/{path.relative_to(source).as_posix()}", path)
 
         self._with_store(send)
+
+    def plant(self, keys: Iterable[str], content: bytes) -> None:
+        """Objects below this folder under keys that no store of ours would put."""
+        from botocore.session import get_session
+
+        client = get_session().create_client(
+            "s3",
+            endpoint_url=self.server.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=self.server.access_key,
+            aws_secret_access_key=self.server.secret_key,
+        )
+        name, _, folder = self.public.removeprefix("s3://").partition("/")
+        for key in keys:
+            client.put_object(Bucket=name, Key=f"{folder}/{key}", Body=content)
+        client.close()
 
     def listing(self) -> dict[str, tuple[int, str | None]]:
         """Size and ETag of every object."""
