@@ -84,7 +84,10 @@ def schedule_of(log: str) -> Schedule:
     The last line is the trial's own newest change, those above it are of whom it took over from;
     a line of somebody else ends them. Raises ValueError where it is no such log.
     """
-    rows = [json.loads(line) for line in log.splitlines() if line.strip()]
+    try:
+        rows = [json.loads(line) for line in log.splitlines() if line.strip()]
+    except RecursionError:
+        raise ValueError("it is nested without end") from None
     if not rows or not all(map(_is_row, rows)):
         raise ValueError(
             "it is no log of a trial's policy, of lines like [tag, tag of the source, iteration, "
