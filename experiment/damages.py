@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.layout import JOURNAL
+from holdfast.experiment.layout import JOURNAL, Layout
 from holdfast.experiment.wording import size
 from holdfast.syncer.journal import Position, readable_end, segment_name, segments
+from holdfast.syncer.lock_holder import kernels_holder_of
 from holdfast.syncer.stretches import segment_size
 
 # A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
@@ -15,16 +16,16 @@ from holdfast.syncer.stretches import segment_size
 _MOST_BYTES = 32 << 20
 
 
-def damages(journal: Path, begins: int, end: Position | None = None) -> Iterator[str]:
+def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:
     """A line for each way in which the journal of the experiment that begins in segment `begins`
     is damaged.
 
-    `end` is how far it was read, from a snapshot or from its beginning. A record that is being
-    written, or that a crash has cut off, was not acknowledged: it is not worth a word. Raises
-    OSError.
+    `end` is how far it was read, from a snapshot or from its beginning. While a process holds the
+    experiment's lock, its last record may be being written and is not mentioned. Raises OSError.
     """
+    journal = layout.journal
     if end is None or not _is_read_to_its_end(journal, end):
-        yield from _left_out(journal, begins)
+        yield from _left_out(layout, begins)
     elif _bytes_before(journal, begins, end) <= _MOST_BYTES:
         sound = readable_end(journal, Position(begins))
         if sound < end:
@@ -40,18 +41,26 @@ def _is_read_to_its_end(journal: Path, end: Position) -> bool:
     return end.segment == newest and end.offset >= segment_size(journal, newest)
 
 
-def _left_out(journal: Path, begins: int) -> Iterator[str]:
+def _left_out(layout: Layout, begins: int) -> Iterator[str]:
     from holdfast.experiment.doctor.segments import chapters, look
 
-    for chapter in chapters(look(journal)):
+    for chapter in chapters(look(layout.journal)):
         damage = chapter.damage
-        is_this = chapter.segments[0].number == begins
-        if is_this and damage is not None and not damage.is_torn:
+        if damage is None or chapter.segments[0].number != begins:
+            continue
+        if not damage.is_torn:
             cannot = "cannot be used, since a segment is missing before it"
             yield (
                 f"{JOURNAL}/{damage.at.name}: what follows offset {damage.offset} "
                 f"{cannot if damage.is_gap else 'cannot be read'} ({size(damage.size_bytes)}) and "
                 f"is left out here: holdfast doctor says more"
+            )
+        elif not kernels_holder_of(layout.lock):
+            yield (
+                f"{JOURNAL}/{damage.at.name} ends inside a record, at offset {damage.offset} "
+                f"({size(damage.size_bytes)} is left out here). A crash in the middle of a write "
+                f"leaves it so, and nothing acknowledged is lost. If nothing crashed, the file "
+                f"was cut off and what followed is lost"
             )
 
 

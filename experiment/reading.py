@@ -107,7 +107,7 @@ def records_of(
             if segments(Layout(root).journal):
                 raise NeverBegun(_never_begun(location), location.public)
             raise ExperimentNotFound(_not_found(location), location.public)
-        warn_of(location, damages(Layout(root).journal, beginning.position.segment))
+        warn_of(location, damages(Layout(root), beginning.position.segment))
         yield Layout(root)
 
 
@@ -139,7 +139,7 @@ def _folded(
         raise ExperimentNotFound(_not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
-    notices = (*recovered.notices, *damages(layout.journal, recovered.begins, recovered.end))
+    notices = (*recovered.notices, *damages(layout, recovered.begins, recovered.end))
     return ReadExperiment(
         machine=recovered.machine,
         location=location,

@@ -23,7 +23,6 @@ from holdfast.experiment.settings import Settings
 from holdfast.experiment.trial_folder import bucket_of, has_bucket, list_folder
 from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import redact
-from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
 from holdfast.syncer.tree import bytes_below
@@ -111,8 +110,9 @@ async def _has_records(store: Store) -> bool:
 
 
 def _is_here(folder: str) -> bool:
+    """Also where the journal has no segment any more: a damaged experiment is listed as one."""
     layout = Layout(Path(folder))
-    return bool(segments(layout.journal)) or (layout.root / HEAD).exists()
+    return any(map(os.path.lexists, (layout.journal, layout.root / HEAD, layout.lock)))
 
 
 def _inside(text: str, location: Location) -> list[str]:

@@ -82,8 +82,8 @@ def trial_folders(tree: Tree) -> set[str]:
 
 def _stories(tree: Tree) -> list[Story]:
     """All experiments of the directory; the newest one was read already."""
-    *earlier, _ = tree.chapters
-    found = [story for _, story in tell_all(tree.layout.journal, earlier) if story is not None]
+    earlier = tell_all(tree.layout.journal, tree.chapters[:-1])
+    found = [story for _, story in earlier if story is not None]
     return found if tree.story is None else [*found, tree.story]
 
 

@@ -188,6 +188,8 @@ def _told(damage: Damage, *, is_newest: bool) -> Finding:
             where=where,
             what=f"its last record is cut off at offset {damage.offset}, as a crash in the middle "
             f"of a write leaves it: nothing that was acknowledged is behind it{of_earlier}",
+            advice="If nothing crashed, the file was cut off, and what followed is lost unless "
+            "remote storage has a copy",
             remedy=Remedy.REPAIR,
         )
     missing = "a segment before it is missing" if damage.is_gap else "no valid records"

@@ -6,8 +6,11 @@ import io
 import json
 import logging
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -107,6 +110,30 @@ def test_a_damage_before_the_snapshot_is_told(
     damage(root, 0.3, snapshots=True)
     assert len(load_experiment(str(root)).machine.trials) == 4
     assert "What is shown comes from a newer snapshot" in caplog.text
+
+
+def test_a_journal_that_ends_inside_a_record_is_told_unless_it_is_being_written(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A crash in the middle of a write leaves it so, and so does a file that was cut off."""
+    path = root / "journal" / segment_name(0)
+    path.write_bytes(path.read_bytes()[:-3])
+    for snapshot in root.glob("experiment_state-*"):
+        snapshot.unlink()
+    load_experiment(str(root))
+    assert caplog.text.count("ends inside a record, at offset") == 1
+    caplog.clear()
+    hold = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); "
+        "print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", hold, str(root / ".lock")]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        load_experiment(str(root))
+        holder.communicate(b"\n")
+    assert caplog.text == ""
 
 
 def test_a_sound_experiment_is_not_worth_a_word(

@@ -186,6 +186,24 @@ def test_a_link_in_an_experiment_leads_nowhere(
     assert contents(victim) == before
 
 
+@pytest.mark.parametrize("how", ["leads outside", "gone"])
+def test_an_experiment_that_has_lost_its_whole_journal_is_listed_as_unreadable(
+    world: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    root, victim = world / "storage" / "run", world / "victim"
+    (root / ".lock").touch()
+    shutil.rmtree(root / "journal")
+    if how == "leads outside":
+        (root / "journal").symlink_to(victim)
+    before = contents(victim)
+    assert main(["ls", str(root.parent), "--json"]) == 1
+    (listed,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert listed["state"] == "unreadable"
+    assert "doctor repair" in listed["problem"]
+    look_in_every_way(root, capsys)
+    assert contents(victim) == before
+
+
 def test_a_link_is_told_by_verify_and_refused_by_what_writes(world: Path) -> None:
     root = world / "storage" / "run"
     trial = sorted(root.glob("train_*"))[0]
