@@ -20,6 +20,7 @@ from holdfast.syncer.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
+from holdfast.syncer.plain_s3fs import plain_s3_options
 from holdfast.syncer.resolve import resolved
 
 if TYPE_CHECKING:
@@ -91,15 +92,14 @@ class Location:
         if self.kind == "local":
             return _local_store(self.path)
         if self.kind == "s3":
-            from holdfast.syncer.store_s3 import S3Store
-
-            bucket, _, prefix = self.path.partition("/")
-            return S3Store(bucket, prefix, options=self.base.options, where=self.public)
+            return _s3_store(self.path, self.base.options, where=self.public)
         from holdfast.syncer.store_fsspec import store_over
 
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return _local_store(path)
+        if (options := plain_s3_options(wrapped_fsspec(filesystem))) is not None:
+            return _s3_store(path, options, where=self.public)
         return store_over(filesystem, path, where=self.public)
 
     def child(self, name: str) -> Location:
@@ -146,6 +146,13 @@ class Location:
 
     def __str__(self) -> str:
         return self.public
+
+
+def _s3_store(path: str, options: Mapping[str, str], *, where: str) -> Store:
+    from holdfast.syncer.store_s3 import S3Store
+
+    bucket, _, prefix = path.strip("/").partition("/")
+    return S3Store(bucket, prefix, options=options, where=where)
 
 
 def _local_store(path: str) -> Store:

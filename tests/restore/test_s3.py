@@ -233,6 +233,13 @@ def make(endpoint, key, secret):
     inner = s3fs.S3FileSystem(key=key, secret=secret, endpoint_url=endpoint)
     return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(inner))
 """,
+    "subclass": """
+import s3fs
+class Own(s3fs.S3FileSystem):
+    pass
+def make(endpoint, key, secret):
+    return Own(key=key, secret=secret, endpoint_url=endpoint)
+""",
     "fsspec": """
 import s3fs
 def make(endpoint, key, secret):

@@ -1,0 +1,47 @@
+"""An s3fs filesystem of which nothing is known but a place and credentials.
+
+A filesystem reaches the keeper's process as its class and arguments, and is made anew there. Where
+these say no more than an `s3://` URI does, the S3 client for such URIs does the same with a
+quarter of the CPU, and has conditional puts. A subclass or any other argument may mean more: such
+a filesystem is called itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_KIND = "s3fs.core.S3FileSystem"
+# Of no meaning for what is written.
+_OF_READS = frozenset({"use_listings_cache", "listings_expiry_time", "default_fill_cache"})
+_NAMES = {
+    "key": "access_key",
+    "secret": "secret_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint_override",
+}
+_CLIENT_NAMES = {"endpoint_url": "endpoint_override", "region_name": "region"}
+
+
+def plain_s3_options(filesystem: Any) -> dict[str, str] | None:
+    """The options of an S3 URI that mean the same; None where the filesystem may mean more."""
+    kind = type(filesystem)
+    if f"{kind.__module__}.{kind.__qualname__}" != _KIND or filesystem.storage_args:
+        return None
+    given = {
+        name: value for name, value in filesystem.storage_options.items() if value is not None
+    }
+    is_anonymous = given.pop("anon", False)
+    client = dict(given.pop("client_kwargs", {}))
+    named = [(_NAMES.get(name), value) for name, value in given.items() if name not in _OF_READS]
+    named += [(_CLIENT_NAMES.get(name), value) for name, value in client.items()]
+    options: dict[str, str] = {}
+    for name, value in named:
+        if name is None or not isinstance(value, str) or options.setdefault(name, value) != value:
+            return None
+    if "://" not in options.get("endpoint_override", "://"):
+        return None
+    if is_anonymous:
+        options["anonymous"] = "true"
+    has_keys = options.keys() & {"access_key", "secret_key", "session_token"}
+    is_whole = {"access_key", "secret_key"} <= options.keys() and not is_anonymous
+    return options if is_whole or not has_keys else None

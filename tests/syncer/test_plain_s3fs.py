@@ -1,0 +1,103 @@
+"""Which s3fs filesystems are no more than an S3 URI, and where others are left as they are."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow.fs
+import pytest
+import s3fs
+
+from holdfast.syncer.location import Location
+from holdfast.syncer.plain_s3fs import plain_s3_options
+from holdfast.syncer.store_fsspec import FsspecStore
+from holdfast.syncer.store_s3 import S3Store
+from holdfast.testing.s3_server import S3Server
+
+_number = itertools.count()
+
+
+def made(*arguments: Any, **options: Any) -> Any:
+    return s3fs.S3FileSystem(*arguments, **options, skip_instance_cache=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({}, {}),
+        (
+            {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:1"},
+            {"access_key": "k", "secret_key": "s", "endpoint_override": "http://127.0.0.1:1"},
+        ),
+        (
+            {
+                "key": "k",
+                "secret": "s",
+                "token": "t",
+                "client_kwargs": {"region_name": "eu-central-1", "endpoint_url": "http://there"},
+                "use_listings_cache": False,
+            },
+            {
+                "access_key": "k",
+                "secret_key": "s",
+                "session_token": "t",
+                "region": "eu-central-1",
+                "endpoint_override": "http://there",
+            },
+        ),
+        ({"anon": True}, {"anonymous": "true"}),
+    ],
+)
+def test_a_place_and_credentials_are_the_options_of_a_uri(
+    given: dict[str, Any], meant: dict[str, str]
+) -> None:
+    assert plain_s3_options(made(**given)) == meant
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"profile": "of-mine"},
+        {"key": "k"},
+        {"key": "k", "secret": "s", "anon": True},
+        {"endpoint_url": "no-scheme:9000"},
+        {"endpoint_url": "http://one", "client_kwargs": {"endpoint_url": "http://other"}},
+        {"s3_additional_kwargs": {"ServerSideEncryption": "aws:kms"}},
+        {"config_kwargs": {"s3": {"addressing_style": "virtual"}}},
+        {"client_kwargs": {"verify": False}},
+        {"requester_pays": True},
+        {"use_ssl": False},
+        {"version_aware": True},
+    ],
+)
+def test_any_other_argument_may_mean_more(given: dict[str, Any]) -> None:
+    assert plain_s3_options(made(**given)) is None
+
+
+def test_a_subclass_and_other_filesystems_are_left_as_they_are() -> None:
+    class Own(s3fs.S3FileSystem):  # type: ignore[misc]  # s3fs has no types
+        pass
+
+    assert plain_s3_options(Own(skip_instance_cache=True)) is None
+    assert plain_s3_options(made(True)) is None  # positional
+    assert plain_s3_options(None) is None
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(Own(skip_instance_cache=True)))
+    assert isinstance(Location.resolve("bucket/x", wrapped, {}).open_store(), FsspecStore)
+
+
+@pytest.mark.anyio
+@pytest.mark.server
+@pytest.mark.parametrize("below", ["", "inner/"])
+async def test_what_our_client_stores_the_filesystem_reads(moto: S3Server, below: str) -> None:
+    filesystem = made(key=moto.access_key, secret=moto.secret_key, endpoint_url=moto.endpoint)
+    wrapped: Any = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem))
+    root = f"bucket/plain/{next(_number)}"
+    given = pyarrow.fs.SubTreeFileSystem(f"{root}/inner", wrapped) if below else wrapped
+    store = Location.resolve("run" if below else f"{root}/run", given, {}).open_store()
+    assert isinstance(store, S3Store)
+    await store.put("a/b", b"content", create_only=True)
+    assert store.conditional_puts
+    with wrapped.open_input_stream(f"{root}/{below}run/a/b") as stream:
+        assert stream.read() == b"content"
+    await store.close()
