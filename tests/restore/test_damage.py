@@ -255,6 +255,21 @@ def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_
     assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])
 
 
+def test_what_repair_drops_from_the_records_does_not_hide_a_newer_whole_checkpoint(
+    committed: Bench,
+) -> None:
+    cut_before_a_report(journal_of(committed), of_iteration=2)
+    for folder in committed.root.glob("*/checkpoint_000000"):
+        shutil.rmtree(folder)
+    main(["doctor", "repair", str(committed.root)])
+    forget_notes(committed)
+    restored = committed.restore().succeeds()
+    assert "is lost" not in restored.stderr
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [3, 3, 4, 4]
+
+
 def test_a_manifest_of_an_earlier_version_leaves_it_to_result_json_how_far_it_goes(
     committed: Bench,
 ) -> None:
