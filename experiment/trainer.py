@@ -14,6 +14,7 @@ from holdfast.experiment.result import Result
 from holdfast.experiment.short_errors import short_errors
 from holdfast.experiment.train_loop import BackendConfig, TrainLoop
 from holdfast.experiment.tuner import Tuner
+from holdfast.experiment.tuner_file import NotTrusted
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -94,25 +95,30 @@ class DataParallelTrainer:
         return self._loop
 
     @short_errors
-    def fit(self, *, resume: str = "never") -> Result:
+    def fit(self, *, resume: str = "never", trusted: bool = True) -> Result:
         """Train to the end, and return what came of it.
 
         With `resume="auto"` it goes on with the training of the RunConfig's name from its newest
         checkpoint, where there is one, and else begins; "must" raises NothingToRestore instead.
         Another number of workers is no other training; another `train_loop_config` is refused:
-        `restore` takes one.
+        `restore` takes one. With `trusted=False` nothing from the training's folder is unpickled:
+        what would have to be is what this script says.
 
         Raises TrainingFailedError where the training failed, and what `Tuner.fit` raises before it
         begins.
         """
         self._loop.check_constant()
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
-        if resume == "never":
+        if tuner.earlier is not None:
+            # Nothing goes on there: one that failed is told as it failed.
+            results = replace(tuner.earlier, goes_on=False).as_it_is()
+        elif resume == "never":
             results = tuner.fit()
         else:
             scaled = self._loop.scaling.as_placement_group_factory()
             tuner = tuner.with_trainable(self._loop, scaled) if self._tuner is None else tuner
-            results = tuner.fit(resume=resume, resume_config=ResumeConfig(errored="resume"))
+            goes_on = ResumeConfig(errored="resume")
+            results = tuner.fit(resume=resume, resume_config=goes_on, trusted=trusted)
         (result,) = results
         if result.error is not None:
             raise TrainingFailedError(
@@ -145,7 +151,10 @@ class DataParallelTrainer:
         datasets: Mapping[str, Any] | None = None,
         scaling_config: ScalingConfig | None = None,
         storage_filesystem: Any = None,
+        run: int | None = None,
         runtime_env: Mapping[str, Any] | None = None,
+        trusted: bool = True,
+        trainer: Self | None = None,
     ) -> Self:
         """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
 
@@ -154,8 +163,20 @@ class DataParallelTrainer:
         records keep the `train_loop_config` that it began with. Of the RunConfig's `runtime_env`
         only names are kept: it is to be given again.
 
-        Raises NothingToRestore, BrokenTunerFile, InvalidConfig.
+        Where several trainings were run under one name it is the newest. Number `run` (from 1) of
+        them is read: `fit()` returns its result where it is finished, and raises InvalidConfig
+        else.
+
+        With `trusted=False` nothing from the training's folder is unpickled, now or in `fit()`:
+        `trainer`, made as the one that began it, takes the place of what is pickled there.
+
+        Raises NothingToRestore, BrokenTunerFile, NotTrusted, InvalidConfig.
         """
+        if trainer is not None and (trusted or not isinstance(trainer, cls)):
+            raise InvalidConfig(
+                f"trainer is for restore(..., trusted=False), and a {cls.__name__} as the one "
+                f"that began the training, not {trainer!r:.100}"
+            )
         given: dict[str, Any] = {
             "function": train_loop_per_worker,
             "config": train_loop_config,
@@ -163,23 +184,47 @@ class DataParallelTrainer:
             "scaling": scaling_config,
         }
         anew = {name: value for name, value in given.items() if value is not None}
-        tuner = Tuner.restore(
-            path,
-            resume_errored=True,
-            storage_filesystem=storage_filesystem,
-            runtime_env=runtime_env,
-        )
+        try:
+            tuner = Tuner.restore(
+                path,
+                trainer,
+                resume_errored=True,
+                param_space=None if trainer is None else {},
+                storage_filesystem=storage_filesystem,
+                run=run,
+                runtime_env=runtime_env,
+                trusted=trusted,
+                run_config=None if trainer is None else trainer.run_config,
+            )
+        except NotTrusted as error:
+            if trainer is not None:
+                raise
+            raise NotTrusted(error.fault, _GIVE_TRAINER) from None
+        restored = cls.__new__(cls)
+        restored.run_config = RunConfig()
+        restored._tuner = tuner
         loop = tuner.trainable
+        if tuner.earlier is not None:
+            loop = TrainLoop(name=loop, function=train_loop_per_worker or _of_an_earlier_run)
         if not isinstance(loop, TrainLoop) or loop.name != cls.__name__:
             raise InvalidConfig(
                 f"{path} holds no training of a {cls.__name__}: restore it with what began it"
             )
-        trainer = cls.__new__(cls)
-        trainer._loop = replace(loop, is_renewed="config" in anew, **anew)
-        trainer.run_config = RunConfig()
-        resources = scaling_config.as_placement_group_factory() if scaling_config else None
-        trainer._tuner = tuner.with_trainable(trainer._loop, resources)
-        return trainer
+        restored._loop = replace(loop, is_renewed="config" in anew, **anew)
+        if tuner.earlier is None:
+            resources = scaling_config.as_placement_group_factory() if scaling_config else None
+            tuner.with_trainable(restored._loop, resources)
+        return restored
+
+
+_GIVE_TRAINER = (
+    "with trusted=False nothing is unpickled. Give trainer=, made as the one that began it; "
+    "trusted=True runs code from the training's folder"
+)
+
+
+def _of_an_earlier_run() -> None:
+    """Stands for its loop, which is kept of the newest alone."""
 
 
 def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:

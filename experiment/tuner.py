@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment import wrap
 from holdfast.experiment.cluster import machinery
+from holdfast.experiment.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.extending import Wanted
 from holdfast.experiment.request import Request
 from holdfast.experiment.restoring import request_of_restore
@@ -76,6 +77,7 @@ class Tuner:
         self._request.check()
         self._restored_from: tuple[str, Any] | None = None
         self._results: ResultGrid | None = None
+        self._earlier: EarlierRun | None = None
 
     @short_errors
     def fit(
@@ -104,6 +106,8 @@ class Tuner:
         """
         from holdfast.experiment.fitting import fit
 
+        if self._earlier is not None:
+            return self._earlier.as_it_is()
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._take_up(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             self._request = replace(self._request, resumes=True)
@@ -153,8 +157,13 @@ class Tuner:
 
     @property
     def trainable(self) -> Any:
-        """What the trials run."""
-        return self._request.trainable
+        """What the trials run; of an earlier run its name."""
+        return self._request.trainable if self._earlier is None else self._earlier.trainable
+
+    @property
+    def earlier(self) -> EarlierRun | None:
+        """The run that this one reads, where another was run after it under its name."""
+        return self._earlier
 
     def with_trainable(
         self, trainable: Any, resources: PlacementGroupFactory | None = None
@@ -215,6 +224,7 @@ class Tuner:
         *,
         resume_config: ResumeConfig | None = None,
         restore_artifacts: bool | None = None,
+        run: int | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         num_samples: int | None = None,
         stop: StopCriteria = None,
@@ -235,6 +245,10 @@ class Tuner:
         `param_space` with the same keys replaces the objects in it. `restore_artifacts` says,
         instead of the run's SyncConfig, whether trials find here what they wrote on another
         machine. `runtime_env` is that of the RunConfig, of which nothing but names is kept.
+
+        Where several experiments were run under one name it is the newest. Number `run` (from 1)
+        of them is read: `get_results()` has its results, and so has `fit()` where it is finished.
+        Nothing of a run that another followed can go on: `fit()` raises InvalidConfig.
 
         With `extend=True` the experiment goes on with another `num_samples`, `stop`,
         `time_budget_s` or `param_space`; `fit()` tells what changes, and everything that there is
@@ -257,6 +271,13 @@ class Tuner:
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
+        if run is not None:
+            goes_on = bool(resume_errored or restart_errored or resume_config or extend)
+            earlier = earlier_run(path, storage_filesystem, run, goes_on=goes_on)
+            if earlier is not None:
+                tuner = cls.__new__(cls)
+                tuner._earlier, tuner._results = earlier, earlier.results
+                return tuner
         resume = resume_config or ResumeConfig(
             unfinished="resume" if resume_unfinished else "skip",
             errored=_errored(resume_errored, restart_errored),
@@ -366,7 +387,7 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner._request = replace(request, trainable=given)
         tuner._restored_from = (path, storage_filesystem)
-        tuner._results = None
+        tuner._results, tuner._earlier = None, None
         return tuner
 
 

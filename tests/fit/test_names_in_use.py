@@ -12,8 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast import tune
+from holdfast import train, tune
 from holdfast.cli import main
+from holdfast.syncer import threads
+from holdfast.train import DataParallelTrainer
 from holdfast.trial.errors import ExperimentExists, ExperimentInUse, InvalidConfig
 
 
@@ -72,6 +74,57 @@ def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
     assert main(["show", "--run", "0", path]) == 2
 
 
+def test_a_restore_reads_an_earlier_run_and_goes_on_with_none(fit: Any) -> None:
+    path = fit(report_twice, {"n": tune.grid_search([1, 2])}, name="exp").experiment_path
+    fit(report_twice, {"n": 3}, name="exp")
+    before = rows_under(path)
+    tuner = tune.Tuner.restore(path, run=1)
+    for results in (tuner.get_results(), tuner.fit()):
+        assert [result.metrics["n"] for result in results if result.metrics] == [1, 2]
+        assert [result.config for result in results] == [{"n": 1}, {"n": 2}]
+    assert tuner.trainable == "report_twice"
+    newest = tune.Tuner.restore(path, report_twice, run=2)
+    assert [result.metrics["n"] for result in newest.fit() if result.metrics] == [3]
+    assert rows_under(path) == before
+    with pytest.raises(InvalidConfig, match=r"run 1 in .* was followed by another, so no trial"):
+        tune.Tuner.restore(path, run=1, restart_errored=True).fit()
+    with pytest.raises(InvalidConfig, match=r"there is no run 3 in .*: it holds runs 1 to 2"):
+        tune.Tuner.restore(path, run=3)
+
+
+def trains(config: dict[str, Any]) -> None:
+    train.report({"n": config["n"]})
+    if config["n"] < 0:
+        raise ValueError("below zero")
+
+
+def test_an_earlier_training_is_read_by_its_number(tmp_path: Path) -> None:
+    def made(n: int) -> DataParallelTrainer:
+        return DataParallelTrainer(
+            trains,
+            train_loop_config={"n": n},
+            run_config=train.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+        )
+
+    made(1).fit()
+    with pytest.raises(train.TrainingFailedError):
+        made(-1).fit()
+    made(3).fit()
+    path = str(tmp_path / "run")
+    for run, n in ((1, 1), (3, 3)):
+        metrics = DataParallelTrainer.restore(path, run=run).fit().metrics
+        assert metrics is not None
+        assert metrics["n"] == n
+    with pytest.raises(train.TrainingFailedError, match="below zero"):
+        DataParallelTrainer.restore(path, run=2).fit()
+
+    class Other(DataParallelTrainer):
+        pass
+
+    with pytest.raises(InvalidConfig, match="holds no training of a Other"):
+        Other.restore(path, run=1)
+
+
 def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(
     fit: Any, tmp_path: Path
 ) -> None:
@@ -97,12 +150,16 @@ def test_one_tuner_can_be_fitted_twice_and_makes_two_experiments(tmp_path: Path)
 
 
 def test_many_runs_leave_no_open_file_and_no_thread_behind(fit: Any) -> None:
-    process = psutil.Process()
+    def left() -> tuple[int, set[threading.Thread]]:
+        """Threads that wait for disks and storage are used again, and end some time later."""
+        others = {one for one in threading.enumerate() if not one.name.startswith(threads.NAME)}
+        return psutil.Process().num_fds(), others
+
     fit(report_twice, {"n": 1})
-    files, threads = process.num_fds(), threading.active_count()
+    before = left()
     for _ in range(3):
         fit(report_twice, {"n": 1})
-    assert (process.num_fds(), threading.active_count()) == (files, threads)
+    assert left() == before
 
 
 # -- at the same time ---------------------------------------------------------------------------

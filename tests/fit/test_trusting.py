@@ -317,6 +317,60 @@ def test_the_file_of_a_trainer_is_not_unpickled(tmp_path: Path, canary: Path) ->
     assert not canary.exists()
 
 
+def stumbling_loop(config: dict[str, Any]) -> None:
+    train.report({"n": config["of"].n})
+    if tune.get_context().get_attempt() == 1:
+        raise RuntimeError("a stumble")
+    train.report({"n": config["of"].n, "ended": 1})
+
+
+class Plainly:
+    """An object of the user's in a config, which is pickled."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+@pytest.mark.parametrize("how", ["restore", "fit"])
+def test_a_training_goes_on_without_trust_where_the_trainer_is_given(
+    tmp_path: Path, canary: Path, how: str
+) -> None:
+    from holdfast.train import DataParallelTrainer
+
+    def made(scale: int = 2) -> DataParallelTrainer:
+        return DataParallelTrainer(
+            stumbling_loop,
+            train_loop_config={"of": Plainly(5)},
+            scaling_config=train.ScalingConfig(num_workers=scale),
+            run_config=train.RunConfig(storage_path=str(tmp_path), name="run", verbose=0),
+        )
+
+    with pytest.raises(train.TrainingFailedError):
+        made().fit()
+    path = str(tmp_path / "run")
+    set_traps(path, canary)
+    with pytest.raises(NotTrusted, match=r"Give trainer=, made as the one that began it"):
+        DataParallelTrainer.restore(path, trusted=False)
+    if how == "restore":
+        restored = DataParallelTrainer.restore(path, trusted=False, trainer=made())
+        result = restored.fit()
+    else:
+        result = made().fit(resume="must", trusted=False)
+    assert result.metrics is not None
+    assert (result.metrics["n"], result.metrics["ended"]) == (5, 1)
+    assert not canary.exists()
+
+
+def test_a_trainer_is_refused_where_it_means_nothing(tmp_path: Path) -> None:
+    from holdfast.train import DataParallelTrainer
+
+    trainer = DataParallelTrainer(loop)
+    with pytest.raises(InvalidConfig, match=r"trainer is for restore\(\.\.\., trusted=False"):
+        DataParallelTrainer.restore("/no/such", trainer=trainer)
+    with pytest.raises(InvalidConfig, match="not 3"):
+        DataParallelTrainer.restore("/no/such", trusted=False, trainer=3)  # type: ignore[arg-type]
+
+
 def test_the_first_format_is_read_without_trust_too(fit: Any, canary: Path) -> None:
     path = fit(stumbles, SPACE, stop=MaximumIterationStopper(9)).experiment_path
     old = Path(__file__).parent.parent / "data" / "tuner-1" / "tuner.pkl"
