@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.mutation.campaign import played
+from holdfast.testing.mutation.campaign import Tally, play
 
 pytestmark = pytest.mark.process
 
@@ -16,6 +16,7 @@ SEEDS = {"killed": range(4), "on another machine": range(4)}
 
 
 def test_no_command_fails_badly_whatever_the_files_say(tmp_path: Path) -> None:
-    tally, findings = played(SCRIPT, tmp_path, SEEDS, jobs=2, deadline_s=120)
+    tally = Tally()
+    findings = play(SCRIPT, tmp_path, SEEDS, tally, jobs=2, deadline_s=120)
     assert tally.mutations == sum(map(len, SEEDS.values()))
     assert not findings, "\n".join(map(str, findings))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -161,16 +161,29 @@ class Place:
         return self._reader.perform(*given, folder=self._folder, deadline_s=self._deadline_s)
 
 
-def played(
-    script: Path, folder: Path, seeds: Mapping[str, Sequence[int]], *, jobs: int, deadline_s: float
-) -> tuple[Tally, list[Finding]]:
-    """Mutations of each kind with these seeds, `jobs` kinds at once."""
-    tally, findings = Tally(), list[Finding]()
+def play(
+    script: Path,
+    folder: Path,
+    seeds: Mapping[str, Sequence[int]],
+    tally: Tally,
+    *,
+    jobs: int = 1,
+    deadline_s: float,
+) -> list[Finding]:
+    """Mutations of each kind with these seeds, `jobs` kinds at once.
 
-    def play(kind: str) -> None:
+    Ctrl-C ends it after the mutations at hand: `tally` then holds what was tried.
+    """
+    findings, stop = list[Finding](), threading.Event()
+
+    def play_kind(kind: str) -> None:
+        if stop.is_set():
+            return
         place = Place(kind, script, folder / kind.replace(" ", "-"), deadline_s=deadline_s)
         try:
             for seed in seeds[kind]:
+                if stop.is_set():
+                    return
                 for finding in place.play(seed, tally):
                     print(finding, flush=True)
                     findings.append(finding)
@@ -178,29 +191,39 @@ def played(
             place.close()
 
     with ThreadPoolExecutor(jobs) as threads:
-        for done in [threads.submit(play, kind) for kind in seeds]:
-            done.result()
-    return tally, findings
+        try:
+            for done in [threads.submit(play_kind, kind) for kind in seeds]:
+                done.result()
+        finally:
+            stop.set()
+    return findings
 
 
 def main() -> None:
-    """Run a campaign, print its figures, and exit with 1 if a rule was broken."""
+    """Run a campaign, print its figures (after Ctrl-C, too); exit with 1 if a rule was broken."""
     given = _arguments()
     kinds = given.kind or list(specimens.KINDS)
     seeds = {
         kind: range(given.seed + at, given.seed + given.mutations, len(kinds))
         for at, kind in enumerate(kinds)
     }
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-mutations-"))
+    tally = Tally()
     try:
-        tally, _ = played(
-            given.script.resolve(), folder, seeds, jobs=given.jobs, deadline_s=given.deadline_s
-        )
+        with tempfile.TemporaryDirectory(
+            prefix="holdfast-mutations-", ignore_cleanup_errors=True
+        ) as folder:
+            play(
+                given.script.resolve(),
+                Path(folder),
+                seeds,
+                tally,
+                jobs=given.jobs,
+                deadline_s=given.deadline_s,
+            )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(*tally.lines(), sep="\n")
-    if given.json:
-        given.json.write_text(json.dumps(tally.figures(), indent=1))
+        print(*tally.lines(), sep="\n")
+        if given.json:
+            given.json.write_text(json.dumps(tally.figures(), indent=1))
     sys.exit(1 if tally.broken else 0)
 
 

@@ -41,7 +41,12 @@ class Reader:
     def __init__(self, script: Path, environ: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", __name__, str(script)]
         self._process = subprocess.Popen(
-            command, env=dict(environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=dict(environ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C ends the campaign, not the reading at hand
         )
 
     def __enter__(self) -> Self:
