@@ -91,6 +91,8 @@ if __name__ == "__main__":
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     if kind == "mirrored":
         os.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(folder / "cache")
+    # A shell has what it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(sys.argv) > 3:
         os.environ["SPECIMEN_ENDING"] = f"{os.getpid()} {sys.argv[3]}"
     with contextlib.suppress(KeyboardInterrupt):

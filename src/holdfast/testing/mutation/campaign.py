@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -192,7 +192,7 @@ def play(
 
     with ThreadPoolExecutor(jobs) as threads:
         try:
-            for done in [threads.submit(play_kind, kind) for kind in seeds]:
+            for done in as_completed([threads.submit(play_kind, kind) for kind in seeds]):
                 done.result()
         finally:
             stop.set()
