@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -202,6 +203,8 @@ def play(
 def main() -> None:
     """Run a campaign, print its figures (after Ctrl-C, too); exit with 1 if a rule was broken."""
     given = _arguments()
+    # A shell has what it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kinds = given.kind or list(specimens.KINDS)
     seeds = {
         kind: range(given.seed + at, given.seed + given.mutations, len(kinds))
