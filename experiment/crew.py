@@ -336,9 +336,13 @@ class Crew:
         self._start(effect, self._office.machine.trials[trial.trial_id], reused)
 
     async def _search(self, trial: Trial) -> CheckpointRecord | None:
-        """Once is enough: only what the records do not know is looked for."""
+        """Once is enough: only what the records do not know is looked for.
+
+        Where they never had a checkpoint, storage is only ahead of what was published: without
+        the records the rows are missing, and the trial makes them again.
+        """
         archive = self._office.archive
-        is_stored = archive is not None and archive.is_remote and trial.attempt > 1
+        is_stored = archive is not None and archive.is_remote and trial.next_checkpoint > 0
         found = await newest_beyond(trial, self._layout, archive if is_stored else None)
         self._unsearched.discard(trial.trial_id)
         return found
