@@ -27,6 +27,7 @@ from holdfast.experiment.delivery import (
 )
 from holdfast.experiment.fold import Fold, subject_of
 from holdfast.experiment.layout import Layout
+from holdfast.scheduler.events import Recalled
 from holdfast.syncer.durable import TEMPORARY
 from holdfast.syncer.journal import Position, segment_name
 from holdfast.syncer.plain_files import read_json
@@ -252,6 +253,10 @@ class Courier:
     def _take_in(self, stop: Position) -> None:
         machine = self._fold.machine
         for event, _, before in self._fold.run(self._route.journal, stop):
+            if isinstance(event, Recalled):
+                for trial in machine.trials.values():
+                    self._pending += self._books.begin_anew(trial)
+                continue
             subject = subject_of(event)
             after = machine.trials.get(subject) if subject else None
             self._pending += self._books.read(event, before, after)

@@ -155,7 +155,7 @@ class _Courier:
 
     @property
     def _later(self) -> str:
-        return "nothing is lost, and a restore of the experiment delivers it"
+        return "a restore of the experiment delivers all that its journal has"
 
     def _hear(self, message: Message) -> None:
         match message:

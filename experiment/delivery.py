@@ -16,7 +16,7 @@ from holdfast.experiment.callbacks import hooks_for
 from holdfast.names import shown as shown_value
 from holdfast.scheduler.events import Event
 from holdfast.trial.decoding import decode
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, Trial
 
 FORMAT: Final = 2
 ROW: Final = "on_trial_result"
@@ -97,6 +97,9 @@ def shown_range(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first}-{last}"
 
 
+RECORDS_LOST: Final = "the journal was begun anew and has no record of them: see result.json"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """How far a tracker has come with one trial: what was `read` for it, what of that it was
@@ -148,6 +151,29 @@ class Books:
                 self.accounts[after.trial_id] = replace(account, read=mark)
                 found.append(Moment(trial=after, hook=hook, mark=mark))
         return found
+
+    def begin_anew(self, trial: Trial) -> list[Moment]:
+        """The journal begins anew with this trial, and has no record of what came before: of that
+        the tracker is told the end alone. Rows that it has not taken count as refused."""
+        account, end = self.accounts.get(trial.trial_id, Account()), reached(trial)
+        if end <= account.read:
+            return []
+        mark = replace(end, rows=account.read.rows)
+        follows = account.read.attempt == trial.attempt
+        first = 1 + (account.read.iteration if follows else trial.resumed_from)
+        lost = Span(
+            after=account.given,
+            attempt=trial.attempt,
+            from_iteration=first,
+            to_iteration=trial.iteration,
+            why=RECORDS_LOST,
+        )
+        refused = (*account.refused, lost) if first <= trial.iteration else account.refused
+        self.accounts[trial.trial_id] = replace(account, read=mark, refused=refused)
+        if not trial.status.is_final:
+            return []
+        hook = "on_trial_error" if trial.status is Status.ERROR else "on_trial_complete"
+        return [Moment(trial=trial, hook=hook, mark=mark)]
 
     def gave(self, moment: Moment) -> None:
         """The tracker has taken it; nobody knows yet whether it is kept."""

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from holdfast.experiment.delivery import (
+    RECORDS_LOST,
     Books,
     Mark,
     Moment,
@@ -159,3 +160,43 @@ def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
     assert standing.is_last_try
     assert standing.after_refusal().is_last_try
     assert not standing.after_refusal().after_success().is_last_try
+
+
+def test_rows_that_are_in_no_record_any_more_are_named() -> None:
+    books = Books()
+    started = books.read(STARTED, PENDING, TRIAL)
+    for moment in [*started, *rows(books, 1, 2)]:
+        books.gave(moment)
+    books.acknowledge()
+    anew = later(books)
+    assert anew.begin_anew(at(5)) == []
+    (span,) = anew.accounts["a_0"].refused
+    assert (str(span), span.why) == ("3-5", RECORDS_LOST)
+    assert not anew.are_settled
+    # What follows is told as ever, and nothing that was there before.
+    assert rows(anew, 5) == []
+    assert [moment.mark.iteration for moment in rows(anew, 6)] == [6]
+    # The next courier reads the same journal, and names the same rows.
+    again = later(anew)
+    again.begin_anew(at(5))
+    assert again.accounts["a_0"].refused == (span,)
+
+
+def test_a_tracker_that_has_all_is_told_nothing_where_the_journal_begins_anew() -> None:
+    books = Books()
+    for moment in [*books.read(STARTED, PENDING, TRIAL), *rows(books, 1, 2)]:
+        books.gave(moment)
+    books.acknowledge()
+    anew = later(books)
+    assert anew.begin_anew(at(2)) == []
+    assert anew.are_settled
+
+
+def test_the_end_of_a_trial_is_told_though_its_records_are_lost() -> None:
+    for status, hook in (
+        (Status.TERMINATED, "on_trial_complete"),
+        (Status.ERROR, "on_trial_error"),
+    ):
+        books = Books()
+        (moment,) = books.begin_anew(replace(at(2), status=status))
+        assert (moment.hook, moment.mark.is_end) == (hook, True)
