@@ -213,8 +213,11 @@ class TrialFolder:
 
     def rows(self) -> list[Row]:
         """`result.json`: a row for each iteration. A line that is being written does not count."""
-        lines = (self.read(RESULTS) or b"").split(b"\n")
-        return [self._row(line, f"line {at}") for at, line in enumerate(lines[:-1], 1) if line]
+        data = self.read(RESULTS) or b""
+        lines = data.split(b"\n")
+        if _damaged_end(data) is None:
+            lines.pop()
+        return [self._row(line, f"line {at}") for at, line in enumerate(lines, 1) if line]
 
     def last_row(self) -> Row | None:
         """The newest row of `result.json`, None where there is none."""
@@ -288,4 +291,12 @@ def _last_line_of(file: BinaryIO) -> bytes:
 
 def _last_line(data: bytes) -> bytes:
     """The last whole line, empty if there is none."""
+    if (begun := _damaged_end(data)) is not None:
+        return begun
     return data[: data.rfind(b"\n") + 1].rstrip(b"\n").rpartition(b"\n")[2]
+
+
+def _damaged_end(data: bytes) -> bytes | None:
+    """What stands behind the last whole line, where nobody writes it: a power cut leaves zeros."""
+    begun = data[data.rfind(b"\n") + 1 :]
+    return begun if b"\0" in begun else None

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
+from holdfast.experiment.exporting import optuna_study
 from holdfast.experiment.live_view import LiveView
 from holdfast.experiment.notebook_view import html_of, text_of
 from holdfast.experiment.plain_view import PlainView, SilentView
@@ -159,6 +160,47 @@ def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
     sorted(root.glob("train_*"))[1].joinpath("result.json").write_bytes(b"")
     read(tune.ExperimentAnalysis(str(root)))
     assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+
+
+def test_a_study_of_optunas_is_made_of_a_damaged_experiment_with_a_word_of_that(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna is not installed here: what it would be given is enough."""
+    given: list[Any] = []
+
+    def export(outcome: Any, storage: Any, **how: Any) -> None:
+        given.extend(outcome.trials)
+
+    monkeypatch.setattr(optuna_study, "export", export)
+    damage(root, 0.6, snapshots=False)
+    tune.ResultGrid(tune.ExperimentAnalysis(str(root))).to_optuna("sqlite://")
+    assert 0 < len(given) < 4
+    assert caplog.text.count("is left out") == 1
+
+
+RESULTS_CUT: dict[str, Callable[[bytes], bytes]] = {
+    "bits": lambda data: data[:20] + b"\0\xff" + data[22:],
+    "zeros": lambda data: bytes(len(data)),
+    "not a row": lambda data: b"[1]\n",
+    "nested": lambda data: b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("cut", RESULTS_CUT.values(), ids=RESULTS_CUT)
+def test_a_result_of_a_damaged_folder_is_an_error_of_its_file(
+    root: Path, cut: Callable[[bytes], bytes]
+) -> None:
+    trial = sorted(root.glob("train_*"))[1]
+    file = trial / "result.json"
+    file.write_bytes(cut(file.read_bytes()))
+
+    def read() -> None:
+        result = tune.Result.from_path(str(trial))
+        _ = result.metrics, result.metrics_dataframe
+
+    with pytest.raises(TuneError, match=r"result\.json") as caught:
+        read()
+    assert "\n" not in str(caught.value)
 
 
 # -- what is said at verbose=0 --------------------------------------------------------------------
