@@ -43,7 +43,7 @@ def watch(
     Raises KeyboardInterrupt after a Ctrl-C, when everything has ended, or hangs and has been
     killed. After another signal the script ends by it then.
     """
-    asked, ends_by = 0, math.inf
+    asked, ends_by, is_left = 0, math.inf, False
     with StopSignals(raises=inline is not None) as signals:
         run.start()
         view.start()
@@ -59,7 +59,7 @@ def watch(
                         if not run.is_aborted:
                             view.message(_OVERDUE, "warning")
                             run.abort()
-                        elif run.leave():
+                        elif is_left := run.leave():
                             break
                     looks.refresh()
                 break
@@ -67,7 +67,7 @@ def watch(
                 asked += 1
                 signals.take()
                 ends_by = _on_signal(run, view, signals.last, asked)
-        if run.is_left:
+        if is_left:
             view.message(_LEFT, "warning")
         else:
             run.join()

@@ -50,7 +50,6 @@ class Ending:
         self.fault = None
         self.signum = signum
         self.waits = 0
-        self.is_left = self.is_aborted = False
 
     def start(self) -> None: ...
 
