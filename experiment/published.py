@@ -21,6 +21,7 @@ from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import is_alive
 from holdfast.syncer.plain_files import read_note, read_object
+from holdfast.syncer.regular import read_regular
 from holdfast.syncer.store import Store, for_each
 from holdfast.syncer.stretches import is_here, join_stretches, place_of, stretch_of
 
@@ -214,7 +215,7 @@ async def _download_segment(store: Store, journal: Path, segment: Mapping[str, A
     stretch = stretch_of(segment)
     key, target = f"{JOURNAL}/{stretch.name}", journal / stretch.name
     await store.get(key, target)
-    if not stretch.is_of(target.read_bytes()):
+    if not stretch.is_of(read_regular(target)):
         target.unlink()
         raise StorageError("read", key, "its size or checksum is not what the head says")
     os.truncate(target, stretch.size)

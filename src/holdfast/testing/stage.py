@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from holdfast.testing import faults, powercut
 from holdfast.testing.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
@@ -36,23 +37,16 @@ class Stage:
     def measure(self, *, mirrored: bool) -> dict[str, int]:
         """How many operations each role comes to in a run that nobody disturbs."""
         with self.bench(mirrored=mirrored) as bench:
-            fault = faults.Fault(folder=str(bench.folder / "counting"), roots=_roots(bench))
-            bench.environ |= faults.environ_for(fault)
+            fault = _armed(bench)
             bench.start().succeeds()
             return faults.counts(Path(fault.folder))
 
     def crash(self, crash: Crash) -> Story:
         """Cut a run there, go on with it, and hold what is left against what must be true."""
         with self.bench(mirrored=crash.mirrored) as bench:
-            fault = faults.Fault(
-                folder=str(bench.folder / "counting"),
-                roots=_roots(bench),
-                role=crash.role,
-                at=crash.at,
-                is_torn=crash.is_torn,
-                victims=crash.victims,
+            fault = _armed(
+                bench, crash.role, crash.at, is_torn=crash.is_torn, victims=crash.victims
             )
-            bench.environ |= faults.environ_for(fault)
             after = Aftermath(bench)
             after.ended(bench.start())
             del bench.environ[faults.VARIABLE]
@@ -63,15 +57,9 @@ class Stage:
     def stop(self, stop: Stop) -> Story:
         """Stop a process there: the run must come to a good end by itself."""
         with self.bench(mirrored=stop.mirrored) as bench:
-            fault = faults.Fault(
-                folder=str(bench.folder / "counting"),
-                roots=_roots(bench),
-                role=stop.role,
-                at=stop.at,
-                victims=(stop.victim,),
-                signum=signal.SIGSTOP,
+            fault = _armed(
+                bench, stop.role, stop.at, victims=(stop.victim,), signum=signal.SIGSTOP
             )
-            bench.environ |= faults.environ_for(fault)
             bench.environ["HOLDFAST_STOPPED_DEADLINE_S"] = _STOPPED_DEADLINE_S
             after = Aftermath(bench)
             after.checked["a run comes to a good end though a process of it was stopped"] += 1
@@ -84,14 +72,8 @@ class Stage:
         put back, and the experiment continued."""
         with self.bench(mirrored=removal.mirrored) as bench:
             root = _trees(bench)[-1]
-            fault = faults.Fault(
-                folder=str(bench.folder / "counting"),
-                roots=_roots(bench),
-                role=removal.role,
-                at=removal.at,
-                removes=str(root / REMOVABLE[removal.what]).rstrip("/"),
-            )
-            bench.environ |= faults.environ_for(fault)
+            removes = str(root / REMOVABLE[removal.what]).rstrip("/")
+            fault = _armed(bench, removal.role, removal.at, removes=removes)
             after = Aftermath(bench)
             code = after.ended(bench.start())
             known, acknowledged = rows(root), acknowledged_rows(bench.notes())
@@ -200,8 +182,18 @@ def _put_back(aside: Path, place: Path) -> None:
         removed.replace(target)
 
 
-def _roots(bench: Bench) -> list[str]:
-    return [str(bench.storage), str(bench.folder / "here")]
+def _armed(bench: Bench, role: str = "script", at: int = 0, **how: Any) -> faults.Fault:
+    """The fault that every process of the bench carries from now on; without `at` they only count.
+    `how` are further fields of a Fault."""
+    fault = faults.Fault(
+        folder=str(bench.folder / "counting"),
+        roots=[str(bench.storage), str(bench.folder / "here")],
+        role=role,
+        at=at,
+        **how,
+    )
+    bench.environ |= faults.environ_for(fault)
+    return fault
 
 
 def _trees(bench: Bench) -> list[Path]:
