@@ -52,7 +52,9 @@ def train(config: dict[str, Any]) -> None:
             script, ending = os.environ["SPECIMEN_ENDING"].split()
             os.kill(int(script), signal.Signals[ending])
             signal.pause()
-        Path("artifact.txt").write_text(f"{epoch}\n")
+        # Replaced whole: what is written through a link that leads outside is holdfast's doing.
+        Path("artifact.new").write_text(f"{epoch}\n")
+        os.replace("artifact.new", "artifact.txt")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "epoch").write_text(str(epoch))
             tune.report(

@@ -304,3 +304,46 @@ def test_a_model_with_mixed_precision_is_saved_as_the_model_that_it_is(tmp_path:
     assert type(model) is torch.nn.Linear
     assert model.weight.item() == pytest.approx(row(result)["weight"])
     assert not {"forward", "__getstate__"} & vars(model).keys()
+
+
+class Broken:
+    """Cannot load its last sample."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 7:
+            raise LookupError("sample 7 is broken")
+        return torch.tensor(index)
+
+
+def with_loading_processes(config: dict[str, Any]) -> None:
+    loader = DataLoader(
+        data() if config["whole"] else Broken(),
+        batch_size=2,
+        num_workers=2,
+        persistent_workers=config["persistent"],
+    )
+    for epoch in range(3):
+        tune.report({"epoch": epoch, "batches": sum(1 for _ in loader)})
+
+
+def test_the_processes_of_a_data_loader_report_and_end_nothing(tmp_path: Path) -> None:
+    """They are forked from the trial's process; that none is left is seen to after each test."""
+    space = {
+        "persistent": tune.grid_search([False, True]),
+        "whole": tune.grid_search([True, False]),
+    }
+    run = tune.RunConfig(storage_path=str(tmp_path / "results"), name="run", verbose=0)
+    results = tune.Tuner(with_loading_processes, param_space=space, run_config=run).fit()
+    assert len(results) == 4
+    for result in results:
+        assert result.config is not None
+        if result.config["whole"]:
+            assert result.error is None
+            lines = (Path(result.path) / "result.json").read_text().splitlines()
+            rows = [json.loads(line) for line in lines]
+            assert [(row["epoch"], row["batches"]) for row in rows] == [(n, 24) for n in range(3)]
+        else:
+            assert "sample 7 is broken" in str(result.error)
