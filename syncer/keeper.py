@@ -7,6 +7,7 @@ where storage is elsewhere, confirmed by it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,8 @@ _CONTESTABLE = (
 )
 
 _TIDY_S = 5.0
+# As many as the cores can hash, and some that wait for the disk.
+_SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
 
 
 class Keeper:
@@ -76,6 +79,7 @@ class Keeper:
                 refused=self._tell_refusal,
             )
         self._committed = Committed()
+        self._sealing = asyncio.Semaphore(_SEALED_AT_ONCE)
         self._doomed: list[str] = []
 
     @property
@@ -127,7 +131,7 @@ class Keeper:
         try:
             written = await self._patience.until_done(
                 f"commit {folder}",
-                lambda: threads.call(lambda: self._seal(directory, reached, furthest)),
+                lambda: self._sealed(lambda: self._seal(directory, reached, furthest)),
             )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
@@ -142,6 +146,11 @@ class Keeper:
             )
             await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
+
+    async def _sealed(self, seal: Callable[[], Manifest]) -> Manifest:
+        """Checkpoints of a thousand trials may come in one moment: a few at a time are read."""
+        async with self._sealing:
+            return await threads.call(seal)
 
     def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
         """Its bytes, and its own name, which staging has only renamed; the manifest last."""
