@@ -98,7 +98,7 @@ class Location:
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
             return _local_store(path)
-        if (options := plain_s3_options(wrapped_fsspec(filesystem))) is not None:
+        if (options := plain_s3_options(wrapped_fsspec(filesystem), path)) is not None:
             return _s3_store(path, options, where=self.public)
         return store_over(filesystem, path, where=self.public)
 

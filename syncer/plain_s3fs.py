@@ -2,8 +2,8 @@
 
 A filesystem reaches the keeper's process as its class and arguments, and is made anew there. Where
 these say no more than an `s3://` URI does, the S3 client for such URIs does the same with a
-quarter of the CPU, and has conditional puts. A subclass or any other argument may mean more: such
-a filesystem is called itself.
+quarter of the CPU, and has conditional puts. A subclass, any other argument or a section `s3` in
+the user's AWS configuration may mean more: such a filesystem is called itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,19 @@ _NAMES = {
 _CLIENT_NAMES = {"endpoint_url": "endpoint_override", "region_name": "region"}
 
 
-def plain_s3_options(filesystem: Any) -> dict[str, str] | None:
-    """The options of an S3 URI that mean the same; None where the filesystem may mean more."""
+def plain_s3_options(filesystem: Any, path: str) -> dict[str, str] | None:
+    """The options of an S3 URI that mean the same for this path in the filesystem; None where that
+    may mean more."""
     kind = type(filesystem)
     if f"{kind.__module__}.{kind.__qualname__}" != _KIND or filesystem.storage_args:
         return None
+    if path.startswith("arn:"):  # an access point: its name goes on behind a slash
+        return None
+    options = _options_of(filesystem)
+    return None if options is None else _as_configured(options)
+
+
+def _options_of(filesystem: Any) -> dict[str, str] | None:
     given = {
         name: value for name, value in filesystem.storage_options.items() if value is not None
     }
@@ -36,7 +44,9 @@ def plain_s3_options(filesystem: Any) -> dict[str, str] | None:
     named += [(_CLIENT_NAMES.get(name), value) for name, value in client.items()]
     options: dict[str, str] = {}
     for name, value in named:
-        if name is None or not isinstance(value, str) or options.setdefault(name, value) != value:
+        if name is None or not isinstance(value, str) or not value:
+            return None
+        if options.setdefault(name, value) != value:
             return None
     if "://" not in options.get("endpoint_override", "://"):
         return None
@@ -45,3 +55,19 @@ def plain_s3_options(filesystem: Any) -> dict[str, str] | None:
     has_keys = options.keys() & {"access_key", "secret_key", "session_token"}
     is_whole = {"access_key", "secret_key"} <= options.keys() and not is_anonymous
     return options if is_whole or not has_keys else None
+
+
+def _as_configured(options: dict[str, str]) -> dict[str, str] | None:
+    """With what the environment and the user's configuration say to s3fs, which an S3 URI with an
+    endpoint does not ask: the region that requests are signed for."""
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    session = Session()
+    try:
+        if session.get_config_variable("s3"):  # how buckets stand in URLs, among others
+            return None
+        region = session.get_config_variable("region")
+    except BotoCoreError:  # such as a profile that is not there: s3fs says it
+        return None
+    return {"region": region, **options} if region else options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs
@@ -16,6 +17,15 @@ from holdfast.syncer.store_s3 import S3Store
 from holdfast.testing.s3_server import S3Server
 
 _number = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What takes the place of ~/.aws/config; it is not there yet."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    return tmp_path / "config"
 
 
 def made(*arguments: Any, **options: Any) -> Any:
@@ -52,7 +62,7 @@ def made(*arguments: Any, **options: Any) -> Any:
 def test_a_place_and_credentials_are_the_options_of_a_uri(
     given: dict[str, Any], meant: dict[str, str]
 ) -> None:
-    assert plain_s3_options(made(**given)) == meant
+    assert plain_s3_options(made(**given), "bucket") == meant
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,7 @@ def test_a_place_and_credentials_are_the_options_of_a_uri(
     [
         {"profile": "of-mine"},
         {"key": "k"},
+        {"key": "", "secret": ""},
         {"key": "k", "secret": "s", "anon": True},
         {"endpoint_url": "no-scheme:9000"},
         {"endpoint_url": "http://one", "client_kwargs": {"endpoint_url": "http://other"}},
@@ -72,18 +83,47 @@ def test_a_place_and_credentials_are_the_options_of_a_uri(
     ],
 )
 def test_any_other_argument_may_mean_more(given: dict[str, Any]) -> None:
-    assert plain_s3_options(made(**given)) is None
+    assert plain_s3_options(made(**given), "bucket") is None
 
 
 def test_a_subclass_and_other_filesystems_are_left_as_they_are() -> None:
     class Own(s3fs.S3FileSystem):  # type: ignore[misc]  # s3fs has no types
         pass
 
-    assert plain_s3_options(Own(skip_instance_cache=True)) is None
-    assert plain_s3_options(made(True)) is None  # positional
-    assert plain_s3_options(None) is None
+    assert plain_s3_options(Own(skip_instance_cache=True), "bucket") is None
+    assert plain_s3_options(made(True), "bucket") is None  # positional
+    assert plain_s3_options(None, "bucket") is None
     wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(Own(skip_instance_cache=True)))
     assert isinstance(Location.resolve("bucket/x", wrapped, {}).open_store(), FsspecStore)
+
+
+def test_the_region_is_the_one_that_the_filesystem_signs_for(
+    configuration: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = made(endpoint_url="http://there")
+    there = {"endpoint_override": "http://there"}
+    configuration.write_text("[default]\nregion = eu-north-1\n")
+    assert plain_s3_options(given, "bucket") == {**there, "region": "eu-north-1"}
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert plain_s3_options(given, "bucket") == {**there, "region": "eu-west-1"}
+    named = made(endpoint_url="http://there", client_kwargs={"region_name": "eu-south-1"})
+    assert plain_s3_options(named, "bucket") == {**there, "region": "eu-south-1"}
+
+
+def test_what_the_users_configuration_says_of_s3_may_mean_more(
+    configuration: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration.write_text("[default]\ns3 =\n  addressing_style = virtual\n")
+    assert plain_s3_options(made(), "bucket") is None
+    configuration.unlink()
+    monkeypatch.setenv("AWS_PROFILE", "not-there")
+    assert plain_s3_options(made(), "bucket") is None
+
+
+def test_an_access_point_is_no_bucket_and_a_prefix() -> None:
+    wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(made()))
+    point = "arn:aws:s3:us-west-2:123456789012:accesspoint/mine/runs"
+    assert isinstance(Location.resolve(point, wrapped, {}).open_store(), FsspecStore)
 
 
 @pytest.mark.anyio
