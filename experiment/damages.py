@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.experiment.layout import JOURNAL, Layout
 from holdfast.experiment.wording import size
 from holdfast.syncer.journal import Position, readable_end, segment_name, segments
-from holdfast.syncer.lock_holder import kernels_holder_of
+from holdfast.syncer.lock_holder import current_holder
 from holdfast.syncer.stretches import segment_size
 
 # A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
@@ -55,7 +55,7 @@ def _left_out(layout: Layout, begins: int) -> Iterator[str]:
                 f"{cannot if damage.is_gap else 'cannot be read'} ({size(damage.size_bytes)}) and "
                 f"is left out here: holdfast doctor says more"
             )
-        elif not kernels_holder_of(layout.lock):
+        elif not current_holder(layout.lock):
             yield (
                 f"{JOURNAL}/{damage.at.name} ends inside a record, at offset {damage.offset} "
                 f"({size(damage.size_bytes)} is left out here). A crash in the middle of a write "

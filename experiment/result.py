@@ -63,12 +63,13 @@ class Kept:
 def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
     """The rows of every iteration, from `result.json`; logs a warning where the journal has more.
 
-    While a trial runs, its newest rows are written a moment after it has reported them. Raises
+    While a run goes on, the newest rows are written a moment after they were reported. Raises
     DamagedRows, StorageError, OSError.
     """
     rows = folder.rows()
     last = rows[-1].get("training_iteration") if rows else 0
-    if not trial.status.has_worker and type(last) is int and last < trial.iteration:
+    is_behind = type(last) is int and last < trial.iteration
+    if is_behind and (not trial.status.has_worker or folder.is_at_rest):
         _log.warning(
             "%s/%s has rows up to iteration %s, and the journal up to %s: restoring the "
             "experiment, or holdfast doctor repair, writes it anew",

@@ -15,6 +15,7 @@ from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout,
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock_holder import current_holder
 from holdfast.syncer.plain_files import parse_table, read_small
 from holdfast.syncer.regular import open_regular
 from holdfast.syncer.threads import call_and_wait
@@ -187,6 +188,13 @@ class TrialFolder:
         """After it was unpickled: another machine does not have the directory of this one."""
         here = self.local is not None and self.local.is_dir()
         return self if here else replace(self, local=None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no run writes to it: nobody holds the lock of its experiment on this machine.
+        False where that cannot be known."""
+        lock = None if self.local is None else Layout(self.local.parent).lock
+        return lock is not None and lock.exists() and not current_holder(lock)
 
     @property
     def path(self) -> str:

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import Found, find
-from holdfast.experiment.doctor.case import user_of
 from holdfast.experiment.ended import value_of
 from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.planned import not_created
@@ -24,6 +23,7 @@ from holdfast.experiment.trial_folder import bucket_of, has_bucket, list_folder
 from holdfast.syncer.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock_holder import current_holder
 from holdfast.syncer.store import Store
 from holdfast.syncer.tree import bytes_below
 from holdfast.trial.errors import TuneError
@@ -115,6 +115,10 @@ def _is_here(folder: str) -> bool:
     return any(map(os.path.lexists, (layout.journal, layout.root / HEAD, layout.lock)))
 
 
+def _is_run(folder: str) -> bool:
+    return bool(current_holder(Layout(Path(folder)).lock))
+
+
 def _inside(text: str, location: Location) -> list[str]:
     """What the folders in a place are called, as `find` takes it."""
     if location.local_path is not None:
@@ -156,7 +160,7 @@ def _entry(
         found = find(path, settings, environ)
         return _described(found, name, now, size_of(found) if sizes else None)
     except NeverBegun as error:
-        if location.local_path is not None and user_of(Layout(Path(location.local_path))):
+        if location.local_path is not None and _is_run(location.local_path):
             return Entry(name=name, path=location.public, state=Condition.LIVE)
         state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:

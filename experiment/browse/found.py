@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
-from holdfast.experiment.doctor.case import Case, find_case, user_of
+from holdfast.experiment.doctor.case import Case, find_case
 from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.outcome import Outcome
 from holdfast.experiment.published import has_all, read_head
@@ -20,6 +20,7 @@ from holdfast.experiment.settings import Settings
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.download import with_store
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock_holder import current_holder
 from holdfast.syncer.store import Entry, Store
 
 
@@ -64,7 +65,7 @@ def find(
     case = find_case(location.local_path or path, None, settings, environ)
     if case.layout is None:
         return _in_storage(location, run)
-    holder = user_of(case.layout)
+    holder = current_holder(case.layout.lock)
     if case.remote is not None and not holder and not _is_newest(case):
         return _in_storage(case.remote, run)
     read = read_tree(case.layout, case.remote or location, run)

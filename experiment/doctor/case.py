@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +15,7 @@ from holdfast.experiment.snapshots import snapshot_names
 from holdfast.syncer.download import with_store
 from holdfast.syncer.journal import segments
 from holdfast.syncer.location import Location
-from holdfast.syncer.lock_holder import holder_of, kernels_holder_of
 from holdfast.syncer.plain_files import read_note
-from holdfast.syncer.regular import regular_descriptor
 from holdfast.trial.errors import TuneError
 
 
@@ -90,24 +85,3 @@ def _of_storage(
             location.public,
         )
     return Case(shown=location.public, layout=None, remote=location)
-
-
-def user_of(layout: Layout) -> str:
-    """Who runs the experiment on this machine at this moment; "" for nobody.
-
-    Nothing is written: the lock is asked for, shared, and given back at once.
-    """
-    try:
-        descriptor = regular_descriptor(layout.lock, os.O_RDONLY)
-    except FileNotFoundError:
-        return ""
-    except PermissionError:
-        return kernels_holder_of(layout.lock)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        is_held = error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
-        return holder_of(layout.lock, descriptor) if is_held else ""
-    finally:
-        os.close(descriptor)
-    return ""

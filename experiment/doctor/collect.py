@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
-from holdfast.experiment.doctor.case import Case, user_of
+from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Deed, Report
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
@@ -20,6 +20,7 @@ from holdfast.syncer.durable import delete_tree
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
 from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.syncer.lock_holder import current_holder
 from holdfast.syncer.owned_store import OwnedStore
 from holdfast.syncer.reading import BeingRead, retire
 from holdfast.syncer.store import Store
@@ -71,7 +72,7 @@ def _look(layout: Layout) -> tuple[Tree, list[Garbage]]:
 
 
 def _check_free(layout: Layout) -> None:
-    if user := user_of(layout):
+    if user := current_holder(layout.lock):
         raise Locked(
             "collect garbage in",
             str(layout.root),

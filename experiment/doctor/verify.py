@@ -7,12 +7,13 @@ from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
-from holdfast.experiment.doctor.case import Case, user_of
+from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Finding, Report, Severity, ordered
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.layout import LOCK, MIRROR_OF
 from holdfast.syncer.location import Location
+from holdfast.syncer.lock_holder import current_holder
 
 
 class Depth(StrEnum):
@@ -39,9 +40,9 @@ def verify(case: Case, *, depth: Depth = Depth.CHECKSUMS) -> Report:
     Raises OSError or StorageError where something cannot be looked at as a whole.
     """
     began = time.monotonic()
-    user = user_of(case.layout) if case.layout is not None else ""
+    user = current_holder(case.layout.lock) if case.layout is not None else ""
     examined = examine(case, depth=depth, user=user)
-    if case.layout is not None and not user and (user := user_of(case.layout)):
+    if case.layout is not None and not user and (user := current_holder(case.layout.lock)):
         # It was begun while we looked: what we saw may be half of something.
         examined = examine(case, depth=depth, user=user)
     return Report(

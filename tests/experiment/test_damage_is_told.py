@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import logging
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -63,6 +62,14 @@ def damage(root: Path, share: float, *, snapshots: bool) -> None:
     if not snapshots:
         for snapshot in root.glob("experiment_state-*"):
             snapshot.unlink()
+
+
+@contextmanager
+def as_of_a_run(root: Path) -> Iterator[None]:
+    """A lock counts for each opened file, so that one of this process is as good as a run's."""
+    with open(root / ".lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.mark.parametrize(
@@ -124,16 +131,8 @@ def test_a_journal_that_ends_inside_a_record_is_told_unless_it_is_being_written(
     load_experiment(str(root))
     assert caplog.text.count("ends inside a record, at offset") == 1
     caplog.clear()
-    hold = (
-        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX); "
-        "print(flush=True); input()"
-    )
-    command = [sys.executable, "-c", hold, str(root / ".lock")]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with as_of_a_run(root):
         load_experiment(str(root))
-        holder.communicate(b"\n")
     assert caplog.text == ""
 
 
@@ -160,6 +159,25 @@ def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
     sorted(root.glob("train_*"))[1].joinpath("result.json").write_bytes(b"")
     read(tune.ExperimentAnalysis(str(root)))
     assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+
+
+def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_told(
+    in_memory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = in_memory / "storage" / "run"
+    run = RecordedExperiment(root, metric="loss", mode="min")
+    trial_id = run.begin({"lr": 1.0})
+    run.report(trial_id, {"loss": 1.0})
+    run.write_files(snapshot=False)
+    run.close()
+    (result,) = root.glob("train_*/result.json")
+    result.write_bytes(b"")
+    assert dict(tune.ExperimentAnalysis(str(root)).trial_dataframes)
+    assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+    caplog.clear()
+    with as_of_a_run(root):  # which writes them a moment later
+        assert dict(tune.ExperimentAnalysis(str(root)).trial_dataframes)
+    assert caplog.text == ""
 
 
 def test_a_study_of_optunas_is_made_of_a_damaged_experiment_with_a_word_of_that(
