@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from holdfast.runtime.lasting import LastingService
@@ -18,6 +19,8 @@ from holdfast.syncer.journal import Journal, Position, Unsynced, segment_name
 
 # How long the scribe lets rows gather before it writes them: what a reader of result.json waits.
 _NUDGE_S = 0.05
+# What an answer of the disk takes to be heard where a busy machine resumes a suspended job.
+_RESUMED_S = 10.0
 
 
 class NotDurable(StorageError):
@@ -182,12 +185,22 @@ class Ledger:
             return position
 
         until = None if self._deadline_s == math.inf else self._loop.time() + self._deadline_s
+        # Closing a file hangs as well, where the network file system is dead.
+        asked = asyncio.ensure_future(threads.call(force))
         try:
-            # Closing a file hangs as well, where the network file system is dead.
-            async with asyncio.timeout_at(until) as self._waiting:
-                return await threads.call(force)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until) as self._waiting:
+                    await asyncio.wait([asked])
+            self._waiting = None
+            if not asked.done():
+                # While a job is suspended its time passes, and the disk is not asked.
+                await asyncio.wait([asked], timeout=min(_RESUMED_S, self._deadline_s))
+            if not asked.done():
+                raise TimeoutError
+            return asked.result()
         finally:
             self._waiting = None
+            asked.cancel()
 
     def _silent(self) -> NotDurable:
         self._is_silent = True

@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 VARIABLE: Final = "HOLDFAST_DISK_DEADLINE_S"
 _TOLD_AFTER_S = 30.0
+# A checkpoint's file may be written to the disk as a whole by its fsync.
+_SLOWEST_BYTES_PER_S = 4 << 20
 
 
 class NoAnswer(TimeoutError):
@@ -54,8 +56,9 @@ def waiting_at_most(deadline_s: float, tell: Callable[[str], None]) -> Iterator[
         _terms.set(before)
 
 
-def answered(perform: Callable[[], R], what: Callable[[], str]) -> R:
-    """What the disk answers to this call; `what` says what was asked, with the path.
+def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: int = 0) -> R:
+    """What the disk answers to this call; `what` says what was asked, with the path. It may take a
+    second more for each 4 MiB of `size_bytes`.
 
     Raises NoAnswer.
     """
@@ -67,13 +70,16 @@ def answered(perform: Callable[[], R], what: Callable[[], str]) -> R:
 
     asked = Started(perform)
     told_after_s = min(_TOLD_AFTER_S, terms.deadline_s / 2)
+    deadline_s = terms.deadline_s + size_bytes // _SLOWEST_BYTES_PER_S
     if not asked.has_ended(told_after_s):
         terms.tell(
             f"the disk has not answered for {told_after_s:g} s: {what()}. After "
-            f"{terms.deadline_s:g} s ({VARIABLE}) this counts as failed"
+            f"{deadline_s:g} s ({VARIABLE}) this counts as failed"
         )
-        if not asked.has_ended(terms.deadline_s - told_after_s):
-            raise NoAnswer(errno.ETIMEDOUT, silent_for(terms.deadline_s))
+        # Twice half of the rest: while a job is suspended, the time of one wait passes.
+        rest_s = (deadline_s - told_after_s) / 2
+        if not (asked.has_ended(rest_s) or asked.has_ended(rest_s)):
+            raise NoAnswer(errno.ETIMEDOUT, silent_for(deadline_s))
     return asked.result()
 
 

@@ -31,13 +31,17 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def fsync_file(descriptor: int) -> None:
-    """Force what was written to the descriptor onto the disk.
+def fsync_file(descriptor: int, size_bytes: int = 0) -> None:
+    """Force what was written to the descriptor onto the disk: `size_bytes` at most.
 
     On macOS `fsync` leaves the data in the drive's cache (its man page says so); F_FULLFSYNC
     does not. Raises OSError, among them NoAnswer.
     """
-    answered(lambda: _force(descriptor), lambda: f"fsync of {_path_of(descriptor)}")
+    answered(
+        lambda: _force(descriptor),
+        lambda: f"fsync of {_path_of(descriptor)}",
+        size_bytes=size_bytes,
+    )
 
 
 def fdatasync_file(descriptor: int) -> None:

@@ -126,7 +126,7 @@ class LocalStore(PutsAtOnce):
         try:
             with file:
                 size = _write(file, source)
-                fsync_file(file.fileno())
+                fsync_file(file.fileno(), size)
             _publish(temporary, target, create_only=create_only)
         finally:
             temporary.unlink(missing_ok=True)

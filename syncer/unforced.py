@@ -37,18 +37,21 @@ class Unforced:
 
         Raises OSError where that is impossible now, BytesLost where they are gone.
         """
-        identity = _identity(descriptor)
+        facts = os.fstat(descriptor)
+        # No other file's: a number that a removed file had may be another's, which is newer.
+        identity = facts.st_dev, facts.st_ino, facts.st_ctime_ns
         with self._lock:
             expected = self._checksums.get(identity)
         if expected is None:
             try:
-                fsync_file(descriptor)
-            except NoAnswer:  # it would give none for another file either
-                raise
-            except OSError:
+                fsync_file(descriptor, facts.st_size)
+            except OSError as error:
                 expected = checksum
                 with self._lock:
                     self._checksums[identity] = expected
+                # It would give no answer for another file either, and may fail for this one yet.
+                if isinstance(error, NoAnswer):
+                    raise
             else:
                 return
         if checksum != expected:
@@ -56,12 +59,6 @@ class Unforced:
         _write_anew(path, expected, algorithm)
         with self._lock:
             self._checksums.pop(identity, None)
-
-
-def _identity(descriptor: int) -> _Identity:
-    """No other file's: a number that a removed file had may be another's, which is newer."""
-    facts = os.fstat(descriptor)
-    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
 
 
 def _write_anew(path: str, expected: str, algorithm: str) -> None:
@@ -74,7 +71,7 @@ def _write_anew(path: str, expected: str, algorithm: str) -> None:
             raise _lost(path)
         os.fchmod(copy, stat.S_IMODE(facts.st_mode))
         os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-        fsync_file(copy)
+        fsync_file(copy, facts.st_size)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

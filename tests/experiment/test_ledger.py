@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,4 +244,37 @@ def test_a_disk_that_does_not_answer_ends_the_run_and_nobody_waits_for_it(
     assert isinstance(fault, NotDurable)
     assert "the disk has not answered for 0.01 s" in str(fault)
     assert done == []
+    assert heard.payloads() == [b"row"]
+
+
+def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, ended = (threading.Event() for _ in range(3))
+    deadline_s = 1.0
+
+    def held(descriptor: int) -> None:
+        begun.set()
+        may_end.wait()
+
+    monkeypatch.setattr(forcing, "fdatasync_file", held)
+
+    def suspended() -> None:
+        """As in a stopped process, nothing runs on the loop until the deadline is over."""
+        time.sleep(deadline_s)
+        may_end.set()
+        ended.wait()
+
+    async def run() -> Heard:
+        heard = Heard(tmp_path, prove=ended.set, disk_deadline_s=deadline_s)
+        heard.ledger.append([b"row"])
+        syncing = asyncio.ensure_future(heard.ledger.sync())
+        assert await asyncio.to_thread(begun.wait, 30)
+        suspended()
+        await syncing
+        await heard.ledger.close()
+        return heard
+
+    heard = asyncio.run(run())
+    assert heard.faults == []
     assert heard.payloads() == [b"row"]

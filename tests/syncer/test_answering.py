@@ -13,6 +13,7 @@ import pytest
 from holdfast.syncer.answering import NoAnswer, answered, waiting_at_most
 from holdfast.syncer.durable import fsync_dir, write_atomic
 from holdfast.syncer.errors import DiskSilent, from_os_error
+from holdfast.syncer.threads import Started
 
 
 @pytest.fixture
@@ -48,6 +49,32 @@ def test_a_silent_disk_is_told_of_and_then_counts_as_one_that_failed(
         "the disk has not answered for 0.01 s: fsync of /x/y. After 0.02 s "
         "(HOLDFAST_DISK_DEADLINE_S) this counts as failed"
     ]
+
+
+def test_the_time_in_which_a_job_was_suspended_is_that_of_one_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = iter([False, False, True])
+    has_ended = Started.has_ended
+
+    def interrupted(started: Started[int], within_s: float) -> bool:
+        return next(waits) and has_ended(started, 60.0)
+
+    monkeypatch.setattr(Started, "has_ended", interrupted)
+    with waiting_at_most(300, lambda text: None):
+        assert answered(lambda: 5, lambda: "look") == 5
+
+
+def test_a_large_file_may_take_longer(silence: threading.Event) -> None:
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        silence.set()
+
+    with waiting_at_most(0.02, tell):
+        answered(silence.wait, lambda: "fsync of /x", size_bytes=4000 << 20)
+    assert "After 1000.02 s " in told[0]
 
 
 def test_it_is_not_tried_again_as_storage_is(silence: threading.Event) -> None:

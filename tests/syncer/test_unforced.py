@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.syncer import manifest, unforced
-from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.answering import NoAnswer
+from holdfast.syncer.errors import DiskSilent, StorageUnavailable
 from holdfast.syncer.keeper import Keeper
 from holdfast.syncer.orders import Orders
 from holdfast.syncer.unforced import BytesLost
@@ -32,14 +33,15 @@ class Disk:
 
     def __init__(self) -> None:
         self.refuses = 0
+        self.refusal = OSError(errno.EIO, os.strerror(errno.EIO))
         self.forced: list[int] = []
         self.on_refusal: Callable[[], object] = lambda: None
 
-    def fsync(self, descriptor: int) -> None:
+    def fsync(self, descriptor: int, size_bytes: int) -> None:
         if self.refuses:
             self.refuses -= 1
             self.on_refusal()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise self.refusal
         self.forced.append(os.fstat(descriptor).st_ino)
 
 
@@ -52,6 +54,17 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def inodes(folder: Path) -> set[int]:
     return {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_file_for_which_no_answer_came_is_written_anew_too(folder: Path, disk: Disk) -> None:
+    """The answer that came too late may have been an error, and Linux gives it only once."""
+    before = inodes(folder)
+    disk.refuses, disk.refusal = 1, NoAnswer(errno.ETIMEDOUT, "the disk has not answered")
+    with pytest.raises(DiskSilent):
+        manifest.hash_directory(folder, durable=True)
+    assert inodes(folder) == before
+    manifest.hash_directory(folder, durable=True)
+    assert len(inodes(folder) & before) == 1
 
 
 def test_a_file_that_was_refused_once_is_another_file_afterwards(folder: Path, disk: Disk) -> None:
