@@ -8,7 +8,8 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from numbers import Number
@@ -301,10 +302,47 @@ def stoppable(session: Session) -> Iterator[None]:
     for signum in orders:
         guard.set_own_handler(signum, obey)
     try:
-        yield
+        with _repeating(session, lambda: guard.set_own_handler(guard.STOP, obey)):
+            yield
     finally:
         for signum in orders:
             guard.set_own_handler(signum, _do_nothing)
+
+
+@contextmanager
+def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
+    """Give an order to stop again where Python swallowed it, and print nothing of it.
+
+    An exception in a finalizer, in the callback of a weak reference or in a hook of fork() goes to
+    `sys.unraisablehook`, and the code below continues. A DataLoader of torch that has workers
+    spends much time in both.
+    """
+    repeats: list[threading.Timer] = []
+    shown = sys.unraisablehook
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, TrialStopped) or not session.is_here:
+            shown(lost)
+            return
+        listen()
+        # Later, and from a thread: raised here it would be swallowed again.
+        repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), guard.STOP))
+        repeat.daemon = True
+        repeats.append(repeat)
+        repeat.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if sys.unraisablehook is hook:  # else user code has one of its own
+            sys.unraisablehook = shown
+        for repeat in repeats:  # none may reach the next trial of this process
+            repeat.cancel()
+            repeat.join()
+
+
+_REPEAT_S = 0.05
 
 
 def _do_nothing(_signum: int, _frame: FrameType | None) -> None:

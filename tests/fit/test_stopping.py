@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,76 @@ def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
     assert results[0].metrics["number"] == 1
 
 
+def in_a_finalizer(wait: Callable[[], None]) -> None:
+    class Loader:
+        def __del__(self) -> None:
+            wait()
+
+    Loader()
+
+
+def in_a_callback_of_a_weak_reference(wait: Callable[[], None]) -> None:
+    def watched() -> None: ...
+
+    reference = weakref.ref(watched, lambda _: wait())
+    del watched
+    assert reference() is None
+
+
+def in_a_hook_of_fork(wait: Callable[[], None]) -> None:
+    os.register_at_fork(after_in_parent=wait)
+    if not (pid := os.fork()):
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize(
+    "place", [in_a_finalizer, in_a_callback_of_a_weak_reference, in_a_hook_of_fork]
+)
+def test_an_order_to_stop_that_python_swallows_is_given_again(
+    fit: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Callable[[Callable[[], None]], None],
+) -> None:
+    fifo, unwound = tmp_path / "fifo", tmp_path / "unwound"
+    os.mkfifo(fifo)
+
+    def train(config: dict[str, Any]) -> None:
+        is_first = True
+
+        def wait() -> None:
+            nonlocal is_first
+            if is_first:
+                is_first = False
+                fifo.write_text("there now")
+                threading.Event().wait()
+
+        try:
+            place(wait)
+            threading.Event().wait()
+        finally:
+            unwound.touch()
+
+    monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "20")
+    stop_when_read(fit, train, fifo)
+    assert unwound.exists()
+    assert [log.read_text() for log in tmp_path.glob("results/*/*/stderr")] == [""]
+
+
+def stop_when_read(fit: Any, train: Callable[[dict[str, Any]], None], fifo: Path) -> None:
+    """A run that ends when `train` has written to `fifo`: another trial asks for too much."""
+
+    def ask(config: dict[str, Any]) -> dict[str, float]:
+        if config["cpus"] > 1:
+            fifo.read_text()
+        return {"cpu": config["cpus"]}
+
+    holdfast.init(num_cpus=2)
+    with pytest.raises(TuneError, match="could never start"):
+        fit(tune.with_resources(train, ask), {"cpus": tune.grid_search([1, 64])})
+
+
 def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,15 +217,8 @@ def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
         finally:
             unwound.touch()
 
-    def ask(config: dict[str, Any]) -> dict[str, float]:
-        if config["cpus"] > 1:
-            fifo.read_text()
-        return {"cpu": config["cpus"]}
-
-    holdfast.init(num_cpus=2)
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "20")
-    with pytest.raises(TuneError, match="could never start"):
-        fit(tune.with_resources(deaf, ask), {"cpus": tune.grid_search([1, 64])})
+    stop_when_read(fit, deaf, fifo)
     assert unwound.exists()
 
 
