@@ -16,6 +16,8 @@ _LONGEST_NAME = 256
 PATIENCE_S = 10.0
 # Their text is made by Python itself, of what they were given.
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+# What built-in errors show besides their arguments: files, and whose attribute is not there.
+_NAMED = ("filename", "filename2", "obj")
 _LONGEST_CHAIN = 100
 
 
@@ -79,7 +81,8 @@ def _is_plain(error: BaseException) -> bool:
         is_builtin = type(one) is getattr(builtins, type_name(one), None)
         if not is_builtin or hasattr(one, "__notes__") or len(chain) > _LONGEST_CHAIN:
             return False
-        if not all(type(argument) in _PLAIN for argument in one.args):
+        named = (getattr(one, name, None) for name in _NAMED)
+        if not all(type(argument) in _PLAIN for argument in (*one.args, *named)):
             return False
         chain += [one.__cause__, one.__context__]
     return True
@@ -106,8 +109,12 @@ def _made(
         attempt()
     else:
         thread = threading.Thread(target=attempt, name="holdfast-telling", daemon=True)
-        thread.start()
-        thread.join(PATIENCE_S)
+        try:
+            thread.start()
+        except RuntimeError:  # user code has used up all threads, or the interpreter ends
+            attempt()
+        else:
+            thread.join(PATIENCE_S)
     if made:
         return made[0]
     fault = faults[0] if faults else _endless()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.stop_signals import StopSignals
-from holdfast.forked import children_end_here
+from holdfast.forked import children_end_here, give_up_in_children
 from holdfast.runtime.link import Link
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.errors import StorageError
@@ -92,6 +92,25 @@ def test_a_child_closes_nothing_that_took_the_number_of_a_released_lock(tmp_path
             pass
         if other.fileno() != number:
             os.close(number)
+
+
+def test_what_was_being_closed_keeps_nothing_else_open_in_a_child() -> None:
+    class Closing:
+        given_up = 0
+
+        def give_up(self) -> None:
+            Closing.given_up += 1
+            os.close(-1)
+
+    several = [Closing() for _ in range(3)]
+    for one in several:
+        give_up_in_children(one)
+
+    def acts() -> None:
+        assert Closing.given_up == len(several)
+
+    with child(acts):
+        assert Closing.given_up == 0
 
 
 def test_a_child_is_no_second_writer_of_a_journal(tmp_path: Path) -> None:

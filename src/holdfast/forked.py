@@ -71,7 +71,9 @@ _owned: WeakSet[Owned] = WeakSet()
 
 def _give_up() -> None:
     for owned in list(_owned):
-        owned.give_up()
+        # Another thread may have been closing it: what is closed twice keeps no other one open.
+        with suppress(OSError):
+            owned.give_up()
     _owned.clear()
 
 

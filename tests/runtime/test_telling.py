@@ -72,6 +72,19 @@ def test_notes_and_groups_are_the_users_too() -> None:
         assert "cannot be shown" in traceback_of(raised(error), None)
 
 
+def test_the_file_that_a_built_in_error_names_is_the_users_too() -> None:
+    path = type("Path", (), {"__repr__": lambda self: wait()})()
+    assert "cannot be shown" in traceback_of(raised(OSError(2, "not there", path)), None)
+
+
+def test_an_error_is_told_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert message_of(Odd(lambda: "what it says")) == "what it says"
+
+
 def test_an_error_that_calls_itself_built_in_is_no_less_the_users() -> None:
     kind = type("ValueError", (Odd,), {"__module__": "builtins"})
     assert "did not end" in message_of(kind(wait))
