@@ -115,10 +115,13 @@ class ExperimentLock:
                     "This file system has no locks: set RAY_AIR_LOCAL_CACHE_DIR to a directory on "
                     "a local disk",
                 ) from error
-            if Holder.read(self._fd).is_controller or not _wait_for(
-                self._fd, fcntl.LOCK_EX, deadline_s
-            ):
+            if self._is_run() or not _wait_for(self._fd, fcntl.LOCK_EX, deadline_s):
                 raise self._locked(f"{holder_of(self._path, self._fd)} is using it") from None
+
+    def _is_run(self) -> bool:
+        """Whether a controller that lives holds it. The one that held it last may live on, as a
+        notebook does, while somebody looks who holds it and shares it for a moment."""
+        return Holder.read(self._fd).is_controller and not _locks(self._fd, fcntl.LOCK_SH)
 
     def _wait_for_workers(self, deadline_s: float) -> None:
         """Nobody can begin to work for the old incarnation: its controller is gone."""
@@ -172,9 +175,9 @@ def _lost(path: Path, cause: str) -> LockLost:
     )
 
 
-def _locks(descriptor: int) -> bool:
+def _locks(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.syncer import lock as locking
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.lock import ExperimentLock, Locked, LockLost
 from holdfast.syncer.lock_holder import Holder, is_alive
@@ -37,6 +38,25 @@ def test_it_is_free_once_the_last_in_this_process_who_may_write_has_released_it(
         ExperimentLock(tmp_path / ".lock")
     lock.release()
     ExperimentLock(tmp_path / ".lock").release()
+
+
+def test_who_looks_at_a_lock_keeps_nobody_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the process that held it last lives on, as this one does."""
+    path = tmp_path / ".lock"
+    ExperimentLock(path).release()
+    looks = os.open(path, os.O_RDONLY)
+    fcntl.flock(looks, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    wait_for = locking._wait_for
+
+    def looked(descriptor: int, how: int, deadline_s: float) -> bool:
+        fcntl.flock(looks, fcntl.LOCK_UN)
+        return wait_for(descriptor, how, deadline_s)
+
+    monkeypatch.setattr(locking, "_wait_for", looked)
+    ExperimentLock(path, deadline_s=60.0).release()
+    os.close(looks)
 
 
 def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) -> None:
