@@ -37,7 +37,8 @@ class Beginning:
 
 
 class JournalUnreadable(TuneError):
-    """A journal is there, and cannot be read: nothing begins in its place before it is mended.
+    """An experiment is there, and its journal cannot be read, or is gone: nothing begins in its
+    place before it is mended.
 
     `where` is the experiment, `found` what was found.
     """
@@ -49,7 +50,7 @@ class JournalUnreadable(TuneError):
 
     def __str__(self) -> str:
         return (
-            f"the experiment in {self.where} has a journal, and it cannot be read: {self.found}. "
+            f"the journal of the experiment in {self.where} cannot be read: {self.found}. "
             f"Nothing was changed. Mend it: holdfast doctor repair {self.where}"
         )
 
@@ -86,9 +87,9 @@ def find_beginning(journal: Path) -> Beginning | None:
         found = f"{segment_name(number)} is whole, and what stood before it is not there"
     if found:
         raise JournalUnreadable(str(journal.parent), found)
-    if traces := _traces(journal.parent):
+    if traces := traces_in(journal.parent):
         what = "its segments are empty" if known else "it has no segments"
-        raise JournalUnreadable(str(journal.parent), f"{what}, and there is {traces}")
+        raise JournalUnreadable(str(journal.parent), f"{what}, but {traces} is there")
     return None
 
 
@@ -173,7 +174,7 @@ def _fault(journal: Path, number: int) -> str:
     return f"the first record of {path.name} is damaged"
 
 
-def _traces(root: Path) -> str:
+def traces_in(root: Path) -> str:
     """What says that an experiment was here, where its journal does not; "" for nothing."""
     try:
         with os.scandir(root) as entries:

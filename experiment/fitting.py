@@ -69,6 +69,7 @@ from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidConfig,
 )
+from holdfast.trial.trial import Status
 
 
 def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
@@ -276,6 +277,10 @@ def _was_finished(name: str, machine: Machine) -> str:
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
         how = "restore(..., extend=True) with more of it, or another stop, goes on"
         why = f" ({machine.ending.message}; {how})"
+    failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
+    if failed and not machine.spec.options.get("trainer"):
+        trials = f"{failed} trial{'s' * (failed > 1)}"
+        why += f" ({trials} failed; restore(..., resume_errored=True) tries again)"
     return f"{name} was finished{why}: its results are returned as they are"
 
 

@@ -41,6 +41,14 @@ class ExperimentNotFound(TuneError, ValueError):
 class NeverBegun(ExperimentNotFound):
     """A run began to write there, and ended before its first record."""
 
+    @classmethod
+    def at(cls, path: str) -> NeverBegun:
+        return cls(
+            f"the run in {path} ended before its first record: no trial had begun, and nothing is "
+            f"lost. Begin it again under the same name",
+            path,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadExperiment:
@@ -105,7 +113,7 @@ def records_of(
             raise error.at(location.public) from error
         if beginning is None:
             if segments(Layout(root).journal):
-                raise NeverBegun(_never_begun(location), location.public)
+                raise NeverBegun.at(location.public)
             raise ExperimentNotFound(_not_found(location), location.public)
         warn_of(location, damages(Layout(root), beginning.position.segment))
         yield Layout(root)
@@ -135,7 +143,7 @@ def _folded(
         recovered = recover(layout, run=run)
     except NothingToRestore as error:
         if segments(layout.journal):
-            raise NeverBegun(_never_begun(location), location.public) from error
+            raise NeverBegun.at(location.public) from error
         raise ExperimentNotFound(_not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
@@ -148,13 +156,6 @@ def _folded(
         notices=notices,
         runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
-    )
-
-
-def _never_begun(location: Location) -> str:
-    return (
-        f"the run in {location} ended before its first record: no trial had begun, and nothing is "
-        f"lost. Begin it again under the same name"
     )
 
 

@@ -14,6 +14,7 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from holdfast.experiment.beginning import JournalUnreadable
 from holdfast.experiment.causes import is_ours
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
@@ -26,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """For what users call: a KeyboardInterrupt and errors of storage or of processes come without
-    their history, and the interpreter prints only the user's frames."""
+    """For what users call: a KeyboardInterrupt and errors of storage, of processes or of a journal
+    come without their history, and the interpreter prints only the user's frames."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
-        except (KeyboardInterrupt, StorageError, RuntimeFault) as error:
+        except (KeyboardInterrupt, StorageError, RuntimeFault, JournalUnreadable) as error:
             raise _shortened(error) from None
 
     return called

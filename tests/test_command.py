@@ -108,13 +108,17 @@ def test_a_damaged_experiment_hides_no_other_and_names_the_doctor(
     assert "does not begin as a journal does" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("written", [b"", MAGIC, MAGIC + bytes(5)])
+@pytest.mark.parametrize("written", [None, b"", MAGIC, MAGIC + bytes(5)])
 def test_a_run_that_ended_before_its_first_record_is_no_unreadable_one(
-    store: Path, capsys: pytest.CaptureFixture[str], written: bytes
+    store: Path, capsys: pytest.CaptureFixture[str], written: bytes | None
 ) -> None:
     journal = store / "early" / "journal"
-    journal.mkdir(parents=True)
-    (journal / "000000.log").write_bytes(written)
+    journal.parent.mkdir()
+    if written is None:
+        (journal.parent / ".lock").touch()
+    else:
+        journal.mkdir()
+        (journal / "000000.log").write_bytes(written)
     out = told(capsys, "ls", store)
     assert "early  not begun" in out
     assert "early ended before its first record" in out.replace(f"{store}/", "")
@@ -167,8 +171,27 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
     assert f"  holdfast resume {store}/cut   finishes the rest\n" in out
-    assert f"--restart-errored {store}/cut   finishes the rest, and begins the failed" in out
+    (next_command,) = [line for line in out.splitlines() if "-errored" in line]
+    assert f"resume --restart-errored {store}/cut   finishes the rest, and begins the failed" in (
+        next_command
+    )
     assert "2 more" in told(capsys, "show", "-n", "1", store / "cut")
+
+
+def test_show_resumes_failed_trials_that_have_checkpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RecordedExperiment(tmp_path / "run")
+    trial = run.begin({"lr": 0.1})
+    run.report(trial, {"loss": 1.0}, checkpoint="committed")
+    run.fail(trial)
+    run.start(trial)
+    run.fail(trial)
+    run.write_files()
+    run.close()
+    out = told(capsys, "show", tmp_path / "run")
+    assert f"resume --resume-errored {tmp_path}/run   " in out
+    assert "resumes the failed trials from their checkpoints" in out
 
 
 def test_show_has_everything_for_scripts_and_no_nan(

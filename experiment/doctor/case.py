@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.beginning import traces_in
 from holdfast.experiment.layout import HEAD, Layout
 from holdfast.experiment.place import find_place
 from holdfast.experiment.published import is_mirror_of, read_head
-from holdfast.experiment.reading import ExperimentNotFound
+from holdfast.experiment.reading import ExperimentNotFound, NeverBegun
 from holdfast.experiment.settings import Settings
 from holdfast.experiment.snapshots import snapshot_names
 from holdfast.syncer.download import with_store
@@ -46,7 +47,10 @@ def find_case(
     if location.local_path is None or (Path(location.local_path) / HEAD).exists():
         return _of_storage(path, location, settings, environ)
     layout = Layout(Path(location.local_path))
-    if not segments(layout.journal) and not snapshot_names(layout.root):
+    has_records = segments(layout.journal) or snapshot_names(layout.root)
+    if not has_records and not traces_in(layout.root):
+        if layout.lock.exists():
+            raise NeverBegun.at(path)
         raise ExperimentNotFound(
             f"there is no experiment in {path}: it has no folder 'journal' with records. Give the "
             f"directory <storage_path>/<name>, or its URI",

@@ -124,8 +124,27 @@ def test_an_experiment_without_its_journal_is_not_begun_anew(
     shutil.rmtree(root / "journal")
     if gone == "segment":
         (root / "journal").mkdir()
-    with pytest.raises(JournalUnreadable, match="it has no segments, and there is"):
+    with pytest.raises(JournalUnreadable, match="it has no segments, but"):
         ENTRIES[entry](root)
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "best", "resume", "doctor", "doctor repair"])
+@pytest.mark.parametrize("gone", ["journal", "segment"])
+def test_every_command_knows_an_experiment_without_its_journal(
+    root: Path, gone: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(root / "journal")
+    for snapshot_file in root.glob("experiment_state-*"):
+        snapshot_file.unlink()
+    if gone == "segment":
+        (root / "journal").mkdir()
+    assert main([*command.split(), str(root)]) == 1
+    said = "".join(capsys.readouterr())
+    assert "there is no experiment" not in said
+    wanted = (
+        "put a copy of the journal in its place" if "doctor" in command else "no segments, but"
+    )
+    assert wanted in " ".join(said.split())
 
 
 def test_what_a_run_left_that_died_in_its_first_write_is_no_experiment(root: Path) -> None:

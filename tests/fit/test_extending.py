@@ -336,6 +336,20 @@ def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
         tuner(name="nowhere").fit(resume="must")
 
 
+def test_a_run_with_failed_trials_says_how_they_are_tried_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"epoch": 1})
+        raise ValueError("bad data")
+
+    tuner = tune.Tuner(train, run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)))
+    for resume in ("never", "auto"):
+        assert tuner.fit(resume=resume).num_errors == 1
+    told = capfd.readouterr().err
+    assert "run was finished (1 trial failed; restore(..., resume_errored=True) tries" in told
+
+
 def test_fit_refuses_another_experiment_or_extends_it_as_asked(
     tuner: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ from holdfast.experiment.wording import (
     states_text,
 )
 from holdfast.names import printable
+from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status
 
 _STYLES = {
@@ -133,7 +134,7 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(found)
     if not found.read.is_followed:  # only the newest can be resumed
-        _show_next(shown, state, has_rest=has_rest(found.machine))
+        _show_next(shown, state, found.machine)
 
 
 def _other_runs(found: Found) -> str:
@@ -151,7 +152,7 @@ def _other_runs(found: Found) -> str:
 def _because(shown: Mapping[str, Any], now: float) -> str:
     if shown["holder"]:
         return f", {shown['holder']} runs it"
-    if shown["ending"]:
+    if shown["ending"] and shown["ending"] != shown["state"]:
         return f" ({shown['ending']})"
     if shown["heard_at"] is None:
         return ""
@@ -161,9 +162,12 @@ def _because(shown: Mapping[str, Any], now: float) -> str:
 def _when(shown: Mapping[str, Any], now: float) -> str:
     began = shown["began_at"]
     local = datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M")
-    restores = f", restored {shown['restores']} times" if shown["restores"] else ""
+    restores = _RESTORES.get(shown["restores"], f", restored {shown['restores']} times")
     ago = duration(max(0.0, now - began))
     return f"{local} ({ago} ago), ran {duration(shown['active_s'])}{restores}"
+
+
+_RESTORES = {0: "", 1: ", restored once"}
 
 
 def _show_failures(found: Found) -> None:
@@ -190,12 +194,17 @@ def _emptiness(file: str) -> str:
         return ""
 
 
-def _show_next(shown: Mapping[str, Any], state: Condition, *, has_rest: bool) -> None:
+def _show_next(shown: Mapping[str, Any], state: Condition, machine: Machine) -> None:
     """What can be done about it."""
     path = quoted(shown["path"])
-    resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest)
+    resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
         say(f"  holdfast resume {path}   finishes the rest")
-    if state is not Condition.LIVE and shown["counts"].get(Status.ERROR.value):
-        too = "finishes the rest, and begins" if resumes else "begins"
-        say(f"  holdfast resume --restart-errored {path}   {too} the failed trials again")
+    failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
+    if failed and state is not Condition.LIVE:
+        too = "finishes the rest, and " * resumes
+        if any(trial.checkpoints for trial in failed):
+            how, does = "--resume-errored", "resumes the failed trials from their checkpoints"
+        else:
+            how, does = "--restart-errored", "begins the failed trials again"
+        say(f"  holdfast resume {how} {path}   {too}{does}")

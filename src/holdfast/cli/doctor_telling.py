@@ -104,7 +104,7 @@ def _looked_at(report: Report) -> str:
             told.append(f"{count} {name}" + ("" if amount is None else f" ({size(amount)})"))
     if "downloaded_bytes" in counts:
         told.append(f"{size(counts['downloaded_bytes'])} downloaded")
-    return f"{', '.join(told)}; {report.seconds:.1f} s"
+    return f"{', '.join(told) or 'no records'}; {report.seconds:.1f} s"
 
 
 def _verdict(report: Report, command: str) -> str:
