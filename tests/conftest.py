@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,11 @@ from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
+
+# A shell has what it starts in the background ignore SIGINT, nohup does so with SIGHUP, and all
+# children of a test would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Seconds that a test takes which stands on this fixture, about; any other takes a tenth.
 _SECONDS = {
