@@ -129,10 +129,13 @@ class Keeper:
             return
         furthest = Furthest()
         try:
-            written = await self._patience.until_done(
-                f"commit {folder}",
-                lambda: self._sealed(lambda: self._seal(directory, reached, furthest)),
-            )
+            # Checkpoints of a thousand trials may come in one moment: a few at a time are read,
+            # and the deadline of each counts from then on.
+            async with self._sealing:
+                written = await self._patience.until_done(
+                    f"commit {folder}",
+                    lambda: threads.call(lambda: self._seal(directory, reached, furthest)),
+                )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
             return
@@ -146,11 +149,6 @@ class Keeper:
             )
             await self._patience.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
-
-    async def _sealed(self, seal: Callable[[], Manifest]) -> Manifest:
-        """Checkpoints of a thousand trials may come in one moment: a few at a time are read."""
-        async with self._sealing:
-            return await threads.call(seal)
 
     def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
         """Its bytes, and its own name, which staging has only renamed; the manifest last."""

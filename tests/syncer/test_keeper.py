@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import queue
+import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.layout import is_checkpoint
+from holdfast.syncer import keeper as keeper_room
 from holdfast.syncer import keeper_process, manifest, patience
 from holdfast.syncer.checkpoint import Checkpoint
 from holdfast.syncer.errors import StorageRefused
@@ -658,6 +661,34 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
     await keeper.commit("t1", 0, FOLDER)
     folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
     assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
+
+
+async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, may_end = os.fsync, threading.Event()
+
+    def held(descriptor: int) -> None:
+        may_end.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", held)
+    monkeypatch.setattr(keeper_room, "_SEALED_AT_ONCE", 1)
+    told: list[list[Any]] = []
+    keeper = Keeper(replace(kept.orders(kept.memory), storage=None), told.append)
+    second = "trial/checkpoint_000001"
+    shutil.copytree(kept.root / FOLDER, kept.root / second)
+    commits = [
+        asyncio.ensure_future(keeper.commit("t1", index, folder))
+        for index, folder in enumerate([FOLDER, second])
+    ]
+    try:
+        await asyncio.sleep(0)
+        assert list(keeper.unfinished) == [f"commit {FOLDER}"]
+    finally:
+        may_end.set()
+        await asyncio.gather(*commits)
+    assert told == [["committed", "t1", 0], ["committed", "t1", 1]]
 
 
 async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gone_on_in(
