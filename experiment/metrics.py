@@ -47,13 +47,21 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
             f"report() takes a dict of metrics, not {type(metrics).__name__}: {excerpt(metrics)}"
         )
     try:
-        plain = {_key(key, ""): _plain(value, _name(key)) for key, value in metrics.items()}
+        plain = _plain_mapping(metrics, "")
     except RecursionError:
         raise _nested(metrics) from None
     if _is_deep(plain, DEEPEST):
         raise _nested(metrics)
-    if len(plain) != len(metrics):
-        _refuse_alike(metrics, "")
+    return plain
+
+
+def _plain_mapping(given: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    plain = {}
+    for key, value in given.items():
+        text = _key(key, name)
+        plain[text] = _plain(value, f"{name}/{text}" if name else text)
+    if len(plain) != len(given):
+        _refuse_alike(given, name)
     return plain
 
 
@@ -72,17 +80,13 @@ def _is_deep(value: Any, most: int) -> bool:
     return not most or any(_is_deep(part, most - 1) for part in inside)
 
 
-def _name(key: object) -> str:
-    return key if isinstance(key, str) else excerpt(key)
-
-
 def _key(key: object, above: str) -> str:
     if isinstance(key, str):
         return key
     inside = f" inside {above!r}" if above else ""
     try:
-        text = _plain(key, f"the key {excerpt(key)}")
-    except InvalidMetrics:
+        text = _plain(key, "")
+    except InvalidMetrics:  # said below, with the key: its text may be the user's to make
         text = key
     if isinstance(text, (str, int, float)) or text is None:
         return str(text)
@@ -114,12 +118,7 @@ def _plain(value: Any, name: str) -> Any:
             _check_text(value, name)
         return value
     if isinstance(value, Mapping):
-        plain = {
-            _key(key, name): _plain(part, f"{name}/{_name(key)}") for key, part in value.items()
-        }
-        if len(plain) != len(value):
-            _refuse_alike(value, name)
-        return plain
+        return _plain_mapping(value, name)
     if isinstance(value, (list, tuple)):
         if len(value) > LONGEST_LIST:
             raise _no_form(value, name, f"a list of {len(value):,} values")
