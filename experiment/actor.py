@@ -169,9 +169,9 @@ class TrialActor:
         self._worker.kill(why)
 
     def disown(self) -> None:
-        """End the worker, of which nothing is told any more: its trial could not be begun."""
+        """End the worker and ignore all that it says: its trial could not be started."""
         self._is_disowned = True
-        self.kill("its trial could not be begun")
+        self.kill("its trial could not be started")
 
     def on_message(self, message: Message) -> None:
         if self._is_disowned:

@@ -368,7 +368,7 @@ class Crew:
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         try:
             self._employ(effect, trial, reused)
-        except Exception as error:  # as above; a fault of ours fails each trial, and is told
+        except Exception as error:  # as above; a fault of ours fails each trial with its message
             self._fail_setup(effect, "its worker cannot be started", error, reused)
 
     def _employ(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:

@@ -154,7 +154,7 @@ class Books:
 
     def begin_anew(self, trial: Trial) -> list[Moment]:
         """The journal begins anew with this trial, and has no record of what came before: of that
-        the tracker is told the end alone. Rows that it has not taken count as refused."""
+        the tracker hears the end alone. Rows that it has not taken count as refused."""
         account, end = self.accounts.get(trial.trial_id, Account()), reached(trial)
         if end <= account.read:
             return []

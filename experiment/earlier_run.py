@@ -1,4 +1,4 @@
-"""A run that another one followed under its name: it is read, and nothing of it can go on."""
+"""A run that another one followed under its name: it can be read, and not be resumed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class EarlierRun:
     goes_on: bool
 
     def as_it_is(self) -> ResultGrid:
-        """What `fit()` returns of it. Raises InvalidConfig where trials would have to go on."""
+        """What `fit()` returns of it. Raises InvalidConfig where trials would have to resume."""
         if self.goes_on or not self.is_finished:
             raise InvalidConfig(
-                f"run {self.run} in {self.path} was followed by another, so no trial of it can go "
-                f"on: get_results() reads it. Begin it again under another RunConfig(name=...)"
+                f"run {self.run} in {self.path} was followed by another and cannot be resumed: "
+                f"get_results() reads it. Begin it again under another RunConfig(name=...)"
             )
         return self.results
 

@@ -40,7 +40,7 @@ class Ledger:
         warn: Callable[[str], None] = lambda text: None,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """A disk that does not answer for `disk_deadline_s`, 0 for ever, counts as one that
+        """A disk that does not answer for `disk_deadline_s`, 0 for no deadline, counts as one that
         failed. `warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
         it raises StorageError where the experiment is not ours any more."""
         self._journal = journal

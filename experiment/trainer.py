@@ -110,7 +110,7 @@ class DataParallelTrainer:
         self._loop.check_constant()
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
         if tuner.earlier is not None:
-            # Nothing goes on there: one that failed is told as it failed.
+            # It cannot be resumed: where it failed, its own failure is raised.
             results = replace(tuner.earlier, goes_on=False).as_it_is()
         elif resume == "never":
             results = tuner.fit()
@@ -224,7 +224,7 @@ _GIVE_TRAINER = (
 
 
 def _of_an_earlier_run() -> None:
-    """Stands for its loop, which is kept of the newest alone."""
+    """Stands for its loop: only that of the newest run is kept."""
 
 
 def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ LEEWAY_S = 30.0
 _KILLING_S = 10.0
 _OVERDUE = "The run should have ended by now, and has not, which is a fault: all of it is killed"
 _LEFT = (
-    "The run hangs, mostly in a call of a disk that does not answer: it is left as it is. The "
-    "experiment stays locked until this process has ended"
+    "The run hangs, probably in a call to a disk that does not answer, and is not waited for. The "
+    "experiment stays locked until this process ends"
 )
 
 
@@ -93,7 +93,7 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
         if asked > 2:
             return time.monotonic() + _KILLING_S
         again = "Press Ctrl-C" if signum == signal.SIGINT else "Send it"
-        view.message(f"Everything is killed. {again} once more to leave what hangs", "warning")
+        view.message(f"Killing all processes. {again} once more to leave what hangs", "warning")
         return time.monotonic() + closing_s + LEEWAY_S
     is_preempted = signum not in (0, signal.SIGINT)
     told, again = "Interrupted: trials have", "Press Ctrl-C again"

@@ -143,13 +143,13 @@ class ThreadService:
         self._link.send(message)
 
     async def gone(self) -> str:
-        """A thread that does not end within 5 s of its connection's end is left to itself."""
+        """A thread that does not end within 5 s of its connection's end is not waited for."""
         if not await happens(self._over, PATIENCE_S):
-            return "hangs, mostly in a call of a disk or of storage: it is left to itself"
+            return "hangs, probably in a call to a disk or to storage, and is not waited for"
         return self._fault
 
     async def close(self) -> str:
-        """End the connection; a thread that does not end within 5 s is left to itself."""
+        """End the connection; a thread that does not end within 5 s is not waited for."""
         self._link.close()
         await happens(self._over, PATIENCE_S)
         return ""

@@ -1,5 +1,5 @@
 """Errors and values as text that fits into a message: whatever user code raises, its type gets
-through, and nobody waits for text that user code does not come to an end with."""
+through, and nobody waits for text that user code never finishes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _terms: ContextVar[_Terms | None] = ContextVar("holdfast_disk", default=None)
 
 
 def wait_at_most(deadline_s: float, tell: Callable[[str], None]) -> None:
-    """How long this thread, and what it begins from now on, waits for a disk; 0 for ever.
+    """How long this thread, and what it begins from now on, waits for a disk; 0 for no deadline.
 
     `tell` hears before that of each call that takes long, in the thread that waits for it.
     """

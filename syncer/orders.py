@@ -23,8 +23,8 @@ class Orders:
     every restore writes anew; `artifacts` adds all other files. What is called one of `private`
     in the experiment's folder, or one of `private_inside` in a trial's, is never uploaded as a
     file, nor are a trial's checkpoints (folders whose names are so by `is_checkpoint(name)`).
-    `disk_deadline_s` is how long a call may wait for the disk, 0 for ever. `epoch` is what an
-    earlier keeper of this same incarnation has claimed, "" where none has.
+    `disk_deadline_s` is how long a call may wait for the disk, 0 for no deadline. `epoch` is what
+    an earlier keeper of this same incarnation has claimed, "" where none has.
     """
 
     root: Path

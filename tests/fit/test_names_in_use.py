@@ -86,7 +86,9 @@ def test_a_restore_reads_an_earlier_run_and_goes_on_with_none(fit: Any) -> None:
     newest = tune.Tuner.restore(path, report_twice, run=2)
     assert [result.metrics["n"] for result in newest.fit() if result.metrics] == [3]
     assert rows_under(path) == before
-    with pytest.raises(InvalidConfig, match=r"run 1 in .* was followed by another, so no trial"):
+    with pytest.raises(
+        InvalidConfig, match=r"run 1 in .* was followed by another and cannot be resumed"
+    ):
         tune.Tuner.restore(path, run=1, restart_errored=True).fit()
     with pytest.raises(InvalidConfig, match=r"there is no run 3 in .*: it holds runs 1 to 2"):
         tune.Tuner.restore(path, run=3)

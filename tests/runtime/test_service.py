@@ -198,7 +198,7 @@ async def test_a_thread_that_does_not_end_is_left_to_itself(
     tasks = asyncio.all_tasks()
     await service.close()
     assert asyncio.all_tasks() == tasks
-    assert "it is left to itself" in await service.gone()
+    assert "is not waited for" in await service.gone()
     monkeypatch.undo()
     may_end.set()
     assert await service.gone() == ""

@@ -1,4 +1,4 @@
-"""A disk that does not answer: each fsync waits at a gate, as on a dead NFS server for ever.
+"""A disk that does not answer: each fsync waits at a gate, as it hangs on a dead NFS server.
 
 `environ_for` makes every Python process of these roles that is started with it wait at the gate
 `GATE` in each fsync below `root`. A test holds the gate from the moment on in which the disk is to
