@@ -17,6 +17,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.metrics import sendable
+from holdfast.experiment.short_errors import short_errors
 from holdfast.syncer.errors import StorageError
 from holdfast.trial.errors import InvalidConfig
 
@@ -315,12 +316,57 @@ def test_an_error_of_storage_is_one_line_with_the_users_frames(
 ) -> None:
     done = run_script(SCRIPT, "/proc/holdfast", "1")
     assert done.returncode == 1
-    what, mark, *frames = done.stderr.splitlines()
+    mark, *frames, what = done.stderr.splitlines()
     assert re.match(r"holdfast\.syncer\.errors\.Storage\w+: .*/proc/holdfast", what)
     assert mark == "Traceback (most recent call last):"
     files = [line for line in frames if line.startswith("  File")]
     assert len(files) == 1
     assert str(tmp_path / "script" / "script.py") in files[0]
+
+
+MISTAKES = {
+    "a metric": ("tune.TuneConfig(metric='b', mode='min')", "{}", "Did you mean|no such value"),
+    "an object": ("None", "{'lock': threading.Lock()}", r"param_space\['lock'\] is a lock"),
+    "resources": ("None", "{}", "no trial could ever start"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_user_is_one_line_with_their_frames(
+    run_script: Any, tmp_path: Path, mistake: str
+) -> None:
+    tuning, space, wanted = MISTAKES[mistake]
+    source = f"""
+import threading
+from holdfast import tune
+
+def train(config):
+    tune.report({{"a": 1}})
+
+if __name__ == "__main__":
+    trainable = tune.with_resources(train, {{"gpu": 1}}) if {mistake == "resources"} else train
+    run = tune.RunConfig(storage_path={str(tmp_path)!r}, verbose=0)
+    tune.Tuner(trainable, param_space={space}, tune_config={tuning}, run_config=run).fit()
+"""
+    done = run_script(source)
+    assert done.returncode == 1
+    mark, *frames, what = done.stderr.splitlines()
+    assert mark == "Traceback (most recent call last):"
+    assert len([line for line in frames if line.startswith("  File")]) == 1
+    assert re.search(wanted, what)
+
+
+def test_an_error_that_has_a_cause_keeps_it() -> None:
+    @short_errors
+    def call() -> None:
+        try:
+            raise KeyError("board")
+        except KeyError as error:
+            raise tune.TuneError("a searcher failed") from error
+
+    with pytest.raises(tune.TuneError) as caught:
+        call()
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_its_history_is_in_the_log(fit: Any, caplog: pytest.LogCaptureFixture) -> None:

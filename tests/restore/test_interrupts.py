@@ -21,8 +21,9 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
     script.signal(signal.SIGINT)
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
-    _, shown = script.stderr.split("KeyboardInterrupt\n")
+    _, shown = script.stderr.split("Traceback (most recent call last):\n")
     frames = re.findall(r'^  File "(.+)", line', shown, re.M)
+    assert shown.endswith("\nKeyboardInterrupt\n")
     assert frames
     assert set(frames) == {str(bench.script)}
     assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
