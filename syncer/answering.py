@@ -68,7 +68,10 @@ def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: i
     # Whoever has a deadline has a loop; for others its import costs more than an fsync.
     from holdfast.syncer.threads import Started
 
-    asked = Started(perform)
+    try:
+        asked = Started(perform)
+    except RuntimeError:  # no thread can be started: a call without a deadline is better than none
+        return perform()
     told_after_s = min(_TOLD_AFTER_S, terms.deadline_s / 2)
     deadline_s = terms.deadline_s + size_bytes // _SLOWEST_BYTES_PER_S
     if not asked.has_ended(told_after_s):

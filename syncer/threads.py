@@ -68,7 +68,13 @@ class _Pool:
         if inbox is None:
             inbox = queue.SimpleQueue()
             name = f"{NAME}{number}"
-            threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # user code has used up all threads
+                with self._lock:
+                    self.busy -= 1
+                raise
         inbox.put(call)
 
     def _serve(self, inbox: queue.SimpleQueue[_Call]) -> None:

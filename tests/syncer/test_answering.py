@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.syncer import threads
 from holdfast.syncer.answering import NoAnswer, answered, waiting_at_most
 from holdfast.syncer.durable import fsync_dir, write_atomic
 from holdfast.syncer.errors import DiskSilent, from_os_error
@@ -75,6 +76,19 @@ def test_a_large_file_may_take_longer(silence: threading.Event) -> None:
     with waiting_at_most(0.02, tell):
         answered(silence.wait, lambda: "fsync of /x", size_bytes=4000 << 20)
     assert "After 1000.02 s " in told[0]
+
+
+def test_where_no_thread_can_be_started_the_call_has_no_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with waiting_at_most(0.02, lambda text: None):
+        assert answered(threading.get_ident, lambda: "look") == threading.get_ident()
+    assert threads.busy() == 0
 
 
 def test_it_is_not_tried_again_as_storage_is(silence: threading.Event) -> None:
