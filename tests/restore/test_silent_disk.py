@@ -91,7 +91,7 @@ def test_a_run_that_hangs_with_its_disk_is_left_after_the_third_ctrl_c(bench: Be
     assert script.ends() == -signal.SIGINT
     assert script.left() == []
     script.finish_reading()
-    assert "stays locked until this process has ended" in script.stderr
+    assert "stays locked until this process ends" in script.stderr
 
 
 def test_a_checkpoint_whose_disk_is_silent_is_not_kept_and_the_run_ends(bench: Bench) -> None:
