@@ -54,6 +54,7 @@ R = TypeVar("R")
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
 _LOOKUP_S = 60.0
+_DOWNLOAD_ATTEMPTS = 3
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -144,14 +145,18 @@ class ArrowStore(PutsAtOnce):
         return Stored(size=size)
 
     async def get(self, key: str, target: Path) -> int:
-        path = self._path(key)
-        entry = await self.head(key)
-        if entry is None:
-            raise NotStored("get", self._shown(key), "there is no such object")
-        size = await self._call(
-            "get", key, lambda: self._download(path, target, entry.size), allowance_s(entry.size)
-        )
-        return size
+        got = size = 0
+        for _ in range(_DOWNLOAD_ATTEMPTS):
+            entry = await self.head(key)
+            if entry is None:
+                raise NotStored("get", self._shown(key), "there is no such object")
+            size = entry.size
+            perform = partial(self._download, self._path(key), target, size)
+            got = await self._call("get", key, perform, allowance_s(size))
+            if got == size:
+                return got
+            # It broke off, or was put anew, longer, after its size was asked for.
+        raise StorageUnavailable("get", self._shown(key), f"{got} of {size} bytes came")
 
     async def read(self, key: str) -> bytes:
         path = self._path(key)
@@ -319,6 +324,7 @@ class ArrowStore(PutsAtOnce):
             return bytes(stream.read())
 
     def _download(self, path: str, target: Path, size: int) -> int:
+        """How many bytes came; `target` is left as it is where they are more or fewer."""
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         got = 0
         try:
@@ -329,9 +335,8 @@ class ArrowStore(PutsAtOnce):
                 while chunk := stream.read(_CHUNK_BYTES):
                     write_all(file.fileno(), chunk)
                     got += len(chunk)
-            if got != size:
-                raise StorageUnavailable("get", path, f"{got} of {size} bytes came")
-            os.replace(temporary, target)
+            if got == size:
+                os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return got

@@ -86,3 +86,33 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     gate.opened.set()
     await patience().until_done("put", lambda: store.put("manifest", b"newer"))
     assert await store.read("manifest") == b"newer"
+
+
+@pytest.mark.parametrize("times", [1, 100])
+async def test_an_object_that_is_put_anew_while_it_is_read_is_read_again(
+    tmp_path: Path, times: int
+) -> None:
+    """Its size was asked for before: a stretch of a journal grows while somebody reads it."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Growing(LocalFileSystem):  # type: ignore[misc]
+        cachable = False
+        left = times
+
+        def open(self, path: str, *args: Any, **kwargs: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                Path(path).write_bytes(Path(path).read_bytes() + b"more")
+            return super().open(path, *args, **kwargs)
+
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "key").write_bytes(b"begin")
+    store = Location.resolve(str(tmp_path / "root"), Growing(), {}).open_store()
+    if times == 1:
+        assert await store.get("key", tmp_path / "here") == len(b"beginmore")
+        assert (tmp_path / "here").read_bytes() == b"beginmore"
+    else:
+        with pytest.raises(StorageUnavailable, match="17 of 13 bytes came"):
+            await store.get("key", tmp_path / "here")
+        assert not (tmp_path / "here").exists()
+    await store.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.syncer.errors import NotStored
 from holdfast.syncer.location import Location
 from holdfast.syncer.store import Store
 from holdfast.testing import checker
@@ -57,8 +59,13 @@ class Bucket:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 await store.get(entry.key, path)
 
-        self._with_store(fetch)
-        return target / name
+        while True:
+            try:
+                self._with_store(fetch)
+            except NotStored:  # removed since it was listed: a live run has put something newer
+                shutil.rmtree(target / name, ignore_errors=True)
+            else:
+                return target / name
 
     def upload(self, source: Path, name: str = "run") -> None:
         """The files of a folder as objects of the experiment `name`."""
