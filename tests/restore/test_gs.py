@@ -111,7 +111,7 @@ def test_without_hadoop_hdfs_is_refused_in_seconds_with_what_is_missing(bench: B
     script = bench.start(storage="hdfs://namenode:8020/user/me/results")
     assert script.ends(20) == 1
     script.finish_reading()
-    told, *_ = script.stderr.strip().splitlines()
+    *_, told = script.stderr.strip().splitlines()
     assert "hdfs://namenode:8020/user/me/results" in told
     assert "Java and Hadoop's libhdfs" in told
     assert len(script.stderr) < 5_000
