@@ -41,7 +41,11 @@ def form_of(path: str) -> Form | None:
         return MSGPACK
     if name == "result.json":
         return LINES
-    return JSON if name.endswith(".json") or "/.epochs/" in f"/{path}" else None
+    if name == ".stored.json":
+        return INDEX
+    if "/.epochs/" in f"/{path}":
+        return CLAIM
+    return JSON if name.endswith(".json") else None
 
 
 def journal_records(data: bytes) -> tuple[list[bytes], bool]:
@@ -95,6 +99,21 @@ def _encode_lines(tree: Any) -> bytes:
     return "".join(f"{json.dumps(row)}\n" for row in tree).encode()
 
 
+def _decode_index(data: bytes) -> Any:
+    return json.loads(data.partition(b"\n")[2])
+
+
+def _encode_index(tree: Any) -> bytes:
+    text = json.dumps(tree).encode()
+    return b"%08x\n" % zlib.crc32(text) + text
+
+
+def _encode_claim(tree: Any) -> bytes:
+    if not isinstance(tree, str):
+        raise TypeError("a claim is a name")
+    return tree.encode()
+
+
 def _decode_tuner(data: bytes) -> Any:
     if not data.startswith(TUNER_MAGIC):
         raise ValueError("no tuner.pkl of this version")
@@ -109,6 +128,8 @@ def _encode_tuner(tree: Any) -> bytes:
 JOURNAL = Form(name="journal", decode=_decode_journal, encode=_encode_journal)
 SNAPSHOT = Form(name="snapshot", decode=_decode_snapshot, encode=_encode_snapshot)
 TUNER = Form(name="tuner", decode=_decode_tuner, encode=_encode_tuner)
+INDEX = Form(name="index", decode=_decode_index, encode=_encode_index)
+CLAIM = Form(name="claim", decode=bytes.decode, encode=_encode_claim)
 LINES = Form(name="lines", decode=_decode_lines, encode=_encode_lines)
 JSON = Form(name="json", decode=json.loads, encode=lambda tree: json.dumps(tree).encode())
 MSGPACK = Form(name="msgpack", decode=msgpack.unpackb, encode=msgpack.packb)
