@@ -48,7 +48,7 @@ from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved,
 from holdfast.trial.evolving import reader
 from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.options import checked_options
-from holdfast.trial.resources import Allocation, PlacementGroupFactory
+from holdfast.trial.resources import Allocation, PlacementGroupFactory, validated
 from holdfast.trial.trial import Trial, TrialSpec
 
 EVENTS: dict[str, type] = {
@@ -90,7 +90,7 @@ def _encode_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
 
 
 def _decode_bundles(plain: Any) -> PlacementGroupFactory:
-    check_plain(plain, "resources")
+    check_table(plain, "it")
     least = plain.get("least")
     if least is not None and type(least) is not int:
         raise ValueError(f"least must be a whole number, not {shown(least)}")
@@ -99,6 +99,10 @@ def _decode_bundles(plain: Any) -> PlacementGroupFactory:
 
 def _decode_wish(plain: Any) -> PlacementGroupFactory | None:
     return None if plain is None else _decode_bundles(plain)
+
+
+def _decode_capacity(plain: Any) -> Any:
+    return validated(check_table(plain, "it"), where="it")
 
 
 def _decode_config(plain: Any) -> Any:
@@ -151,8 +155,9 @@ _SPECIAL: dict[type, dict[str, Callable[[Any], Any]]] = {
         "space": _decode_space,
         "options": checked_options,
     },
+    Begun: {"capacity": _decode_capacity},
     Recalled: {"state": _decode_state},
-    Resumed: {"resources": _decode_wish},
+    Resumed: {"capacity": _decode_capacity, "resources": _decode_wish},
     Suggested: {"answer": _decode_config_or_none},
     TrialSpec: {"resources": _decode_bundles, "config": _decode_config},
     SchedulerAnswered: {"answer": _decode_config},
@@ -333,6 +338,9 @@ class _Kept:
     questions: Mapping[str, Any] = field(default_factory=dict)
 
 
+read_otherwise({_Kept: {"capacity": _decode_capacity}})
+
+
 def restore_state(machine: State, plain: Any) -> None:
     """Bring a machine to where another one was when `snapshot` was made of it, but for a policy.
 
@@ -341,7 +349,9 @@ def restore_state(machine: State, plain: Any) -> None:
     kept: _Kept = _build(_Kept, plain)
     try:
         _restore(machine, kept)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (
+        KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+    ) as error:  # fmt: skip
         raise UnknownRecord(
             f"not a snapshot of this version of holdfast: {error!r:.200}"
         ) from error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import BinaryIO, ParamSpec, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.durable import (
@@ -27,7 +27,7 @@ from holdfast.syncer.errors import (
     StorageError,
     from_os_error,
 )
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.regular import open_regular, read_regular
 from holdfast.syncer.staging import copy_bytes
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
@@ -77,14 +77,14 @@ class LocalStore(PutsAtOnce):
     async def copy(self, source: Entry, key: str) -> Stored:
         """Inside the kernel, where the file system can by sharing blocks; no hard link: who
         changes one checkpoint in its place shall not change another."""
-        original = self.root / check_key(source.key)
-        return await self._call("copy", key, self._put, check_key(key), original, False)
+        original = check_key(source.key)
+        return await self._call("copy", key, self._copy, original, check_key(key))
 
     async def get(self, key: str, target: Path) -> int:
         return await self._call("get", key, self._get, check_key(key), target)
 
     async def read(self, key: str) -> bytes:
-        return await self._call("read", key, read_regular, self.root / check_key(key))
+        return await self._call("read", key, self._read, check_key(key))
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
         found = await self._call("list", prefix, self._list, folder_prefix(prefix))
@@ -119,8 +119,21 @@ class LocalStore(PutsAtOnce):
         except OSError as error:
             raise from_os_error(error, operation, where) from error
 
-    def _put(self, key: str, source: bytes | Path, create_only: bool) -> Stored:
-        target = self.root / key
+    def _path(self, key: str) -> Path:
+        """Raises OSError where a folder on the way is a link, which may lead out of the store."""
+        folder = str(self.root)
+        for name in key.split("/")[:-1]:
+            folder = f"{folder}/{name}"
+            if os.path.islink(folder):
+                raise OSError(errno.ELOOP, "a symbolic link, which is not followed", folder)
+        return self.root / key
+
+    def _copy(self, source: str, key: str) -> Stored:
+        with open_regular(self._path(source)) as original:
+            return self._put(key, original, False)
+
+    def _put(self, key: str, source: bytes | Path | BinaryIO, create_only: bool) -> Stored:
+        target = self._path(key)
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         file = _created(temporary)
         try:
@@ -136,23 +149,30 @@ class LocalStore(PutsAtOnce):
     def _get(self, key: str, target: Path) -> int:
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         try:
-            with open(temporary, "xb", buffering=0) as file:
-                size = _write(file, self.root / key)
+            with open_regular(self._path(key)) as source, open(temporary, "xb", 0) as file:
+                size = _write(file, source)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return size
 
+    def _read(self, key: str) -> bytes:
+        return read_regular(self._path(key))
+
     def _list(self, prefix: str) -> Sequence[Entry]:
-        found = map(self._head, self._keys(prefix))
+        found = map(self._entry, self._keys(prefix))
         return sorted((entry for entry in found if entry), key=lambda entry: entry.key)
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        for folder, _, names in os.walk(self.root / prefix, onerror=_raise_unless_missing):
+        for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_missing):
             for name in names:
                 yield os.path.relpath(os.path.join(folder, name), self.root)
 
     def _head(self, key: str) -> Entry | None:
+        self._path(key)
+        return self._entry(key)
+
+    def _entry(self, key: str) -> Entry | None:
         try:
             facts = os.stat(self.root / key)
         except (FileNotFoundError, NotADirectoryError):
@@ -163,14 +183,17 @@ class LocalStore(PutsAtOnce):
 
     def _delete(self, keys: Sequence[str]) -> None:
         failures: dict[str, StorageError] = {}
+        folders: set[str] = set()
         for key in keys:
             try:
-                (self.root / key).unlink(missing_ok=True)
+                path = self._path(key)
+                folders.add(str(path.parent))
+                path.unlink(missing_ok=True)
             except NotADirectoryError:
                 continue
             except OSError as error:
                 failures[key] = from_os_error(error, "delete", key)
-        prune({str((self.root / key).parent) for key in keys}, str(self.root), os.rmdir)
+        prune(folders, str(self.root), os.rmdir)
         if failures:
             raise deletion_failure(str(self.root), failures)
 
@@ -190,13 +213,15 @@ def _created(path: Path) -> FileIO:
     return open(path, "xb", buffering=0)
 
 
-def _write(file: FileIO, source: bytes | Path) -> int:
+def _write(file: FileIO, source: bytes | Path | BinaryIO) -> int:
     if isinstance(source, bytes):
         write_all(file.fileno(), source)
         return len(source)
-    with open(source, "rb", buffering=0) as original:
-        size = os.fstat(original.fileno()).st_size
-        return copy_bytes(original.fileno(), file.fileno(), size)
+    if isinstance(source, Path):
+        with open(source, "rb", buffering=0) as original:
+            return _write(file, original)
+    size = os.fstat(source.fileno()).st_size
+    return copy_bytes(source.fileno(), file.fileno(), size)
 
 
 def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:

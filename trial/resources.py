@@ -10,13 +10,16 @@ from holdfast.trial.errors import InvalidConfig
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ALIASES = {"cpu": "CPU", "gpu": "GPU"}
+# More than any machine has, of bytes too; each GPU has a number of its own in memory.
+_MOST = 1e18
+_MOST_GPUS = 1_000_000
 
 
 def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]:
     """`resources` with `cpu`/`gpu` spelled as Ray users may spell them.
 
-    Raises InvalidConfig, naming `where` and the key, for a negative, NaN or non-number amount, and
-    for what is no mapping.
+    Raises InvalidConfig, naming `where` and the key, for a negative, NaN, too large or non-number
+    amount, and for what is no mapping.
     """
     if not isinstance(resources, Mapping):
         raise InvalidConfig(f"{where}: must be a dict as {{'CPU': 1}}, not {resources!r}")
@@ -26,7 +29,11 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
             raise InvalidConfig(f"{where}: {key!r} must be a number, not {amount!r}")
         if not math.isfinite(amount) or amount < 0:
             raise InvalidConfig(f"{where}: {key!r} must be zero or more, not {amount!r}")
-        amounts[_ALIASES.get(key, key)] = amount
+        name = _ALIASES.get(key, key)
+        most = _MOST_GPUS if name == "GPU" else _MOST
+        if amount > most:
+            raise InvalidConfig(f"{where}: {key!r} must be {most:,.0f} at most, not {amount!r}")
+        amounts[name] = amount
     return amounts
 
 

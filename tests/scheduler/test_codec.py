@@ -1,5 +1,8 @@
 """Events and machines as plain data: what the journal and the snapshots hold."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +119,40 @@ def test_a_part_that_makes_no_sense_is_refused(name: str, path: list[str], value
     inside[path[-1]] = value
     with pytest.raises(UnknownRecord):
         decode(record)
+
+
+ODD: list[Any] = [
+    *(None, True, -1, 1e308, float("nan"), "", "x", b"x"),
+    *([], [1], [[]], {}, {"x": 1}, {"x": {}}),
+]
+
+
+def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of every part of it, from the outside in."""
+    yield place
+    if isinstance(plain, list | dict):
+        for key in plain if isinstance(plain, dict) else range(len(plain)):
+            yield from places(plain[key], (*place, key))
+
+
+def with_another(plain: Any, place: tuple[Any, ...], value: Any) -> Any:
+    if not place:
+        return value
+    twin = copy(plain)
+    twin[place[0]] = with_another(plain[place[0]], place[1:], value)
+    return twin
+
+
+@pytest.mark.parametrize("sample", [*EVENTS, *DECISIONS], ids=lambda one: type(one).__name__)
+def test_whatever_stands_in_any_part_of_a_record_it_is_read_or_refused(sample: Any) -> None:
+    event, answers = (
+        (sample, ()) if sample in EVENTS else (EndOrdered(reason="budget"), [[sample]])
+    )
+    record = through_bytes(encode(event, NOW, answers))
+    for place in places(record):
+        for odd in ODD:
+            with suppress(UnknownRecord):
+                decode(with_another(record, place, odd))
 
 
 @pytest.mark.parametrize("field", ["dirname", "trial_id"])
@@ -285,6 +322,14 @@ def test_a_snapshot_of_wrong_content_is_refused(name: str, value: Any) -> None:
     plain = through_bytes(snapshot(eventful())) | {name: value}
     with pytest.raises(UnknownRecord):
         from_snapshot(plain)
+
+
+def test_whatever_stands_in_any_part_of_a_snapshot_it_is_read_or_refused() -> None:
+    plain = through_bytes(snapshot(unlike()))
+    for place in places(plain):
+        for odd in ODD:
+            with suppress(UnknownRecord):
+                from_snapshot(with_another(plain, place, odd))
 
 
 def test_a_snapshot_with_two_trials_of_one_folder_is_refused() -> None:
