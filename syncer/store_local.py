@@ -25,9 +25,10 @@ from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageError,
+    StorageRefused,
     from_os_error,
 )
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.syncer.regular import open_regular
 from holdfast.syncer.staging import copy_bytes
 from holdfast.syncer.store import (
     FOLDER_ATTEMPTS,
@@ -114,8 +115,6 @@ class LocalStore(PutsAtOnce):
             return await anyio.to_thread.run_sync(lambda: perform(*args, **kwargs))
         except StorageError as error:
             raise error.during(operation, where) from error
-        except IsADirectoryError as error:
-            raise NotStored(operation, where, "this is a folder") from error
         except OSError as error:
             raise from_os_error(error, operation, where) from error
 
@@ -129,7 +128,7 @@ class LocalStore(PutsAtOnce):
         return self.root / key
 
     def _copy(self, source: str, key: str) -> Stored:
-        with open_regular(self._path(source)) as original:
+        with self._opened(source) as original:
             return self._put(key, original, False)
 
     def _put(self, key: str, source: bytes | Path | BinaryIO, create_only: bool) -> Stored:
@@ -149,7 +148,7 @@ class LocalStore(PutsAtOnce):
     def _get(self, key: str, target: Path) -> int:
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         try:
-            with open_regular(self._path(key)) as source, open(temporary, "xb", 0) as file:
+            with self._opened(key) as source, open(temporary, "xb", 0) as file:
                 size = _write(file, source)
             os.replace(temporary, target)
         finally:
@@ -157,7 +156,14 @@ class LocalStore(PutsAtOnce):
         return size
 
     def _read(self, key: str) -> bytes:
-        return read_regular(self._path(key))
+        with self._opened(key) as source:
+            return source.read()
+
+    def _opened(self, key: str) -> BinaryIO:
+        try:
+            return open_regular(self._path(key))
+        except IsADirectoryError as error:
+            raise NotStored("read", key, "this is a folder") from error
 
     def _list(self, prefix: str) -> Sequence[Entry]:
         found = map(self._entry, self._keys(prefix))
@@ -231,7 +237,17 @@ def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:
     try:
         _create(temporary, target)
     except FileExistsError as error:
+        if not _is_object(target):
+            cause = "what stands there is not a regular file"
+            raise StorageRefused("put", str(target), cause, "Remove it") from error
         raise AlreadyStored("put", str(target), "there is such an object already") from error
+
+
+def _is_object(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:  # it has just been removed: it was one
+        return True
 
 
 def _create(temporary: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
 from holdfast.syncer.store import Entry
 from holdfast.syncer.store_local import LocalStore
 
@@ -64,6 +64,25 @@ async def test_what_is_no_file_is_refused_without_waiting(
     with pytest.raises(StorageError, match="holdfast reads and writes regular files only"):
         await OPERATIONS[operation](LocalStore(root), tmp_path / "here")
     assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_a_folder_in_place_of_an_object_is_none_and_refuses_one(
+    tmp_path: Path, operation: str
+) -> None:
+    """Nobody waits until it is gone."""
+    root = tmp_path / "root"
+    for name in ("result.json", "new"):
+        (root / "trial" / name / "inside").mkdir(parents=True)
+    (root / "whole").write_bytes(b"whole")
+    perform = OPERATIONS[operation](LocalStore(root), tmp_path / "here")
+    if operation in ("head", "list"):
+        assert not await perform
+    else:
+        is_read = operation in ("get", "read", "copy from")
+        with pytest.raises(NotStored if is_read else StorageRefused):
+            await perform
+    assert (root / "trial" / "result.json" / "inside").is_dir()
 
 
 async def test_a_store_that_is_a_link_itself_is_the_users_own(tmp_path: Path) -> None:
