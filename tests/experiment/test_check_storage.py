@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.experiment.layout import Layout
 from holdfast.experiment.place import Place, check_local, check_remote
-from holdfast.syncer import store_local
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.location import Location
+from holdfast.syncer.store_local import LocalStore
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Place) 
     class Killed(BaseException):
         """In the place of SIGKILL, between the write and the look."""
 
-    def die(path: Path) -> bytes:
-        probes.append(path)
+    def die(store: LocalStore, key: str) -> bytes:
+        probes.append(store.root / key)
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_local, "read_regular", die)
+        patch.setattr(LocalStore, "_read", die)
         with pytest.raises(Killed):
             check_remote(place)
     (probes[0].parent / ".tmp-0123456789abcdef").touch()
