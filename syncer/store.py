@@ -20,6 +20,8 @@ T = TypeVar("T")
 # A put makes the folder of its file again, so often, where deletions beside it found it empty:
 # where four put and delete in one folder without a pause, five times are not enough.
 FOLDER_ATTEMPTS = 100
+# Of a body that breaks off, or of an object that is put anew while it is read.
+DOWNLOAD_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from holdfast.syncer.filesystems import (
     wrapped_fsspec,
 )
 from holdfast.syncer.store import (
+    DOWNLOAD_ATTEMPTS,
     FOLDER_ATTEMPTS,
     Entry,
     PutsAtOnce,
@@ -54,7 +55,6 @@ R = TypeVar("R")
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
 _LOOKUP_S = 60.0
-_DOWNLOAD_ATTEMPTS = 3
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -146,7 +146,7 @@ class ArrowStore(PutsAtOnce):
 
     async def get(self, key: str, target: Path) -> int:
         got = size = 0
-        for _ in range(_DOWNLOAD_ATTEMPTS):
+        for _ in range(DOWNLOAD_ATTEMPTS):
             entry = await self.head(key)
             if entry is None:
                 raise NotStored("get", self._shown(key), "there is no such object")
@@ -253,7 +253,7 @@ class ArrowStore(PutsAtOnce):
             # Past the deadline the thread is left to itself.
             async with asyncio.timeout(deadline_s or _LOOKUP_S), self._slots:
                 return await threads.call(perform)
-        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+        except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, operation, key) from error
 
     def _translated(self, error: Exception, operation: str, key: str) -> StorageError:

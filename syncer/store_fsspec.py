@@ -128,7 +128,7 @@ class FsspecStore(ArrowStore):
         try:
             async with asyncio.timeout(_LOOKUP_S), self._slots:
                 sizes = await self._calls.sizes(folder)
-        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+        except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, "list", prefix) from error
         root = self._root.strip("/")
         keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
@@ -150,7 +150,7 @@ class FsspecStore(ArrowStore):
             async with asyncio.timeout(deadline_s), self._slots:
                 self._given_up |= all_keys
                 return await perform(lambda: self._given_up.difference_update(all_keys))
-        except Exception as error:  # a filesystem raises what its driver does; the caller is told
+        except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, operation, next(iter(keys), first)) from error
 
 

@@ -43,6 +43,7 @@ from holdfast.syncer.s3_put import (
     put_whole,
 )
 from holdfast.syncer.store import (
+    DOWNLOAD_ATTEMPTS,
     Entry,
     Stored,
     allowance_s,
@@ -56,7 +57,6 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _READ_INLINE_BYTES = 64 << 10
-_DOWNLOAD_ATTEMPTS = 3
 _LOOKUP_S = 60.0
 _ODD = "Check the server and any proxy in front of it"
 
@@ -242,12 +242,12 @@ class S3Store:
 
     async def get(self, key: str, target: Path) -> int:
         place = self._place(key)
-        for attempt in range(1, _DOWNLOAD_ATTEMPTS + 1):
+        for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
             try:
                 # botocore retries requests, not bodies that break off.
                 return await self._call("get", key, lambda s3: download(s3, place, target), None)
             except StorageUnavailable:
-                if attempt == _DOWNLOAD_ATTEMPTS:
+                if attempt == DOWNLOAD_ATTEMPTS:
                     raise
         raise AssertionError("the loop above returns or raises")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.experiment.session import Session, running
 from holdfast.train import DataParallelTrainer, ScalingConfig
+from tests.fit.liar import own_session
 
 RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
           "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
@@ -50,12 +50,6 @@ LIES: dict[str, tuple[int, list[Any]]] = {
     "an address that is a number": (0, ["meeting", 5]),
     "a list in place of a name": (1, [[], {}, None]),
 }
-
-
-def own_session() -> Session:
-    session = running()
-    assert session is not None
-    return session
 
 
 def told(config: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.session import Session, running
+from tests.fit.liar import own_session
 
 RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
           "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
@@ -109,12 +109,6 @@ BYTES: dict[str, bytes] = {
     "text that is no UTF-8": frame(b"\x92\xa3log\xa1\xff"),
     "lists within lists": frame(b"\x91" * 100_000),
 }
-
-
-def own_session() -> Session:
-    session = running()
-    assert session is not None
-    return session
 
 
 def lie(config: dict[str, Any]) -> None:
