@@ -114,6 +114,8 @@ STOPS = (
 REMOVALS = (
     Removal(role="script", at=20, what="the experiment's folder"),
     Removal(role="worker", at=12, what="the journal's newest segment", mirrored=True),
+    # Its last checkpoint is made in the place of the folder, and is in storage alone.
+    Removal(role="worker", at=15, what="the experiment's folder", mirrored=True),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -85,6 +86,11 @@ class Aftermath:
         ):
             yield f"the newest checkpoint of a trial is not there: {found}"
 
+    def without_told_losses(self, notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The notes, but for epochs that a trial ran whose checkpoint was said to be lost."""
+        lost = set(re.findall(r"of trial (\S+) is lost", self._all_said))
+        return [fact for fact in notes if fact.get("what") != "ran" or fact["trial"] not in lost]
+
     @property
     def _all_said(self) -> str:
         return "\n".join(self._said)
@@ -96,12 +102,19 @@ class Aftermath:
         *,
         ended: bool = True,
         when: str = "",
+        storage: Path | None = None,
     ) -> None:
-        """Each tree must be that of a whole experiment; `notes` tell what was acknowledged."""
+        """Each tree must be that of a whole experiment; `notes` tell what was acknowledged.
+
+        `storage`: the tree that may have a checkpoint in the place of another tree.
+        """
         for tree in trees:
             name = f"{when}{tree.relative_to(self.bench.folder)}"
             try:
-                found = checker.check(tree, notes=notes, tensorboard=ended, ended=ended)
+                other = None if tree == storage else storage
+                found = checker.check(
+                    tree, notes=notes, tensorboard=ended, ended=ended, storage=other
+                )
                 self._count(tree, notes, ended=ended)
             except (ValueError, OSError) as error:
                 found = [str(error)]

@@ -214,17 +214,18 @@ def check(
     secrets: Iterable[str] = (),
     ended: bool = True,
     tensorboard: bool = False,
+    storage: Path | None = None,
 ) -> list[str]:
     """Everything at once. `notes` are what the trials wrote down (see `holdfast.testing.script`).
 
     `ended`: the experiment has come to its end, so that files must be complete and no checkpoint
-    may lie there that no record names.
+    may lie there that no record names. `storage`: where a checkpoint may be whole instead.
     """
     found = fold(root)
     problems = [*unkept(found, notes), *run_twice(notes), *leaked(root, secrets)]
     problems += places(root)
     for trial in found.trials.values():
-        problems += checkpoints(root, trial, ended=ended)
+        problems += checkpoints(root, trial, ended=ended, storage=storage)
         if ended:
             problems += rows(root, trial)
             if tensorboard:
@@ -293,14 +294,18 @@ def events(root: Path, trial: CheckedTrial) -> Iterator[str]:
             yield f"{trial.dirname}: {tag} has steps {steps[tag]}, not {trial.expected}"
 
 
-def checkpoints(root: Path, trial: CheckedTrial, *, ended: bool) -> Iterator[str]:
+def checkpoints(
+    root: Path, trial: CheckedTrial, *, ended: bool, storage: Path | None = None
+) -> Iterator[str]:
     """Whether each checkpoint that is named is there whole, and no other one is there."""
     folder = root / trial.dirname
     there = {path.name for path in folder.glob("checkpoint_*")}
     named = {f"checkpoint_{index:06d}": index for index in trial.checkpoints}
     for name, index in named.items():
         if name not in there:
-            yield f"{trial.dirname}/{name} is named by the journal and not there"
+            copy = None if storage is None else storage / trial.dirname / name
+            if copy is None or any(manifest_problems(copy)):
+                yield f"{trial.dirname}/{name} is named by the journal and not there"
         elif ended or index in trial.committed:
             yield from manifest_problems(folder / name)
     if ended:

@@ -87,9 +87,11 @@ class Stage:
             del bench.environ[faults.VARIABLE]
             _put_back(faults.removed(Path(fault.folder)), Path(fault.removes))
             goes_on = GOES_ON if has_begun(root) else {}
-            # A checkpoint that was not there for a moment is dropped, and said to be.
+            # A checkpoint that was not there for a moment is dropped, and said to be. One that was
+            # made in the place of the removed folder is in storage only, or lost with that place.
             after.finishes(bench.start(**goes_on), may_lose=True)
-            after.holds(_trees(bench), bench.notes())
+            notes = after.without_told_losses(bench.notes())
+            after.holds(_trees(bench), notes, storage=bench.root)
             return after.story(removal, faults.fired(Path(fault.folder)))
 
     @contextmanager
