@@ -406,6 +406,22 @@ def in_terminal(words: Sequence[str], columns: int) -> str:
     return b"".join(parts).decode().replace("\r", "")
 
 
+def test_an_export_steers_no_terminal_and_keeps_every_byte_for_a_pipe(
+    store: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "forged"
+    shutil.copytree(store / "ended", path)
+    for rows in path.glob("*/result.json"):
+        rows.write_text(rows.read_text().replace('"trial_id": "', '"trial_id": "\\u001b[2J'))
+    words = ["export", str(path), "--rows"]
+    command = [sys.executable, "-m", "holdfast", *words]
+    piped = subprocess.run(command, capture_output=True, check=True).stdout
+    assert b"\x1b[2J" in piped
+    shown = in_terminal(words, 200)
+    assert "\\x1b[2J" in shown
+    assert "\x1b" not in shown
+
+
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 1 << 16)

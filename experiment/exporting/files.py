@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import IO, Any
 
 from holdfast.experiment.exporting.arrow_table import arrow_table
 from holdfast.experiment.rows import encode
+from holdfast.names import printable
 from holdfast.syncer.durable import unique
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import finite
@@ -26,12 +28,12 @@ def write_table(
 ) -> None:
     """Write the lines in one of FORMATS to a file, or to stdout where there is no `path`.
 
-    The file appears when it is whole. JSON is one list of objects. Raises InvalidConfig where the
+    A terminal gets no control characters; a file and a pipe get every byte. The file appears when
+    it is whole. JSON is one list of objects. Raises InvalidConfig where the
     file is there already, unless `replace`, and where its directory is not there; OSError.
     """
     if path is None:
-        sys.stdout.flush()
-        _write(lines, sys.stdout.buffer, form)
+        _print(lines, form)
         return
     if os.path.exists(path) and not replace:
         raise InvalidConfig(
@@ -48,6 +50,16 @@ def write_table(
         if os.path.exists(partial):
             os.unlink(partial)
         raise
+
+
+def _print(lines: Sequence[Mapping[str, Any]], form: str) -> None:
+    sys.stdout.flush()
+    if not sys.stdout.isatty():
+        _write(lines, sys.stdout.buffer, form)
+        return
+    shown = io.BytesIO()
+    _write(lines, shown, form)
+    print(printable(shown.getvalue().decode(), keep="\n"), end="", flush=True)
 
 
 def _write(lines: Sequence[Mapping[str, Any]], file: IO[bytes], form: str) -> None:

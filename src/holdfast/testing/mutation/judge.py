@@ -19,8 +19,9 @@ from holdfast.testing.mutation.readings import UNEXPECTED, Reading
 SECRET = "the-canary-must-not-be-read"
 _STATUSES = (0, 1, 2)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# `logs` prints what a trial has printed, byte by byte.
-_RAW_OUTPUT = "logs"
+# To what is not a terminal `logs` prints what a trial has printed, and `export` its values, byte
+# by byte.
+_RAW_OUTPUT = ("logs", "export")
 _LONGEST_ERROR = 4_000
 # How a reading says that it does not show everything.
 _LOUD = re.compile(
@@ -87,7 +88,7 @@ def _only_looks(case: Case) -> str:
 
 def _clean_output(case: Case) -> str:
     found = _CONTROL.search(case.reading.stderr)
-    if found is None and case.reading.argv[0] != _RAW_OUTPUT:
+    if found is None and case.reading.argv[0] not in _RAW_OUTPUT:
         found = _CONTROL.search(case.reading.stdout)
     return "" if found is None else f"it printed the control character {found.group()!r}"
 
