@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.location import Location
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import AtRandom, Ill, Plan, Well
 from holdfast.testing.keeping import Held, run

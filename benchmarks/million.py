@@ -17,16 +17,16 @@ from typing import Any, cast
 
 from benchmarks.measure import MIB, OURS, Bench, environment
 from benchmarks.rows import Goal, Row
-from holdfast.experiment.fold import Fold
-from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
-from holdfast.experiment.records import pack
-from holdfast.experiment.snapshots import LastRecord, Snapshot, write_snapshot
+from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.fold import Fold
+from holdfast.experiment.records.snapshots import LastRecord, Snapshot, write_snapshot
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Journal, Position
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.journal.journal import Journal, Position
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.stores import FaultyStore, MemoryStore, Place
 from holdfast.trial.events import Reported, Returned, Started
 from holdfast.trial.trial import TrialSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory

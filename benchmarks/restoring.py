@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.measure import OURS, Bench, ScriptFailed, environment, script
 from benchmarks.prepared import prepare
 from benchmarks.rows import Goal, Row
-from holdfast.experiment.layout import SNAPSHOT_PREFIX, Layout
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, Layout
+from holdfast.syncer.uploader.lock import ExperimentLock
 
 _DEADLINE_S = 120.0
 _BOUND = Goal(of="ours", bound=3.0)

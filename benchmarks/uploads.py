@@ -20,7 +20,7 @@ from uuid import uuid4
 from benchmarks.checkpoints import small_files
 from benchmarks.measure import MIB, Bench, finish, script
 from benchmarks.rows import Goal, Row
-from holdfast.syncer.location import Location
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server, rclone_server
 
 _BUCKET = "bench"

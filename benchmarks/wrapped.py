@@ -47,10 +47,10 @@ def _wrapped(server: dict[str, str], *, is_subclass: bool = False) -> Any:
 async def _commit(
     server: dict[str, str], source: Path, target: str, *, is_subclass: bool
 ) -> float:
-    from holdfast.syncer import manifest
-    from holdfast.syncer.location import Location
-    from holdfast.syncer.owned_store import OwnedStore
-    from holdfast.syncer.upload import Committed, Upload
+    from holdfast.syncer.checkpoint import manifest
+    from holdfast.syncer.checkpoint.upload import Committed, Upload
+    from holdfast.syncer.stores.location import Location
+    from holdfast.syncer.stores.owned_store import OwnedStore
 
     store = Location.resolve(target, _wrapped(server, is_subclass=is_subclass), {}).open_store()
     owned = OwnedStore(store, where=target, experiment_id="bench", epoch="", parallel=16)

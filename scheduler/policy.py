@@ -51,7 +51,7 @@ class CloneTrial:
     """The trial leaves what it has, and goes on from the newest checkpoint of `source`.
 
     With `config`. One that is paused stays so until UnpauseTrial. What `is_logged` stands in the
-    policy's log (`holdfast.experiment.policy_log`).
+    policy's log (`holdfast.experiment.projector.policy_log`).
     """
 
     trial_id: str

@@ -15,7 +15,7 @@ from holdfast import __version__
 from holdfast.cli import main
 from holdfast.cli.arguments import parse
 from holdfast.cli.resuming import stop_of, wishes
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.testing.patient import healthy, litter
 from holdfast.trial.tuning import ResumeConfig
 

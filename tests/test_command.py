@@ -19,8 +19,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.scheduler.events import EndOrdered, Exited
-from holdfast.syncer.journal import MAGIC
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.journal.journal import MAGIC
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.description import describe

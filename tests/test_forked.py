@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.stop_signals import StopSignals
+from holdfast.experiment.control.signals import StopSignals
 from holdfast.forked import children_end_here, give_up_in_children
 from holdfast.runtime.link import Link
 from holdfast.runtime.transport import Channel
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal import Journal, read
-from holdfast.syncer.lock import ExperimentLock, LockLost
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal.journal import Journal, read
+from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
 
 pytestmark = pytest.mark.process
 

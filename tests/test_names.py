@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.experiment import layout
+from holdfast.experiment.folder import layout
 from holdfast.names import UnsafeName, folder_name, inner_path, plain_name, printable, shown
-from holdfast.syncer.artifacts import INDEX_NAME, LISTING_NAME
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME
 
 HOSTILE = st.text(st.sampled_from("./\\ab\0\n\x1b~ \u202e\ud800-"), max_size=12)
 

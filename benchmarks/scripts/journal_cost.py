@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment import controller
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.snapshots import load_newest_snapshot, write_snapshot
-from holdfast.syncer.journal import Journal, Unsynced
+from holdfast.experiment.control import controller
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.snapshots import load_newest_snapshot, write_snapshot
+from holdfast.syncer.journal.journal import Journal, Unsynced
 
 storage, rate, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 spent = {"journal_s": 0.0}

@@ -50,7 +50,7 @@ def couriers(script: int) -> list[int]:
     found = []
     for one in psutil.Process(script).children(recursive=True):
         with suppress(psutil.Error):  # others come and go
-            if "courier_process:main" in " ".join(one.cmdline()):
+            if "trackers.process:main" in " ".join(one.cmdline()):
                 found.append(one.pid)
     return found
 

@@ -53,11 +53,11 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 
 async def holdfast(*, sealed: bool) -> None:
     """What the keeper does, with or without what it does before on the local disk."""
-    from holdfast.experiment.layout import is_checkpoint
-    from holdfast.syncer import manifest
-    from holdfast.syncer.keeper import Keeper
-    from holdfast.syncer.location import Location
-    from holdfast.syncer.orders import Orders
+    from holdfast.experiment.folder.layout import is_checkpoint
+    from holdfast.syncer.artifacts.orders import Orders
+    from holdfast.syncer.checkpoint import manifest
+    from holdfast.syncer.stores.location import Location
+    from holdfast.syncer.uploader.uploader import Keeper
 
     root = CHECKPOINTS[0].parent
     storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})

@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.live_view import LiveView
-from holdfast.experiment.relay import Relay
-from holdfast.experiment.summarizer import Summarizer
-from holdfast.experiment.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.watching import REFRESH_S, Looks
+from holdfast.experiment.control.watch import REFRESH_S, Looks
+from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.progress.terminal_view import LiveView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from holdfast.experiment.data_config import DataConfig
-from holdfast.experiment.job import GangTerms
-from holdfast.experiment.result import Result
-from holdfast.experiment.short_errors import short_errors
-from holdfast.experiment.train_loop import BackendConfig, TrainLoop
-from holdfast.experiment.tuner import Tuner
-from holdfast.experiment.tuner_file import NotTrusted
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.api.tuner import Tuner
+from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.user_objects.tuner_file import NotTrusted
+from holdfast.experiment.worker.data_config import DataConfig
+from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.worker.train_loop import BackendConfig, TrainLoop
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig

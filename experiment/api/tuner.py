@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment import wrap
-from holdfast.experiment.cluster import machinery
-from holdfast.experiment.earlier_run import EarlierRun, earlier_run
-from holdfast.experiment.extending import Wanted
-from holdfast.experiment.request import Request
-from holdfast.experiment.restoring import request_of_restore
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.short_errors import short_errors
-from holdfast.experiment.taking_up import (
+from holdfast.experiment.control.machine_resources import machinery
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
+from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.start.extension import Wanted
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.restore_request import request_of_restore
+from holdfast.experiment.start.resume_checks import (
     arguments_passed_over,
     came_to_nothing,
     check_limit,
@@ -27,8 +26,9 @@ from holdfast.experiment.taking_up import (
     settings_of,
     stop_passed_over,
 )
-from holdfast.experiment.train_loop import TrainLoop
-from holdfast.experiment.trusting import check_arguments, check_same, given_anew
+from holdfast.experiment.start.untrusted_restore import check_arguments, check_same, given_anew
+from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
@@ -36,7 +36,7 @@ from holdfast.trial.runtime_env import runtime_env_of
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
-    from holdfast.experiment.result_grid import ResultGrid
+    from holdfast.experiment.results.result_grid import ResultGrid
 
 
 class Tuner:
@@ -104,7 +104,7 @@ class Tuner:
         ExperimentExists for the name of an unfinished experiment, ExperimentInUse while another
         process or thread runs it, TuneError for what makes the whole experiment impossible.
         """
-        from holdfast.experiment.fitting import fit
+        from holdfast.experiment.start.fit import fit
 
         if self._earlier is not None:
             return self._earlier.as_it_is()
@@ -184,9 +184,9 @@ class Tuner:
             return self._results
         if self._restored_from is None:
             raise TuneError("there are no results yet: call fit() first")
-        from holdfast.experiment.analysis import ExperimentAnalysis, load_experiment
-        from holdfast.experiment.placeholders import UsersValues
-        from holdfast.experiment.result_grid import ResultGrid
+        from holdfast.experiment.results.analysis import ExperimentAnalysis, load_experiment
+        from holdfast.experiment.results.result_grid import ResultGrid
+        from holdfast.experiment.user_objects.placeholders import UsersValues
 
         read = load_experiment(*self._restored_from)
         found = self._request.values(read.machine.spec.space_number)
@@ -204,7 +204,7 @@ class Tuner:
 
         Raises StorageError if the storage does not answer.
         """
-        from holdfast.experiment.place import is_experiment, patience_for, place_of
+        from holdfast.experiment.records.place import is_experiment, patience_for, place_of
 
         settings, timeout_s = Settings.read(os.environ), patience_for(path)
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
@@ -325,7 +325,7 @@ class Tuner:
     ) -> Self:
         """`said`: what a script says that would also begin the experiment. `anew`: what takes the
         place of what is not `trusted`."""
-        from holdfast.experiment.place import open_for_restore, patience_for, place_of
+        from holdfast.experiment.records.place import open_for_restore, patience_for, place_of
 
         timeout_s = patience_for(path)
         settings = Settings.read(os.environ)

@@ -14,18 +14,18 @@ from urllib.parse import quote
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import Found, find
-from holdfast.experiment.ended import value_of
-from holdfast.experiment.layout import HEAD, Layout
-from holdfast.experiment.planned import not_created
-from holdfast.experiment.reading import ExperimentNotFound, NeverBegun
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.trial_folder import bucket_of, has_bucket, list_folder
-from holdfast.syncer.download import with_store
-from holdfast.syncer.errors import redact
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock_holder import current_holder
-from holdfast.syncer.store import Store
-from holdfast.syncer.tree import bytes_below
+from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
+from holdfast.experiment.results.trial_count import not_created
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.errors import redact
+from holdfast.syncer.files.tree import bytes_below
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store
+from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.ended import rank, value_of
-from holdfast.experiment.planned import has_rest
+from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.trial.trial import Status, Trial

@@ -13,8 +13,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import Found, published_as
 from holdfast.experiment.browse.logs import piece_from
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.store import Entry
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.stores.store import Entry
 from holdfast.trial.trial import Trial
 
 # A look at a file of this machine costs 20 us; one at an object is a request that is paid for.

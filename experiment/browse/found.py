@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.analysis import ExperimentAnalysis
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
 from holdfast.experiment.doctor.case import Case, find_case
-from holdfast.experiment.layout import HEAD, Layout
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.published import has_all, read_head
-from holdfast.experiment.reading import ReadExperiment, read_storage, read_tree
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.published import has_all, read_head
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.read_experiment import ReadExperiment, read_storage, read_tree
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.download import with_store
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock_holder import current_holder
-from holdfast.syncer.store import Entry, Store
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

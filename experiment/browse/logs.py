@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.experiment.browse.found import Found
-from holdfast.experiment.enclosed import check_folder
-from holdfast.experiment.layout import Layout, rank_log
-from holdfast.experiment.persisting import log_names_of
-from holdfast.experiment.trial_folder import list_folder, read_file, read_from
+from holdfast.experiment.folder.containment import check_folder
+from holdfast.experiment.folder.layout import Layout, rank_log
+from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.syncer.regular import open_regular
+from holdfast.syncer.files.regular import open_regular
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 

@@ -7,13 +7,13 @@ from typing import Any
 from holdfast.experiment.browse.condition import best_of, counts
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.browse.logs import log_names, place_of
-from holdfast.experiment.causes import cause, user_frame
-from holdfast.experiment.ended import value_of
-from holdfast.experiment.layout import ERROR
-from holdfast.experiment.parameters import params_of, varied_names
-from holdfast.experiment.planned import not_created
-from holdfast.experiment.ranking import AUTOMATIC
-from holdfast.experiment.result import Result
+from holdfast.experiment.folder.layout import ERROR
+from holdfast.experiment.progress.failure_text import cause, user_frame
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.results.ranking import AUTOMATIC
+from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.trial_count import not_created
+from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.described import Described
-from holdfast.experiment.trial_view import TrialView
+from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.scheduler.events import Event, Exited, Raised, StopperAnswered
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Status, Trial

@@ -17,10 +17,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import callback_states
-from holdfast.experiment.callbacks import Callback, hooks_for
-from holdfast.experiment.rows import result_row
-from holdfast.experiment.trial_view import Views
+from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.callbacks.callback import Callback, hooks_for
+from holdfast.experiment.callbacks.trial_view import Views
+from holdfast.experiment.records.rows import result_row
 from holdfast.forked import children_end_here
 from holdfast.runtime.telling import named
 from holdfast.scheduler.events import Event, Suggested

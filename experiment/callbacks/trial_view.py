@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.layout import ERROR
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.folder.layout import ERROR
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory

@@ -12,23 +12,23 @@ from functools import partial
 from typing import Any, assert_never
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.advisors import Advisor
-from holdfast.experiment.archive import Archive
-from holdfast.experiment.callback_thread import CallbackThread
-from holdfast.experiment.crew import Crew
-from holdfast.experiment.job import GangTerms
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.proposer import Proposer
-from holdfast.experiment.records import pack
-from holdfast.experiment.recovery import lost_notice
-from holdfast.experiment.retelling import Change, others_moved
-from holdfast.experiment.retries import Retry, retry_of
-from holdfast.experiment.searching import SearchThread
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.sharing import SharedCapacity
-from holdfast.experiment.stop_thread import StopFunction, StopThread
-from holdfast.experiment.wall_clock import wall_time
+from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.replay import Change, others_moved
+from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.control.stopper_thread import StopFunction, StopThread
+from holdfast.experiment.control.user_threads import Advisor
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.retry_messages import Retry, retry_of
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.recovery import lost_notice
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.uploads.uploads import Archive
+from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.workers.pool import Crew
+from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.telling import named
 from holdfast.scheduler.effects import (
@@ -59,9 +59,9 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal import JournalFull
-from holdfast.syncer.lock import LockLost
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal.journal import JournalFull
+from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.host import TrialHost
-from holdfast.experiment.surroundings import applied_here
+from holdfast.experiment.worker.host import TrialHost
+from holdfast.experiment.worker.runtime_env import applied_here
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.link import Link
@@ -25,7 +25,7 @@ from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 if TYPE_CHECKING:
-    from holdfast.experiment.conduct import Run
+    from holdfast.experiment.control.run import Run
 
 _REFRESH_S = 0.25
 _HEARD_S = 5.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.surroundings import located
+from holdfast.experiment.worker.runtime_env import located
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
@@ -76,7 +76,7 @@ def init(
 def shutdown() -> None:
     """Forget what `init` said, and remove what was put. Experiments end their processes
     themselves."""
-    from holdfast.experiment.objects import free_all
+    from holdfast.experiment.worker.objects import free_all
 
     _given.clear()
     free_all()

@@ -8,25 +8,25 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.courier_process import Briefing
-from holdfast.experiment.job import Job
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.objects import ObjectRef, standing_in
-from holdfast.experiment.pickling import users_config
-from holdfast.experiment.proposer import Proposer
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.stop_thread import StopFunction
-from holdfast.experiment.train_loop import TrainLoop
-from holdfast.experiment.trial_view import Surroundings
+from holdfast.experiment.callbacks.trial_view import Surroundings
+from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.stopper_thread import StopFunction
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.trackers.process import Briefing
+from holdfast.experiment.user_objects.pickling import users_config
+from holdfast.experiment.worker.job import Job
+from holdfast.experiment.worker.objects import ObjectRef, standing_in
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import goes_on, is_wanted
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
 from holdfast.trial.spaces import separated, spaces_of

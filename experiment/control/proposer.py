@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.objects import ObjectRef, standing_in
-from holdfast.experiment.pickling import dumps, users_config
+from holdfast.experiment.user_objects.pickling import dumps, users_config
+from holdfast.experiment.worker.objects import ObjectRef, standing_in
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.fold import Fold, subject_of
+from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.scheduler.events import Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Status, Trial
 
 # What a trial was before and is after an event: its own, or (None) one of something else.

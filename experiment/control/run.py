@@ -14,36 +14,41 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.callback_thread import CallbackThread
-from holdfast.experiment.controller import Controller, Parts
-from holdfast.experiment.couriers import Couriers
-from holdfast.experiment.found_again import found_again, found_notice
-from holdfast.experiment.lacking import lacking
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.objects import check_there, passing
-from holdfast.experiment.pickling import dumps
-from holdfast.experiment.plan import Plan
-from holdfast.experiment.recovery import lost_checkpoints, lost_notice
-from holdfast.experiment.relay import Relay
-from holdfast.experiment.retelling import history
-from holdfast.experiment.retries import Retries, Retry
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.services import couriers_of, open_archive, open_callbacks, open_ledger
-from holdfast.experiment.sharing import shared
-from holdfast.experiment.summarizer import Summarizer
-from holdfast.experiment.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.wall_clock import wall_time
-from holdfast.experiment.wording import retry_text
+from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.control.controller import Controller, Parts
+from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.replay import history
+from holdfast.experiment.control.services import (
+    couriers_of,
+    open_archive,
+    open_callbacks,
+    open_ledger,
+)
+from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.retry_messages import Retries, Retry
+from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
+from holdfast.experiment.progress.wording import retry_text
+from holdfast.experiment.projector.incomplete import lacking
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
+from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.trackers.supervisor import Couriers
+from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
+from holdfast.experiment.user_objects.pickling import dumps
+from holdfast.experiment.worker.objects import check_there, passing
+from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
-from holdfast.syncer import threads
-from holdfast.syncer.answering import wait_at_most
-from holdfast.syncer.journal import Journal, Position
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.journal.journal import Journal, Position
 
-ENTRY = "holdfast.experiment.host:HOST"
+ENTRY = "holdfast.experiment.worker.host:HOST"
 _FLUSH_AFTER_FAULT_S = 5.0
 _MOST_LINES = 10_000
 

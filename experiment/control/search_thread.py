@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.advisors import Advisor
-from holdfast.experiment.proposer import Proposer
-from holdfast.experiment.retelling import Change
+from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.user_threads import Advisor
 from holdfast.scheduler.events import (
     EndOrdered,
     Event,

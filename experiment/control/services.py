@@ -7,28 +7,28 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.experiment import callback_states
-from holdfast.experiment import layout as names
-from holdfast.experiment.archive import Archive
-from holdfast.experiment.callback_thread import CallbackThread, Tell
-from holdfast.experiment.controller import Controller
-from holdfast.experiment.couriers import Couriers
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.persisting import orders_for
-from holdfast.experiment.pickling import NotPicklable, dumps
-from holdfast.experiment.plan import Plan
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.trial_view import Views
+from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.callbacks.thread import CallbackThread, Tell
+from holdfast.experiment.callbacks.trial_view import Views
+from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.folder import layout as names
+from holdfast.experiment.folder.persisted_files import orders_for
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.trackers.supervisor import Couriers
+from holdfast.experiment.uploads.uploads import Archive
+from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside, Service, ThreadService
 from holdfast.scheduler.events import Begun
-from holdfast.syncer.journal import Journal
-from holdfast.syncer.keeper_process import main as keep
-from holdfast.syncer.orders import Orders
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.uploader.process import main as keep
 
-COURIER = "holdfast.experiment.courier_process:main"
-SCRIBE = "holdfast.experiment.scribe_process:main"
-KEEPER = "holdfast.syncer.keeper_process:main"
+COURIER = "holdfast.experiment.trackers.process:main"
+SCRIBE = "holdfast.experiment.projector.process:main"
+KEEPER = "holdfast.syncer.uploader.process:main"
 
 
 def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.advisors import DEADLINE_S, Advisor, failure_of
-from holdfast.experiment.beginning import BEGINS
-from holdfast.experiment.retelling import Change
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.user_threads import DEADLINE_S, Advisor, failure_of
+from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import Resumed, StopperAnswered
 from holdfast.trial.events import Reported

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from holdfast.experiment.metrics import sendable
+from holdfast.experiment.worker.metrics import sendable
 from holdfast.forked import children_end_here
 from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.trial.errors import Failure, TuneError

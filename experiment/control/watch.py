@@ -6,13 +6,13 @@ import math
 import signal
 import time
 
-from holdfast.experiment.conduct import Run
-from holdfast.experiment.debug import InlineLauncher
-from holdfast.experiment.place import call_that_goes_on
-from holdfast.experiment.progress import ProgressView
-from holdfast.experiment.stop_signals import StopSignals, deliver
-from holdfast.experiment.summary import RunFacts, Summary
-from holdfast.experiment.wording import workers_lines
+from holdfast.experiment.control.debug_mode import InlineLauncher
+from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.signals import StopSignals, deliver
+from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.wording import workers_lines
+from holdfast.experiment.records.place import call_that_goes_on
 
 REFRESH_S = 0.25
 # Looking at 1,000 trials takes a millisecond or two: so much of a core at most.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.experiment.adopted import rows_until
-from holdfast.experiment.found_again import newest_unnamed
-from holdfast.experiment.layout import RESULTS, Layout
-from holdfast.experiment.rows import CONFIG, result_row
+from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.records.rows import CONFIG, result_row
+from holdfast.experiment.records.unrecorded_files import rows_until
+from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.trial import Trial, evolve

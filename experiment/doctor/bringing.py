@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.experiment.layout import Layout
-from holdfast.syncer import manifest
-from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.location import Location
-from holdfast.syncer.store import Store, check_key, for_each
+from holdfast.experiment.folder.layout import Layout
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store, check_key, for_each
 
 _AT_ONCE = 16
 

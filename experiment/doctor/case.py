@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import traces_in
-from holdfast.experiment.layout import HEAD, Layout
-from holdfast.experiment.place import find_place
-from holdfast.experiment.published import is_mirror_of, read_head
-from holdfast.experiment.reading import ExperimentNotFound, NeverBegun
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.snapshots import snapshot_names
-from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import segments
-from holdfast.syncer.location import Location
-from holdfast.syncer.plain_files import read_note
+from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.journal_start import traces_in
+from holdfast.experiment.records.place import find_place
+from holdfast.experiment.records.published import is_mirror_of, read_head
+from holdfast.experiment.records.snapshots import snapshot_names
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import read_note
 from holdfast.trial.errors import TuneError
 
 

@@ -12,19 +12,19 @@ from holdfast.experiment.doctor.findings import Deed, Report
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
-from holdfast.experiment.enclosed import check_enclosed
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.wording import size
-from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import delete_tree
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.syncer.lock_holder import current_holder
-from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.reading import BeingRead, retire
-from holdfast.syncer.store import Store
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.experiment.folder.containment import check_enclosed
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.progress.wording import size
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.files.durable import delete_tree
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.store import Store
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
+from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 def collect(case: Case, *, removes: bool) -> Report:

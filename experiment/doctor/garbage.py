@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.story import Story, tell_all
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
-from holdfast.experiment.wording import size
-from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.tree import bytes_below
-
-if TYPE_CHECKING:
-    from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
+from holdfast.experiment.progress.wording import size
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.tree import bytes_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

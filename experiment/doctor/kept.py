@@ -8,10 +8,10 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.story import Story
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.recovery import broken, changed_checkpoint
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.runtime.guard import boot_id
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial
 

@@ -12,11 +12,11 @@ from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.storage import Stored, committed
 from holdfast.experiment.doctor.tree import Tree
-from holdfast.experiment.layout import HEAD, JOURNAL, RESULTS, TUNER
-from holdfast.experiment.wording import size
-from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.journal import MAGIC
-from holdfast.syncer.stretches import place_of, segment_size, stretch_name, stretch_of
+from holdfast.experiment.folder.layout import HEAD, JOURNAL, RESULTS, TUNER
+from holdfast.experiment.progress.wording import size
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.journal.journal import MAGIC
+from holdfast.syncer.journal.stretches import place_of, segment_size, stretch_name, stretch_of
 
 PREFIX = "storage: "
 

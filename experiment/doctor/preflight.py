@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.wording import size
-from holdfast.syncer.download import with_store
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import ExperimentLock
-from holdfast.syncer.probing import LARGE_BYTES, Outcome, Step, probe
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.wording import size
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.probing import LARGE_BYTES, Outcome, Step, probe
+from holdfast.syncer.uploader.lock import ExperimentLock
 
 _SCARCE_BYTES = 1 << 30
 

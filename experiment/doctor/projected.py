@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import tensorboard
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.story import ExpectedRow, Story, cells_sum, line_sum
-from holdfast.experiment.layout import (
+from holdfast.experiment.folder.layout import (
     ERROR,
     EVENTS_PREFIX,
     EVENTS_SUFFIX,
@@ -24,11 +23,12 @@ from holdfast.experiment.layout import (
     RESULTS,
     Layout,
 )
-from holdfast.experiment.rows import encode, shown_config
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.records.rows import encode, shown_config
 from holdfast.names import printable
-from holdfast.syncer.plain_files import parse_json, read_small
-from holdfast.syncer.regular import open_regular
-from holdfast.syncer.tree import bytes_below
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.tree import bytes_below
+from holdfast.syncer.stores.plain_files import parse_json, read_small
 from holdfast.trial.trial import Status, Trial
 
 _MOST_BYTES = 1 << 33

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import BEGINS
 from holdfast.experiment.doctor.advancing import advance
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.sealing import name_aside
-from holdfast.experiment.layout import JOURNAL, PROGRESS, RESULTS, Layout
-from holdfast.experiment.records import pack, unpack
-from holdfast.experiment.snapshots import (
+from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
+from holdfast.experiment.records.event_codec import pack, unpack
+from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.snapshots import (
     BadSnapshot,
     Snapshot,
     check_journal,
@@ -31,10 +31,17 @@ from holdfast.scheduler.codec import UnknownRecord, recalled
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.durable import make_folder, write_atomic
-from holdfast.syncer.journal import MAGIC, Position, read, read_segment, segment_name, segments
-from holdfast.syncer.regular import open_regular, read_regular
-from holdfast.syncer.segment import check_magic, framed, next_record
+from holdfast.syncer.files.durable import make_folder, write_atomic
+from holdfast.syncer.files.regular import open_regular, read_regular
+from holdfast.syncer.journal.journal import (
+    MAGIC,
+    Position,
+    read,
+    read_segment,
+    segment_name,
+    segments,
+)
+from holdfast.syncer.journal.segment import check_magic, framed, next_record
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 
 # Nothing but the experiment's first moment is unknown where its first record is lost.

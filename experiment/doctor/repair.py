@@ -10,8 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from holdfast.experiment import tensorboard
-from holdfast.experiment.doctor import kept, storage, tree
+from holdfast.experiment.doctor import examination, kept, storage, tree
 from holdfast.experiment.doctor.bringing import bring_checkpoint
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Deed, Remedy, Report
@@ -22,17 +21,18 @@ from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
-from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import pack
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.wall_clock import wall_time
+from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
-from holdfast.syncer.durable import fsync_dir
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal import Journal
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.files.durable import fsync_dir
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import TuneError
 
 
@@ -88,7 +88,7 @@ def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Itera
     if before.story is None:
         return  # without a beginning nothing says what anything means: it stays as it is
     yield from seal(layout.journal, before.chapters)
-    found = tree.examine(
+    found = examination.examine(
         layout,
         with_checksums=depth is not Depth.QUICK,
         is_mirror=case.remote is not None or bool(case.kept_in),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put
-from holdfast.experiment.doctor.segments import look
 from holdfast.experiment.doctor.storage import Stored
-from holdfast.experiment.layout import JOURNAL, Layout
-from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import segment_name, segments
-from holdfast.syncer.location import Location
-from holdfast.syncer.store import Store
+from holdfast.experiment.folder.layout import JOURNAL, Layout
+from holdfast.experiment.records.segments import look
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.journal.journal import segment_name, segments
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store
 
 
 def bring_segments(remote: Location, layout: Layout, stored: Stored) -> Iterator[Deed]:

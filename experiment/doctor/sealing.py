@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.experiment.doctor.findings import Deed
-from holdfast.experiment.doctor.segments import Chapter
-from holdfast.experiment.layout import JOURNAL
-from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
-from holdfast.syncer.journal import segment_name
-from holdfast.syncer.regular import open_regular, read_regular
+from holdfast.experiment.folder.layout import JOURNAL
+from holdfast.experiment.records.segments import Chapter
+from holdfast.syncer.files.durable import fsync_dir, fsync_path, write_atomic
+from holdfast.syncer.files.regular import open_regular, read_regular
+from holdfast.syncer.journal.journal import segment_name
 
 
 def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:

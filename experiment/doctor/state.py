@@ -9,14 +9,19 @@ import json
 from collections.abc import Iterator
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import callback_states
+from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.story import Story
-from holdfast.experiment.layout import CALLBACKS, TUNER, Layout
-from holdfast.experiment.snapshots import BadSnapshot, Snapshot, load_snapshot, snapshots_of
-from holdfast.experiment.tuner_file import TunerFile
+from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
+from holdfast.experiment.records.snapshots import (
+    BadSnapshot,
+    Snapshot,
+    load_snapshot,
+    snapshots_of,
+)
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.scheduler.codec import snapshot as plain_machine
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import UnreadableRecord
 
 UNUSABLE = ".unusable"

@@ -13,19 +13,19 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree
-from holdfast.experiment.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
-from holdfast.experiment.published import has_all, read_head
-from holdfast.experiment.tuner_file import TunerFile
-from holdfast.syncer import download
-from holdfast.syncer.download import with_store
-from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
-from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
-from holdfast.syncer.location import Location
-from holdfast.syncer.manifest import Manifest
-from holdfast.syncer.plain_files import read_object
-from holdfast.syncer.store import Entry, Store, for_each
-from holdfast.syncer.stretches import join_stretches, read_stretch, stretch_of
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.experiment.folder.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
+from holdfast.experiment.records.published import has_all, read_head
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.syncer.checkpoint import download
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.checkpoint.manifest import Manifest
+from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageRefused
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
+from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import read_object
+from holdfast.syncer.stores.store import Entry, Store, for_each
 
 _AT_ONCE = 16
 

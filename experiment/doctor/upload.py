@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from holdfast.experiment import layout as names
 from holdfast.experiment.doctor import kept, persisted
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Deed, Report
@@ -21,23 +20,24 @@ from holdfast.experiment.doctor.repair import NothingHere
 from holdfast.experiment.doctor.storage import Stored, bytes_of
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
-from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.persisting import log_names_of, orders_for
-from holdfast.experiment.records import pack
+from holdfast.experiment.folder import layout as names
+from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.persisted_files import log_names_of, orders_for
+from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import MAGIC, Journal, Position
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import ExperimentLock
-from holdfast.syncer.manifest import Reached
-from holdfast.syncer.mirror import may_be_behind
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.store import for_each
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.artifacts.mirror import may_be_behind
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.journal.journal import MAGIC, Journal, Position
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.store import for_each
+from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed
 

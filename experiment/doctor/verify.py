@@ -6,14 +6,14 @@ import time
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor import garbage, persisted, storage, tree
+from holdfast.experiment.doctor import examination, garbage, persisted, storage
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.findings import Finding, Report, Severity, ordered
 from holdfast.experiment.doctor.storage import Stored
 from holdfast.experiment.doctor.tree import Tree
-from holdfast.experiment.layout import LOCK, MIRROR_OF
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock_holder import current_holder
+from holdfast.experiment.folder.layout import LOCK, MIRROR_OF
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 class Depth(StrEnum):
@@ -66,7 +66,7 @@ def examine(
     if user:
         found.append(_in_use(user))
     if case.layout is not None:
-        here = tree.examine(
+        here = examination.examine(
             case.layout,
             in_use=bool(user),
             with_checksums=depth is not Depth.QUICK,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from holdfast.experiment.layout import (
+from holdfast.experiment.folder.layout import (
     JOURNAL,
     LOCK,
     MIRROR_OF,
@@ -22,10 +22,10 @@ from holdfast.experiment.layout import (
     is_the_experiments,
     of_rank_0,
 )
-from holdfast.experiment.persisting import log_names_of
+from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.artifacts import INDEX_NAME
+from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.trial.errors import TuneError
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from holdfast.experiment.trial_folder import Row, TrialFolder
+from holdfast.experiment.folder.trial_folder import Row, TrialFolder
 from holdfast.trial.errors import Failure, TrialError
 
 # <trainable>_<run>_<index>_<index>_<params>_<time>, as holdfast names a trial's directory.
 DIRNAME = re.compile(
     r"_(?P<trial_id>[0-9a-f]{5}_\d{5,})_(?P<tag>\d+(?:_.*)?)_\d{4}(?:-\d\d){2}_\d\d(?:-\d\d){2}"
 )
-# What `holdfast.experiment.rows.error_entry` writes for each failure.
+# What `holdfast.experiment.records.rows.error_entry` writes for each failure.
 _FAILED = re.compile(
     r"^Attempt \d+ failed at (?P<at>[^(\n]+) \((?P<kind>\w+)"
     r"(?:, process (?P<pid>\d+) on (?P<host>.*))?\)$",

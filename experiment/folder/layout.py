@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.reading import JOURNAL as JOURNAL
-from holdfast.syncer.reading import LOCK as LOCK
-from holdfast.syncer.reading import LOCK_WORKERS as LOCK_WORKERS
+from holdfast.syncer.checkpoint.reading import JOURNAL as JOURNAL
+from holdfast.syncer.checkpoint.reading import LOCK as LOCK
+from holdfast.syncer.checkpoint.reading import LOCK_WORKERS as LOCK_WORKERS
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import TrialSpec
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.experiment import layout as names
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.layout import log_names_of as log_names_of
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.reading import CLAIMS
+from holdfast.experiment.folder import layout as names
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import log_names_of as log_names_of
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.files.tree import CLAIMS
+from holdfast.syncer.stores.location import Location
 
 
 def orders_for(

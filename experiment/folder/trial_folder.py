@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.enclosed import check_folder
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, LOCK, RESULTS, Layout, is_checkpoint
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import StorageUnavailable, redact
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock_holder import current_holder
-from holdfast.syncer.plain_files import parse_table, read_small
-from holdfast.syncer.regular import open_regular
-from holdfast.syncer.threads import call_and_wait
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.experiment.folder.containment import check_folder
+from holdfast.experiment.folder.layout import (
+    CHECKPOINT_PREFIX,
+    LOCK,
+    RESULTS,
+    Layout,
+    is_checkpoint,
+)
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.files.errors import StorageUnavailable, redact
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.files.threads import call_and_wait
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import TrialSpec

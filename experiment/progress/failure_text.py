@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 
-from holdfast.experiment.layout import ERROR, STDERR, STDOUT, rank_log
+from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)

@@ -7,9 +7,9 @@ from bisect import insort
 from collections import Counter, deque
 from operator import itemgetter
 
-from holdfast.experiment.causes import cause, user_frame
-from holdfast.experiment.estimate import Past
-from holdfast.experiment.summary import MAX_FAILURES
+from holdfast.experiment.progress.eta import Past
+from holdfast.experiment.progress.failure_text import cause, user_frame
+from holdfast.experiment.progress.summary import MAX_FAILURES
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from holdfast.experiment.pointing import pointer
-from holdfast.experiment.reporters import text_table
-from holdfast.experiment.summary import Summary
-from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.error_log import pointer
+from holdfast.experiment.progress.reporters import text_table
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.wording import (
     best_text,
     closing_lines,
     counts_text,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, TextIO
 
-from holdfast.experiment.plain_view import PlainView
-from holdfast.experiment.reporters import html_table, notebook_display, text_table
-from holdfast.experiment.summary import Summary
-from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.reporters import html_table, notebook_display, text_table
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.wording import (
     best_text,
     closing_text,
     counts_text,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.experiment.ended import Ended
-from holdfast.experiment.estimate import (
+from holdfast.experiment.progress.eta import (
     Course,
     Throughput,
     epochs_of,
@@ -13,6 +12,7 @@ from holdfast.experiment.estimate import (
     share_done,
     time_left_s,
 )
+from holdfast.experiment.progress.finished_stats import Ended
 from holdfast.trial.trial import Status, Trial
 
 _UNKNOWN = -1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from holdfast.experiment.progress import ProgressView
-from holdfast.experiment.reporters import ProgressReporter
-from holdfast.experiment.summary import Summary
-from holdfast.experiment.trial_view import TrialView, Views
-from holdfast.experiment.wording import closing_lines, storage_text
+from holdfast.experiment.callbacks.trial_view import TrialView, Views
+from holdfast.experiment.progress.reporters import ProgressReporter
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.progress.wording import closing_lines, storage_text
 from holdfast.trial.trial import Trial
 
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.described import Call, Described, Made
-from holdfast.experiment.headers import cut_apart
-from holdfast.experiment.trial_view import TrialView
-from holdfast.experiment.wording import duration, short
+from holdfast.experiment.callbacks.trial_view import TrialView
+from holdfast.experiment.progress.headers import cut_apart
+from holdfast.experiment.progress.wording import duration, short
 from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from holdfast.experiment.callback_thread import Tell
-from holdfast.experiment.callbacks import Callback
-from holdfast.experiment.reporters import is_telling
-from holdfast.experiment.rows import CONFIG
-from holdfast.experiment.trial_view import TrialView
-from holdfast.experiment.wording import duration, short, values_text
+from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.callbacks.thread import Tell
+from holdfast.experiment.callbacks.trial_view import TrialView
+from holdfast.experiment.progress.reporters import is_telling
+from holdfast.experiment.progress.wording import duration, short, values_text
+from holdfast.experiment.records.rows import CONFIG
 from holdfast.trial.values import flatten
 
 _BRIEF, _DETAILED = 2, 3

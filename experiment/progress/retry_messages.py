@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.causes import cause, logs_of, user_frame
-from holdfast.experiment.layout import log_names_of
+from holdfast.experiment.folder.layout import log_names_of
+from holdfast.experiment.progress.failure_text import cause, logs_of, user_frame
 from holdfast.scheduler.budgets import budget_of, limit_of, wait_s
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, StopperAnswered
 from holdfast.trial.errors import Failure, lost_worker

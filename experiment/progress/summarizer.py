@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.causes import cause, logs_of
-from holdfast.experiment.causes import user_frame as user_frame
-from holdfast.experiment.ended import Ended, rank, value_of
-from holdfast.experiment.layout import log_names_of
-from holdfast.experiment.outlook import Outlook
-from holdfast.experiment.shares import lines_reserved, shares
-from holdfast.experiment.summary import (
+from holdfast.experiment.callbacks.trial_view import varied
+from holdfast.experiment.folder.layout import log_names_of
+from holdfast.experiment.progress.failure_text import cause, logs_of
+from holdfast.experiment.progress.failure_text import user_frame as user_frame
+from holdfast.experiment.progress.finished_stats import Ended, rank, value_of
+from holdfast.experiment.progress.line_shares import lines_reserved, shares
+from holdfast.experiment.progress.remaining_time import Outlook
+from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
     BestTrial,
     FailedTrial,
@@ -21,7 +22,6 @@ from holdfast.experiment.summary import (
     Summary,
     TrialRow,
 )
-from holdfast.experiment.trial_view import varied
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.readable import readable
 from holdfast.trial.stopper import lookup

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.experiment.cells import cut, filled, width_of
-from holdfast.experiment.summary import Summary, TrialRow
-from holdfast.experiment.trial_table import LEFT_COLUMNS, chosen, table_of
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.summary import Summary, TrialRow
+from holdfast.experiment.progress.text_width import cut, filled, width_of
+from holdfast.experiment.progress.trial_table import LEFT_COLUMNS, chosen, table_of
+from holdfast.experiment.progress.wording import (
     best_text,
     counts_text,
     failure_lines,

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from holdfast.experiment.above import Prints
-from holdfast.experiment.cells import width_of
-from holdfast.experiment.picture import Line, cut_line, picture, table_lines
-from holdfast.experiment.pointing import pointer
-from holdfast.experiment.relay import Relay
-from holdfast.experiment.summary import Summary
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.error_log import pointer
+from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.stdout_above import Prints
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.table_layout import Line, cut_line, picture, table_lines
+from holdfast.experiment.progress.text_width import width_of
+from holdfast.experiment.progress.wording import (
     closing_lines,
     failure_text,
     first_failures,

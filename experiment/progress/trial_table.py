@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.experiment.cells import width_of
-from holdfast.experiment.headers import short_headers
-from holdfast.experiment.shares import lines_reserved, shares
-from holdfast.experiment.summary import Summary, TrialRow
-from holdfast.experiment.wording import duration, short
+from holdfast.experiment.progress.headers import short_headers
+from holdfast.experiment.progress.line_shares import lines_reserved, shares
+from holdfast.experiment.progress.summary import Summary, TrialRow
+from holdfast.experiment.progress.text_width import width_of
+from holdfast.experiment.progress.wording import duration, short
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 

@@ -10,10 +10,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
-from holdfast.experiment.live_view import LiveView
-from holdfast.experiment.notebook_view import NotebookView
-from holdfast.experiment.plain_view import PlainView, SilentView
-from holdfast.experiment.summary import Summary
+from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.notebook_view import NotebookView
+from holdfast.experiment.progress.summary import Summary
+from holdfast.experiment.progress.terminal_view import LiveView
 from holdfast.forked import children_end_here
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.experiment.causes import cause
-from holdfast.experiment.pointing import pointer
-from holdfast.experiment.retries import Retry
-from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary
+from holdfast.experiment.progress.error_log import pointer
+from holdfast.experiment.progress.failure_text import cause
+from holdfast.experiment.progress.retry_messages import Retry
+from holdfast.experiment.progress.summary import FailedTrial, RankWait, StorageAge, Summary
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text

@@ -10,18 +10,17 @@ import csv
 import errno
 import io
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import tensorboard
-from holdfast.experiment.layout import EVENTS_PREFIX, EVENTS_SUFFIX
-from holdfast.experiment.rows import flatten_row
-from holdfast.syncer.durable import TEMPORARY
-from holdfast.syncer.regular import open_regular, regular_descriptor
+from holdfast.experiment.folder.layout import EVENTS_PREFIX, EVENTS_SUFFIX
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.records.rows import flatten_row
+from holdfast.syncer.files.durable import remove_file, replace_file
+from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
 # So many cells of a table may always be written again for new columns (0.2 s); at most so many are
 # held back in memory (55 MB).
@@ -89,7 +88,7 @@ class Growing:
         if size:
             replace_file(self.path, self.head(size))
         else:
-            unlink(self.path)
+            remove_file(self.path)
         self.size = size
 
     def head(self, size: int) -> bytes:
@@ -251,7 +250,7 @@ class Curves(Growing):
             return
         kept, old = self.head(size), self.path
         if self._emptied:
-            unlink(self._emptied)
+            remove_file(self._emptied)
         if size:
             self.path = self._named(now)
             replace_file(self.path, kept)
@@ -267,21 +266,3 @@ class Curves(Growing):
 
 def _moved(path: str, folder: str) -> str:
     return f"{folder}/{os.path.basename(path)}"
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """A reader sees the old file or the new one, whole; a power cut may lose both."""
-    temporary = f"{os.path.dirname(path)}/{TEMPORARY}{secrets.token_hex(8)}"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        unlink(temporary)
-        raise
-
-
-def unlink(path: str) -> None:
-    """Remove the file if it is there."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)

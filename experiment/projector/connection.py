@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.syncer.journal import Position
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.syncer.journal.journal import Position
 
 _TELL_EVERY_S = 1.0
 

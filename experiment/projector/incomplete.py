@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.experiment.layout import RESULTS, Layout
-from holdfast.experiment.trial_folder import TrialFolder
-from holdfast.syncer.location import Location
+from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.folder.trial_folder import TrialFolder
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.experiment import tensorboard
-from holdfast.experiment.callbacks import Callback, LoggerCallback
-from holdfast.experiment.rows import CONFIG, encode
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.callbacks.callback import Callback, LoggerCallback
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.records.rows import CONFIG, encode
 from holdfast.lazy import TENSORBOARD
 
 

@@ -14,13 +14,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.experiment.growing import Growing, replace_file, unlink
-from holdfast.experiment.layout import Layout, is_policy_log
-from holdfast.experiment.rows import encode, shown_config
+from holdfast.experiment.folder.layout import Layout, is_policy_log
+from holdfast.experiment.projector.append_files import Growing
+from holdfast.experiment.records.rows import encode, shown_config
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import CloneTrial, Decision
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.files.durable import remove_file, replace_file
+from holdfast.syncer.files.regular import read_regular
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Origin
 
@@ -102,7 +103,7 @@ class PolicyLog:
         if self._global.size or not self._layout.policy_log.exists():
             return
         for name in [*filter(is_policy_log, os.listdir(self._layout.root))]:
-            unlink(f"{self._layout.root}/{name}")
+            remove_file(f"{self._layout.root}/{name}")
 
 
 def _lines_of(path: Path) -> list[bytes]:

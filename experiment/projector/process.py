@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import ScribeSettings
-from holdfast.experiment.scribe_desk import serve
-from holdfast.experiment.sweeping import sweep_tree
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.connection import serve
+from holdfast.experiment.projector.projector import ScribeSettings
+from holdfast.experiment.projector.sweep import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
-from holdfast.syncer.answering import wait_at_most
-from holdfast.syncer.lock import LockLost
-from holdfast.syncer.lock import prove as prove_lock
+from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.uploader.lock import LockLost
+from holdfast.syncer.uploader.lock import prove as prove_lock
 
 _NICE = 10
 

@@ -1,9 +1,9 @@
 """The scribe: the process that tails the journal and writes everything that is made from it.
 
 The controller appends and says how far; the scribe folds the same events through a machine of its
-own, writes each trial's files (`holdfast.experiment.projections`) and now and then a snapshot. It
-may lag, die or be unable to write without losing a thing: when it starts, the files of every trial
-whose state on disk is not known are written anew from the journal.
+own, writes each trial's files (`holdfast.experiment.projector.trial_files`) and now and then a
+snapshot. It may lag, die or be unable to write without losing a thing: when it starts, the files
+of every trial whose state on disk is not known are written anew from the journal.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import tensorboard
-from holdfast.experiment.fold import Fold, failure_of, subject_of
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.policy_log import PolicyLog
-from holdfast.experiment.projections import TrialFiles
-from holdfast.experiment.snapshots import (
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.projector.policy_log import PolicyLog
+from holdfast.experiment.projector.sweep import sweep_unnamed
+from holdfast.experiment.projector.trial_files import TrialFiles
+from holdfast.experiment.records.fold import Fold, failure_of, subject_of
+from holdfast.experiment.records.snapshots import (
     LastRecord,
     Snapshot,
     load_newest_snapshot,
     write_snapshot,
 )
-from holdfast.experiment.sweeping import sweep_unnamed
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import (
     CheckpointLost,
@@ -37,9 +37,9 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Position, segments
-from holdfast.syncer.lock import LockLost
-from holdfast.syncer.stretches import segment_size
+from holdfast.syncer.journal.journal import Position, segments
+from holdfast.syncer.journal.stretches import segment_size
+from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 

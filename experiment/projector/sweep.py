@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
-from holdfast.syncer.durable import delete_tree, put_aside, remove_tree, sweep
-from holdfast.syncer.reading import BeingRead, unread
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
+from holdfast.syncer.checkpoint.reading import BeingRead, unread
+from holdfast.syncer.files.durable import delete_tree, put_aside, remove_tree, sweep
+from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
 

@@ -16,10 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import tensorboard
-from holdfast.experiment.adopted import errors_until, rows_until
-from holdfast.experiment.growing import Changed, Curves, Growing, Row, Table, replace_file, unlink
-from holdfast.experiment.layout import (
+from holdfast.experiment.folder.layout import (
     ERROR,
     EVENTS_PREFIX,
     EVENTS_SUFFIX,
@@ -28,8 +25,17 @@ from holdfast.experiment.layout import (
     RESULTS,
     Layout,
 )
-from holdfast.experiment.rows import CONFIG, encode, error_entry, result_row, shown_config
-from holdfast.syncer.durable import TEMPORARY
+from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.projector.append_files import (
+    Changed,
+    Curves,
+    Growing,
+    Row,
+    Table,
+)
+from holdfast.experiment.records.rows import CONFIG, encode, error_entry, result_row, shown_config
+from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
+from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -233,7 +239,7 @@ class _TrialRecord:
             os.replace(f"{self._at}/{name}", f"{self.folder}/{name}")
         for name in os.listdir(self.folder):
             if _is_projection(name) and name not in made:
-                unlink(f"{self.folder}/{name}")
+                remove_file(f"{self.folder}/{name}")
         os.rmdir(self._at)
         self._move(self.folder)
 

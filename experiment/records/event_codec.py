@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgpack
 
-from holdfast.experiment.layout import JOURNAL
+from holdfast.experiment.folder.layout import JOURNAL
 from holdfast.scheduler.codec import Record, UnknownRecord, decode, encode
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers
-from holdfast.syncer.journal import START, Position, read
-from holdfast.syncer.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.journal.journal import START, Position, read
+from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 
 _pack = msgpack.Packer(use_bin_type=True).pack

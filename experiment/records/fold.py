@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.beginning import BEGINS
-from holdfast.experiment.records import replay, unpack
+from holdfast.experiment.records.event_codec import replay, unpack
+from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.scheduler.events import (
     Event,
     Exited,
@@ -16,7 +16,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Position, read
+from holdfast.syncer.journal.journal import Position, read
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Trial
 

@@ -10,12 +10,12 @@ import os
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.layout import PARAMS, SNAPSHOT_PREFIX
-from holdfast.experiment.records import first_end, unpack
+from holdfast.experiment.folder.layout import PARAMS, SNAPSHOT_PREFIX
+from holdfast.experiment.records.event_codec import first_end, unpack
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
-from holdfast.syncer.journal import MAGIC, Position, read_segment, segment_name, segments
-from holdfast.syncer.regular import open_regular
-from holdfast.syncer.segment import check_magic, is_torn, takeover_of
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.journal.segment import check_magic, is_torn, takeover_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16

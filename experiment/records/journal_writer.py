@@ -12,10 +12,10 @@ from typing import Any
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
-from holdfast.syncer import threads
-from holdfast.syncer.answering import silent_for
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal import Journal, Position, Unsynced, segment_name
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.disk_deadline import silent_for
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
 
 # How long the scribe lets rows gather before it writes them: what a reader of result.json waits.
 _NUDGE_S = 0.05

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import (
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.journal_start import (
     Beginning,
     JournalUnreadable,
     check_nothing_behind,
     find_beginning,
     runs_known_before,
 )
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.published import (
+from holdfast.experiment.records.published import (
     fetch_state,
     has_all,
     is_mirror_of,
@@ -29,21 +30,20 @@ from holdfast.experiment.published import (
     published,
     read_head,
 )
-from holdfast.experiment.recovery import NothingToRestore, Recovered, recover
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.tuner_file import TunerFile
+from holdfast.experiment.records.recovery import NothingToRestore, Recovered, recover
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
-from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import make_folder, unique
-from holdfast.syncer.errors import StorageError, redact
-from holdfast.syncer.journal import segments
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.syncer.preflight import preflight_when_ready, when_ready
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.durable import make_folder, unique
+from holdfast.syncer.files.errors import StorageError, redact
+from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.preflight import preflight_when_ready, when_ready
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 

@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.beginning import JournalUnreadable, find_beginning
-from holdfast.experiment.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
-from holdfast.syncer.download import with_store
-from holdfast.syncer.durable import make_folder, unique, write_atomic
-from holdfast.syncer.errors import NotStored, StorageError
-from holdfast.syncer.head import HEAD_BYTES, is_segment, parse_head
-from holdfast.syncer.journal import segments
-from holdfast.syncer.location import Location
-from holdfast.syncer.lock import is_alive
-from holdfast.syncer.plain_files import read_note, read_object
-from holdfast.syncer.regular import read_regular
-from holdfast.syncer.store import Store, for_each
-from holdfast.syncer.stretches import is_here, join_stretches, place_of, stretch_of
+from holdfast.experiment.folder.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
+from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.durable import make_folder, unique, write_atomic
+from holdfast.syncer.files.errors import NotStored, StorageError
+from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.stretches import is_here, join_stretches, place_of, stretch_of
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import read_note, read_object
+from holdfast.syncer.stores.store import Store, for_each
+from holdfast.syncer.uploader.lock import is_alive
 
 _AT_ONCE = 16
 _PARTIAL = ".partial-"

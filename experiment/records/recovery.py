@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import find_beginning, find_run
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import replay, unpack
-from holdfast.experiment.snapshots import load_newest_snapshot
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.event_codec import replay, unpack
+from holdfast.experiment.records.journal_start import find_beginning, find_run
+from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
-from holdfast.syncer import manifest
-from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
-from holdfast.syncer.journal import Position, read, readable_end
-from holdfast.syncer.tree import MANIFEST_NAME, walk
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError
+from holdfast.syncer.files.tree import MANIFEST_NAME, walk
+from holdfast.syncer.journal.journal import Position, read, readable_end
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial

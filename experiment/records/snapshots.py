@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import Beginning, find_beginning
-from holdfast.experiment.growing import replace_file
-from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.records.journal_start import Beginning, find_beginning
 from holdfast.names import shown
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.syncer.durable import fsync_dir, fsync_path, write_atomic
-from holdfast.syncer.journal import Position, read_segment, segment_name
-from holdfast.syncer.plain_files import read_small
-from holdfast.syncer.regular import open_regular
+from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.journal.journal import Position, read_segment, segment_name
+from holdfast.syncer.stores.plain_files import read_small
 from holdfast.trial.bounds import Count, Moment
 from holdfast.trial.decoding import decode
 from holdfast.trial.errors import UnreadableRecord

@@ -8,16 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment.layout import SNAPSHOT_PREFIX
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.placeholders import Completed, ResolveConfig, config_without_code
-from holdfast.experiment.ranking import NoBestResult, check_mode, columns_of, dataframe
-from holdfast.experiment.reading import ExperimentNotFound as ExperimentNotFound
-from holdfast.experiment.reading import ReadExperiment as ReadExperiment
-from holdfast.experiment.reading import load_experiment as load_experiment
-from holdfast.experiment.short_errors import short_errors
-from holdfast.experiment.trial_folder import Row
-from holdfast.experiment.trial_view import Surroundings, TrialView
+from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
+from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
+from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.ranking import NoBestResult, check_mode, columns_of, dataframe
+from holdfast.experiment.results.read_experiment import ExperimentNotFound as ExperimentNotFound
+from holdfast.experiment.results.read_experiment import ReadExperiment as ReadExperiment
+from holdfast.experiment.results.read_experiment import load_experiment as load_experiment
+from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.user_objects.placeholders import (
+    Completed,
+    ResolveConfig,
+    config_without_code,
+)
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow.fs
 
-    from holdfast.syncer.checkpoint import Checkpoint
+    from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _log = logging.getLogger(__name__)
 

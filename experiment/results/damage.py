@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.layout import JOURNAL, Layout
-from holdfast.experiment.wording import size
-from holdfast.syncer.journal import Position, readable_end, segment_name, segments
-from holdfast.syncer.lock_holder import current_holder
-from holdfast.syncer.stretches import segment_size
+from holdfast.experiment.folder.layout import JOURNAL, Layout
+from holdfast.experiment.progress.wording import size
+from holdfast.experiment.records.segments import chapters, look
+from holdfast.syncer.journal.journal import Position, readable_end, segment_name, segments
+from holdfast.syncer.journal.stretches import segment_size
+from holdfast.syncer.uploader.lock_holder import current_holder
 
 # A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
 # one only what follows the snapshot is read, and the doctor looks at the rest.
@@ -42,8 +43,6 @@ def _is_read_to_its_end(journal: Path, end: Position) -> bool:
 
 
 def _left_out(layout: Layout, begins: int) -> Iterator[str]:
-    from holdfast.experiment.doctor.segments import chapters, look
-
     for chapter in chapters(look(layout.journal)):
         damage = chapter.damage
         if damage is None or chapter.segments[0].number != begins:

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from holdfast.experiment.result_grid import ResultGrid
+    from holdfast.experiment.results.result_grid import ResultGrid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ def earlier_run(
     path: str | os.PathLike[str] | RunConfig, filesystem: Any, run: int, *, goes_on: bool
 ) -> EarlierRun | None:
     """None where it is the newest. Raises ExperimentNotFound, NoSuchRun, StorageError."""
-    from holdfast.experiment.analysis import ExperimentAnalysis, load_experiment
-    from holdfast.experiment.place import place_of
-    from holdfast.experiment.result_grid import ResultGrid
+    from holdfast.experiment.records.place import place_of
+    from holdfast.experiment.results.analysis import ExperimentAnalysis, load_experiment
+    from holdfast.experiment.results.result_grid import ResultGrid
 
     path, filesystem = place_of(path, filesystem, Settings.read(os.environ))
     read = load_experiment(path, filesystem, run)

@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.placeholders import ResolveConfig, config_without_code
-from holdfast.experiment.ranking import (
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
     columns_of,
@@ -20,17 +20,17 @@ from holdfast.experiment.ranking import (
     numeric,
     reported_names,
 )
-from holdfast.experiment.result import (
+from holdfast.experiment.results.result import (
     Result,
     has_reported_since_start,
     rows_of,
     told_row,
     trial_metrics,
 )
-from holdfast.experiment.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.location import Location
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec

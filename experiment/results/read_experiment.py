@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import JournalUnreadable, find_beginning, runs_known_before
-from holdfast.experiment.damages import damages
-from holdfast.experiment.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
-from holdfast.experiment.published import fetch_earlier, fetch_journal
-from holdfast.experiment.recovery import NothingToRestore, recover
-from holdfast.experiment.trial_folder import list_folder, read_file
+from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.folder.trial_folder import list_folder, read_file
+from holdfast.experiment.records.journal_start import (
+    JournalUnreadable,
+    find_beginning,
+    runs_known_before,
+)
+from holdfast.experiment.records.published import fetch_earlier, fetch_journal
+from holdfast.experiment.records.recovery import NothingToRestore, recover
+from holdfast.experiment.results.damage import damages
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.download import with_store
-from holdfast.syncer.journal import segments
-from holdfast.syncer.location import Location
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.error_file import DIRNAME, read_error
-from holdfast.experiment.layout import ERROR, PARAMS, RESULTS, Layout
-from holdfast.experiment.placeholders import ResolveConfig, config_without_code
-from holdfast.experiment.ranking import (
+from holdfast.experiment.folder.error_file import DIRNAME, read_error
+from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
+from holdfast.experiment.folder.trial_folder import DamagedRows, Row, TrialFolder
+from holdfast.experiment.records.rows import result_metrics, result_row
+from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
     check_mode,
@@ -23,12 +24,11 @@ from holdfast.experiment.ranking import (
     numeric,
     reported_names,
 )
-from holdfast.experiment.rows import result_metrics, result_row
-from holdfast.experiment.short_errors import short_errors
-from holdfast.experiment.trial_folder import DamagedRows, Row, TrialFolder
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.location import Location
-from holdfast.syncer.plain_files import parse_table
+from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import parse_table
 from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow.fs
 
-    from holdfast.experiment.drawing.plots import ResultPlots
+    from holdfast.experiment.results.result_plots import ResultPlots
 
 _log = logging.getLogger(__name__)
 _SHOWN_METRICS = 8
@@ -312,7 +312,7 @@ class Result:
     @property
     def plot(self) -> ResultPlots:
         """Pictures, with matplotlib: `result.plot.learning_curves("loss")` returns its Axes."""
-        from holdfast.experiment.drawing.plots import ResultPlots
+        from holdfast.experiment.results.result_plots import ResultPlots
 
         return ResultPlots(self)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.ranking import AUTOMATIC, reported_names
-from holdfast.experiment.result import Result, told_row
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
+from holdfast.experiment.results.result import Result, told_row
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.fs
 
-    from holdfast.experiment.drawing.importance import Importances
-    from holdfast.experiment.drawing.plots import GridPlots
-    from holdfast.experiment.exporting.optuna_study import Exported
+    from holdfast.experiment.results.exporting.optuna_study import Exported
+    from holdfast.experiment.results.importance import Importances
+    from holdfast.experiment.results.plots import GridPlots
 
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
@@ -111,7 +111,7 @@ class ResultGrid(Sequence[Result]):
         Containers are JSON text there, and a column of values of several kinds holds their text.
         Raises NoBestResult.
         """
-        from holdfast.experiment.exporting.arrow_table import arrow_table
+        from holdfast.experiment.results.exporting.arrow_table import arrow_table
 
         return arrow_table(self._outcome.lines(filter_metric, filter_mode))
 
@@ -133,7 +133,7 @@ class ResultGrid(Sequence[Result]):
 
         Raises OptunaMissing (`pip install 'holdfast[optuna]'`), InvalidConfig.
         """
-        from holdfast.experiment.exporting.optuna_study import export
+        from holdfast.experiment.results.exporting.optuna_study import export
 
         metric, mode = self._outcome.goal(metric, mode)
         return export(self._outcome, storage, study_name=study_name, metric=metric, mode=mode)
@@ -142,7 +142,7 @@ class ResultGrid(Sequence[Result]):
     def plot(self) -> GridPlots:
         """Pictures, with matplotlib: `results.plot.learning_curves()`,
         `.parallel_coordinates()`, `.importance()`. Each returns its Axes."""
-        from holdfast.experiment.drawing.plots import GridPlots
+        from holdfast.experiment.results.plots import GridPlots
 
         return GridPlots(self._outcome)
 

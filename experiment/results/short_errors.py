@@ -2,7 +2,7 @@
 
 A failed request to storage leaves a chain of three tracebacks, and a misspelled metric 25 lines of
 our frames; only the last line says what happened. What is cut off here goes to the log
-`holdfast.experiment.short_errors` (level DEBUG).
+`holdfast.experiment.results.short_errors` (level DEBUG).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from holdfast.experiment.beginning import JournalUnreadable
-from holdfast.experiment.causes import is_ours
-from holdfast.experiment.pickling import NotPicklable
+from holdfast.experiment.progress.failure_text import is_ours
+from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidTransition,

@@ -7,9 +7,9 @@ from dataclasses import field, fields, is_dataclass, replace
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.planned import planned_as
-from holdfast.experiment.stored import Field, stored
-from holdfast.experiment.tuner_file import TunerFile, numbered
+from holdfast.experiment.results.trial_count import planned_as
+from holdfast.experiment.user_objects.stored_objects import Field, stored
+from holdfast.experiment.user_objects.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import is_wanted

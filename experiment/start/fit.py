@@ -9,20 +9,24 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from holdfast.experiment import wrap
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.callbacks import Callback
-from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.conduct import Run
-from holdfast.experiment.couriers import Errand, briefings_of, check_callbacks
-from holdfast.experiment.debug import InlineLauncher
-from holdfast.experiment.drafting import job_of, spec_of
-from holdfast.experiment.enclosed import check_enclosed, check_enclosed_trials
-from holdfast.experiment.extending import check_enough, extended, told
-from holdfast.experiment.fit_errors import check_outcome, check_resources, explained, unsaved
-from holdfast.experiment.notebook_view import in_notebook
-from holdfast.experiment.objects import sweep as sweep_objects
-from holdfast.experiment.place import (
+from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.callbacks.trial_view import Views
+from holdfast.experiment.control.debug_mode import InlineLauncher
+from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.watch import watch
+from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.notebook_view import in_notebook
+from holdfast.experiment.progress.reporter_view import ReporterView
+from holdfast.experiment.progress.reporters import ProgressReporter
+from holdfast.experiment.progress.result_lines import ResultLines
+from holdfast.experiment.progress.summary import RunFacts
+from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.projector.logger_callbacks import as_asked, is_written_anyway
+from holdfast.experiment.records.place import (
     Place,
     bring,
     check_free,
@@ -33,38 +37,34 @@ from holdfast.experiment.place import (
     find_place,
     left_elsewhere,
 )
-from holdfast.experiment.placeholders import UsersValues
-from holdfast.experiment.plan import Plan
-from holdfast.experiment.planned import planned
-from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
-from holdfast.experiment.proposer import Naming, Proposer
-from holdfast.experiment.reading import ReadExperiment
-from holdfast.experiment.recovery import recover
-from holdfast.experiment.reporter_view import ReporterView
-from holdfast.experiment.reporters import ProgressReporter
-from holdfast.experiment.request import Request
-from holdfast.experiment.result_grid import ResultGrid
-from holdfast.experiment.result_lines import ResultLines
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.summary import RunFacts
-from holdfast.experiment.surroundings import check_given_again
-from holdfast.experiment.tracker import Tracker
-from holdfast.experiment.train_loop import TrainLoop
-from holdfast.experiment.trial_view import Views
-from holdfast.experiment.trusting import check_recorded
-from holdfast.experiment.tuner_file import TunerFile
-from holdfast.experiment.tuner_file import write as write_tuner_file
-from holdfast.experiment.watching import watch
-from holdfast.experiment.written import as_asked, is_written_anyway
+from holdfast.experiment.records.recovery import recover
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.read_experiment import ReadExperiment
+from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.trial_count import planned
+from holdfast.experiment.start.extension import check_enough, extended, told
+from holdfast.experiment.start.fit_errors import check_outcome, check_resources, explained, unsaved
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.spec_builder import job_of, spec_of
+from holdfast.experiment.start.untrusted_restore import check_recorded
+from holdfast.experiment.trackers.supervisor import Errand, briefings_of, check_callbacks
+from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.user_objects.placeholders import UsersValues
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
+from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.objects import sweep as sweep_objects
+from holdfast.experiment.worker.runtime_env import check_given_again
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import goes_on
-from holdfast.syncer.answering import waiting_at_most
-from holdfast.syncer.journal import segments
-from holdfast.syncer.lock import ExperimentLock, Locked
+from holdfast.syncer.files.disk_deadline import waiting_at_most
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidConfig,

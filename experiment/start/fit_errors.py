@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.conduct import Run
-from holdfast.experiment.place import call_that_goes_on
-from holdfast.experiment.plan import Plan
-from holdfast.experiment.request import Request
-from holdfast.experiment.train_loop import TrainLoop
+from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.run import Run
+from holdfast.experiment.records.place import call_that_goes_on
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.errors import LaunchFailed
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.effects import Finish

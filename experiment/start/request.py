@@ -7,10 +7,8 @@ from dataclasses import asdict, field, replace
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.cluster import Machinery
-from holdfast.experiment.data_config import check_datasets
-from holdfast.experiment.extending import Extension, stop_options
-from holdfast.experiment.layout import (
+from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.folder.layout import (
     CHECKPOINT_PREFIX,
     EVENTS_PREFIX,
     STAGING,
@@ -18,10 +16,12 @@ from holdfast.experiment.layout import (
     STDOUT,
     TRIAL_FILES,
 )
-from holdfast.experiment.pickling import NotPicklable, pickles
-from holdfast.experiment.stored import Field, stored
-from holdfast.experiment.surroundings import kept_of, located
-from holdfast.experiment.train_loop import TrainLoop
+from holdfast.experiment.start.extension import Extension, stop_options
+from holdfast.experiment.user_objects.pickling import NotPicklable, pickles
+from holdfast.experiment.user_objects.stored_objects import Field, stored
+from holdfast.experiment.worker.data_config import check_datasets
+from holdfast.experiment.worker.runtime_env import kept_of, located
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.policy import is_memoryless, scheduler_of
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiment.extending import Extension, Wanted
-from holdfast.experiment.layout import TUNER
-from holdfast.experiment.request import Request
-from holdfast.experiment.trusting import check_given
-from holdfast.experiment.tuner_file import BrokenTunerFile, TunerFile, numbered
+from holdfast.experiment.folder.layout import TUNER
+from holdfast.experiment.start.extension import Extension, Wanted
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.untrusted_restore import check_given
+from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import Searcher
 from holdfast.trial.config import RunConfig, SyncConfig

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.experiment.comparing import otherwise
-from holdfast.experiment.extending import SETTINGS, difference, stop_text
-from holdfast.experiment.persisting import log_names_of
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
+from holdfast.experiment.start.same_arguments import otherwise
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.search import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
@@ -19,7 +19,7 @@ from holdfast.trial.stoppers import text_of
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
-    from holdfast.experiment.request import Request
+    from holdfast.experiment.start.request import Request
 
 _RESUMES = ("never", "auto", "must")
 
@@ -142,8 +142,8 @@ def refused(
 
 def came_to_nothing(run: RunConfig) -> bool:
     """Whether the experiment of that name has ended before anything was reported."""
-    from holdfast.experiment.place import open_for_restore, place_of
-    from holdfast.experiment.recovery import recover
+    from holdfast.experiment.records.place import open_for_restore, place_of
+    from holdfast.experiment.records.recovery import recover
 
     settings = Settings.read(os.environ)
     path, filesystem = place_of(run, None, settings)

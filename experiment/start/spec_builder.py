@@ -7,14 +7,14 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.experiment import wrap
-from holdfast.experiment.extending import stop_fields
-from holdfast.experiment.job import Job
-from holdfast.experiment.persisting import log_names_of
-from holdfast.experiment.place import Place
-from holdfast.experiment.request import Request
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.train_loop import TrainLoop
+from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.place import Place
+from holdfast.experiment.start.extension import stop_fields
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.job import Job
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory

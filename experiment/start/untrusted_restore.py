@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiment.extending import difference, stop_text
-from holdfast.experiment.request import Request
-from holdfast.experiment.tuner_file import NotTrusted, TunerFile, numbered
+from holdfast.experiment.start.extension import difference, stop_text
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.user_objects.tuner_file import NotTrusted, TunerFile, numbered
 from holdfast.scheduler.codec import snapshot, to_fields
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine

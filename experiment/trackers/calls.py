@@ -6,11 +6,11 @@ import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.experiment.courier import Outcome
-from holdfast.experiment.delivery import START, Moment
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.tracker import Told, TrackedTrial, Tracker
-from holdfast.experiment.trial_view import Surroundings
+from holdfast.experiment.callbacks.trial_view import Surroundings
+from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.trackers.delivery import START, Moment
+from holdfast.experiment.trackers.delivery_loop import Outcome
+from holdfast.experiment.trackers.tracker import Told, TrackedTrial, Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.telling import named
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, field, replace
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.callbacks import hooks_for
+from holdfast.experiment.callbacks.callback import hooks_for
 from holdfast.names import shown as shown_value
 from holdfast.scheduler.events import Event
 from holdfast.trial.decoding import decode

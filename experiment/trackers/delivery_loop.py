@@ -7,7 +7,6 @@ does, and after any death the next one goes on behind what the tracker had ackno
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.delivery import (
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.fold import Fold, subject_of
+from holdfast.experiment.trackers.delivery import (
     Account,
     Books,
     Moment,
@@ -25,12 +26,10 @@ from holdfast.experiment.delivery import (
     decode_accounts,
     encode_books,
 )
-from holdfast.experiment.fold import Fold, subject_of
-from holdfast.experiment.layout import Layout
 from holdfast.scheduler.events import Recalled
-from holdfast.syncer.durable import TEMPORARY
-from holdfast.syncer.journal import Position, segment_name
-from holdfast.syncer.plain_files import read_json
+from holdfast.syncer.files.durable import replace_file
+from holdfast.syncer.journal.journal import Position, segment_name
+from holdfast.syncer.stores.plain_files import read_json
 
 # A thousand rows of ten metrics; what a tracker takes in one request is less.
 _WINDOW_BYTES: Final = 1 << 18
@@ -298,14 +297,8 @@ class Courier:
         tracker something twice."""
         data = encode_books(self._route.experiment_id, self._books)
         with suppress(OSError):  # a full disk: the same
-            _replace(self._route.cursor, json.dumps(data))
+            replace_file(self._route.cursor, json.dumps(data).encode())
         self._is_kept, self._kept_at = True, self._watch.now()
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{TEMPORARY}{path.name}")
-    temporary.write_text(text)
-    os.replace(temporary, path)
 
 
 def routed(layout: Layout, *, file: str, experiment_id: str, begins: int) -> Route:

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.catching_up import fold_for
-from holdfast.experiment.courier import Courier, Route, routed
-from holdfast.experiment.delivery import Patience
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.rows import newest_row, shown_config
-from holdfast.experiment.tracker import Tracker
-from holdfast.experiment.tracker_hands import TrackerHands
-from holdfast.experiment.trial_view import Surroundings
+from holdfast.experiment.callbacks.trial_view import Surroundings
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.rows import newest_row, shown_config
+from holdfast.experiment.trackers.calls import TrackerHands
+from holdfast.experiment.trackers.delivery import Patience
+from holdfast.experiment.trackers.delivery_loop import Courier, Route, routed
+from holdfast.experiment.trackers.start_position import fold_for
+from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
 from holdfast.runtime.telling import named
 from holdfast.runtime.transport import Channel
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _NICE = 10
 

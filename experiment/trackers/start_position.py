@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from holdfast.experiment.delivery import Account, reached
-from holdfast.experiment.fold import Fold
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.snapshots import Snapshot, load_newest_snapshot
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.fold import Fold
+from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot
+from holdfast.experiment.trackers.delivery import Account, reached
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import UnreadableRecord
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.arrears import list_missing
-from holdfast.experiment.callback_thread import names_of
-from holdfast.experiment.callbacks import Callback
-from holdfast.experiment.courier_process import Briefing
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.pickling import dumps
-from holdfast.experiment.tracker import Tracker
-from holdfast.experiment.written import TBXLoggerCallback
+from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.callbacks.thread import names_of
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.logger_callbacks import TBXLoggerCallback
+from holdfast.experiment.trackers.process import Briefing
+from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.trackers.undelivered import list_missing
+from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Trial
 
 # What a courier that gives up may take to say so, on a machine that may be busy. One that does

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.described import Made, without
-from holdfast.experiment.callbacks import LoggerCallback
-from holdfast.experiment.delivery import Patience
-from holdfast.experiment.trial_view import Surroundings, TrialView
+from holdfast.experiment.callbacks.callback import LoggerCallback
+from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
+from holdfast.experiment.trackers.delivery import Patience
 from holdfast.trial.trial import Trial
 
 # What code raises for what it is given, rather than for what others do.

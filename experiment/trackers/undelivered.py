@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.experiment.delivery import Account, Mark, decode_accounts, shown_range
-from holdfast.experiment.layout import Layout
-from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.plain_files import read_json
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts, shown_range
+from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.plain_files import read_json
 from holdfast.trial.trial import Trial
 
 

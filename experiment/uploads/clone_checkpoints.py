@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.syncer.durable import remove_tree, unique
-from holdfast.syncer.staging import Staged, copy_tree
+from holdfast.syncer.checkpoint.staging import Staged, copy_tree
+from holdfast.syncer.files.durable import remove_tree, unique
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.experiment.artifact_rounds import ArtifactRounds
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.wall_clock import wall_time
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.wire import Message
-from holdfast.syncer.journal import MAGIC, START, Position
+from holdfast.syncer.journal.journal import MAGIC, START, Position
 
 # How long after a checkpoint was committed the records that name it are published, at most.
 _SOON_S = 10.0

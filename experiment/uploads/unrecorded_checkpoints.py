@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.archive import Archive
-from holdfast.experiment.layout import RESULTS, Layout
-from holdfast.experiment.records import read_events
+from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.uploads.uploads import Archive
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer import manifest, threads
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal import Position
-from holdfast.syncer.manifest import Manifest
-from holdfast.syncer.regular import read_regular
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.manifest import Manifest
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
 from holdfast.trial.events import Reported, Saved
 from holdfast.trial.trial import Trial

@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.artifact_rounds import ArtifactRounds
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.publishing import Publishing
-from holdfast.experiment.summary import StorageAge, Upload
-from holdfast.experiment.wall_clock import wall_time
+from holdfast.experiment.progress.summary import StorageAge, Upload
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.uploads.publishing import Publishing
+from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.journal import Position
+from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,

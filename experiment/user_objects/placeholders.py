@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.pickling import NotPicklable, dumps, loads
+from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.values import Opaque, Path, Ref, fold_values, key_name, replace_leaves
 

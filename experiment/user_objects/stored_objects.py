@@ -23,7 +23,7 @@ from holdfast.described import (
     rebuilt,
     settle,
 )
-from holdfast.experiment.pickling import NotPicklable, dumps, loads
+from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.trial.values import SETS, has_text_keys, is_plain
 
 _MARK: Final = "__holdfast__"

@@ -1,7 +1,8 @@
 """tuner.pkl: the user's objects, each in a field of its own, loaded only when used.
 
 A field is plain data as far as it can be, and what is the user's own in it is pickled
-(`holdfast.experiment.stored`). The file is MessagePack; that of format 1 was a pickle.
+(`holdfast.experiment.user_objects.stored_objects`). The file is MessagePack; that of format 1 was
+a pickle.
 
 The trainable of a training on several workers is in trainer.pkl, of the same form.
 """
@@ -18,11 +19,16 @@ from typing import Any, Final
 
 import msgpack
 
-from holdfast.experiment.layout import TRAINER
-from holdfast.experiment.stored import Field, NeedsTrust, PlainUnpickler, restored
+from holdfast.experiment.folder.layout import TRAINER
+from holdfast.experiment.user_objects.stored_objects import (
+    Field,
+    NeedsTrust,
+    PlainUnpickler,
+    restored,
+)
 from holdfast.runtime.telling import named
-from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.plain_files import read_small
+from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.plain_files import read_small
 from holdfast.trial.errors import TuneError
 
 _MAGIC: Final = b"HFTUNR\0\2"

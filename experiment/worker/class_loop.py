@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.experiment.session import Session, TrialStopped
-from holdfast.experiment.trainable import Trainable
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.session import Session, TrialStopped
+from holdfast.experiment.worker.trainable import Trainable
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 
 class Unfit(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiment.session import Session, current
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.session import Session, current
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointUploadMode
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.resources import PlacementGroupFactory

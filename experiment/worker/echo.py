@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.experiment.session import LONGEST_LINE
+from holdfast.experiment.worker.session import LONGEST_LINE
 
 # What is handed on at a time. The stream hands on 20 times a second in a storm: a terminal shows
 # less, and the controller reads this much from each of many workers without being held up.

@@ -17,24 +17,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from holdfast.experiment import session as sessions
-from holdfast.experiment.driving import Unfit, drive
-from holdfast.experiment.job import Assignment, Job
-from holdfast.experiment.layout import CHECKPOINT_PREFIX, STAGING
-from holdfast.experiment.main_module import adopt
-from holdfast.experiment.metrics import sendable
-from holdfast.experiment.objects import import_packages, passing
-from holdfast.experiment.outlet import Outlet
-from holdfast.experiment.pickling import users_config
-from holdfast.experiment.rank_session import RankSession
-from holdfast.experiment.session import Session, TrialStopped
-from holdfast.experiment.trainable import Trainable
+from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.user_objects.pickling import users_config
+from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.class_loop import Unfit, drive
+from holdfast.experiment.worker.job import Assignment, Job
+from holdfast.experiment.worker.main_module import adopt
+from holdfast.experiment.worker.metrics import sendable
+from holdfast.experiment.worker.objects import import_packages, passing
+from holdfast.experiment.worker.output_capture import Outlet
+from holdfast.experiment.worker.rank_session import RankSession
+from holdfast.experiment.worker.session import Session, TrialStopped
+from holdfast.experiment.worker.trainable import Trainable
 from holdfast.forked import children_end_here
 from holdfast.runtime import guard, threads
 from holdfast.runtime.telling import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
-from holdfast.syncer.durable import delete_tree
-from holdfast.syncer.reading import BeingRead, retire
+from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.files.durable import delete_tree
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure
@@ -51,7 +51,7 @@ class TrialHost:
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
 
-        import holdfast.experiment.context  # noqa: F401  # has `report`: else each trial imports it
+        import holdfast.experiment.worker.context  # noqa: F401  # has `report`: else each trial imports it
 
         with passing() as references:
             job = cloudpickle.loads(payload)

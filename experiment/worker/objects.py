@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, overload
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.pickling import NotPicklable, culprit_of
+from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import give_up_in_children
 from holdfast.runtime import guard, mapped, shelf
 from holdfast.trial.domains import Categorical

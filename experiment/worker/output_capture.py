@@ -9,11 +9,11 @@ import sys
 from contextlib import suppress
 from functools import cache, partial
 
-from holdfast.experiment.echo import LineEcho
-from holdfast.experiment.session import Session
-from holdfast.experiment.trial_stream import TrialStream
+from holdfast.experiment.worker.echo import LineEcho
+from holdfast.experiment.worker.output_stream import TrialStream
+from holdfast.experiment.worker.session import Session
 from holdfast.runtime import c_stdio, guard
-from holdfast.syncer.regular import regular_descriptor
+from holdfast.syncer.files.regular import regular_descriptor
 
 
 class Outlet:

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.experiment.layout import STAGING, rank_log
-from holdfast.experiment.session import Session
+from holdfast.experiment.folder.layout import STAGING, rank_log
+from holdfast.experiment.worker.session import Session
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.durable import remove_tree
-from holdfast.syncer.errors import DirectoryMissing, StorageError
-from holdfast.syncer.gathering import gather
-from holdfast.syncer.staging import stage
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.merge_ranks import gather
+from holdfast.syncer.checkpoint.staging import stage
+from holdfast.syncer.files.durable import remove_tree
+from holdfast.syncer.files.errors import DirectoryMissing, StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.errors import InvalidMetrics, TuneError
 

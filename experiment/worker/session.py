@@ -10,17 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.job import Assignment, Job
-from holdfast.experiment.layout import STAGING
-from holdfast.experiment.metrics import plain_metrics, sendable
+from holdfast.experiment.folder.layout import STAGING
+from holdfast.experiment.worker.job import Assignment, Job
+from holdfast.experiment.worker.metrics import plain_metrics, sendable
 from holdfast.forked import end_child
 from holdfast.runtime import guard, learning
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.staging import Staged, stage
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.staging import Staged, stage
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     CheckpointUploadMode,

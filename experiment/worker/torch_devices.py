@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.session import running
+from holdfast.experiment.worker.session import running
 
 if TYPE_CHECKING:
     import torch

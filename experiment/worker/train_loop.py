@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import session as sessions
-from holdfast.experiment.data_config import DataConfig
-from holdfast.experiment.job import GangTerms
-from holdfast.experiment.rank_session import RankSession
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.data_config import DataConfig
+from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.worker.rank_session import RankSession
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.scaling import ScalingConfig

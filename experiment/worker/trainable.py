@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.session import running
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.session import running
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import TuneError
 
 # Holds the dict that save_checkpoint() may return instead of writing files.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast.experiment.trainable import Trainable
+from holdfast.experiment.worker.trainable import Trainable
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import claims
-from holdfast.experiment.job import Assignment
-from holdfast.experiment.silence import Silence
+from holdfast.experiment.worker.job import Assignment
+from holdfast.experiment.workers import claims
+from holdfast.experiment.workers.hang_timer import Silence
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Worker

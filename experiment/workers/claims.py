@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiment.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
+from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.runtime import telling
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import Failure

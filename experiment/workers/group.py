@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment import claims
-from holdfast.experiment.actor import Desk, Patience, TrialActor
-from holdfast.experiment.job import Assignment, GangTerms, parts_of
-from holdfast.experiment.rank_failures import OUT_OF_STEP, cause_of
-from holdfast.experiment.summary import RankWait
-from holdfast.experiment.wall_clock import wall_time
+from holdfast.experiment.progress.summary import RankWait
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.worker.job import Assignment, GangTerms, parts_of
+from holdfast.experiment.workers import claims
+from holdfast.experiment.workers.actor import Desk, Patience, TrialActor
+from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport

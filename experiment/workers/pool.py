@@ -7,17 +7,21 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from holdfast.experiment.actor import Front, Patience, TrialActor
-from holdfast.experiment.adopting import copy_beside, put_in_place, record_of
-from holdfast.experiment.archive import Archive
-from holdfast.experiment.found_again import found_notice, lacks_newest, newest_beyond
-from holdfast.experiment.gang import Gang
-from holdfast.experiment.job import Assignment, GangTerms
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.recovery import changed_checkpoint
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.sharing import SharedCapacity, Waiting
-from holdfast.experiment.summary import RankWait
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.summary import RankWait
+from holdfast.experiment.records.recovery import changed_checkpoint
+from holdfast.experiment.uploads.clone_checkpoints import copy_beside, put_in_place, record_of
+from holdfast.experiment.uploads.unrecorded_checkpoints import (
+    found_notice,
+    lacks_newest,
+    newest_beyond,
+)
+from holdfast.experiment.uploads.uploads import Archive
+from holdfast.experiment.worker.job import Assignment, GangTerms
+from holdfast.experiment.workers.actor import Front, Patience, TrialActor
+from holdfast.experiment.workers.group import Gang
+from holdfast.experiment.workers.shared_capacity import SharedCapacity, Waiting
 from holdfast.runtime.telling import message_of, named, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
@@ -25,8 +29,8 @@ from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import begins_anew
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer import threads
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure

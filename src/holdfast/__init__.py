@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.cluster import (
+    from holdfast.experiment.control.machine_resources import (
         init as init,
     )
-    from holdfast.experiment.cluster import (
+    from holdfast.experiment.control.machine_resources import (
         is_initialized as is_initialized,
     )
-    from holdfast.experiment.cluster import (
+    from holdfast.experiment.control.machine_resources import (
         shutdown as shutdown,
     )
-    from holdfast.experiment.objects import (
+    from holdfast.experiment.worker.objects import (
         ObjectLost as ObjectLost,
     )
-    from holdfast.experiment.objects import (
+    from holdfast.experiment.worker.objects import (
         ObjectRef as ObjectRef,
     )
-    from holdfast.experiment.objects import (
+    from holdfast.experiment.worker.objects import (
         ObjectStoreFull as ObjectStoreFull,
     )
-    from holdfast.experiment.objects import (
+    from holdfast.experiment.worker.objects import (
         get as get,
     )
-    from holdfast.experiment.objects import (
+    from holdfast.experiment.worker.objects import (
         put as put,
     )
 
@@ -39,14 +39,14 @@ if sys.platform == "win32":
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ObjectLost": "holdfast.experiment.objects",
-    "ObjectRef": "holdfast.experiment.objects",
-    "ObjectStoreFull": "holdfast.experiment.objects",
-    "get": "holdfast.experiment.objects",
-    "init": "holdfast.experiment.cluster",
-    "is_initialized": "holdfast.experiment.cluster",
-    "put": "holdfast.experiment.objects",
-    "shutdown": "holdfast.experiment.cluster",
+    "ObjectLost": "holdfast.experiment.worker.objects",
+    "ObjectRef": "holdfast.experiment.worker.objects",
+    "ObjectStoreFull": "holdfast.experiment.worker.objects",
+    "get": "holdfast.experiment.worker.objects",
+    "init": "holdfast.experiment.control.machine_resources",
+    "is_initialized": "holdfast.experiment.control.machine_resources",
+    "put": "holdfast.experiment.worker.objects",
+    "shutdown": "holdfast.experiment.control.machine_resources",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES)

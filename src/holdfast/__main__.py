@@ -16,7 +16,7 @@ def run() -> NoReturn:
     pyarrow waits at exit for requests to S3 that were given up, which may take as long as they do.
     """
     code = main()
-    threads = sys.modules.get("holdfast.syncer.threads")
+    threads = sys.modules.get("holdfast.syncer.files.threads")
     if threads is None or not threads.busy():
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):

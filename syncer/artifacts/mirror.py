@@ -1,7 +1,7 @@
 """Keeps the files of an experiment in storage as they are here: records always, and artifacts.
 
-What is to be done is decided in `holdfast.syncer.artifacts`; here it is done, a bounded number of
-files at once, and nothing that is wrong with one file keeps the others from going.
+`holdfast.syncer.artifacts.plan` decides what to do. This module does it, a bounded number of files
+at once; nothing that is wrong with one file keeps the others from going.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts import LISTING_NAME, Changes, Known, changes, missing_there
-from holdfast.syncer.errors import NotStored, StorageRefused
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore, unconfirmed
-from holdfast.syncer.passed_over import HELD_BACK, PassedOver
-from holdfast.syncer.patience import Patience
-from holdfast.syncer.round import Look, Part, Sync
-from holdfast.syncer.scan import Scope, covers, folders, reason, scan
-from holdfast.syncer.steady import Steady, read_steady, stands_still
-from holdfast.syncer.store import for_each
-from holdfast.syncer.stored_index import (
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.plan import LISTING_NAME, Changes, Known, changes, missing_there
+from holdfast.syncer.artifacts.scan import Scope, covers, folders, reason, scan
+from holdfast.syncer.artifacts.skipped import HELD_BACK, PassedOver
+from holdfast.syncer.artifacts.stable_read import Steady, read_steady, stands_still
+from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
     Listed,
     LocalIndex,
     listing_bytes,
     read_listing,
 )
+from holdfast.syncer.artifacts.sync_round import Look, Part, Sync
+from holdfast.syncer.files.errors import NotStored, StorageRefused
+from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
+from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.store import for_each
 
 # Files under way at once: 64 MiB of them at most are in memory, and they leave connections free
 # for checkpoints.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts import INDEX_NAME, LISTING_NAME
-from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.location import Location
+from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.stores.location import Location
 
 
 def _none(key: str) -> bool:

@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts import LISTING_NAME, Known, folders_above
-from holdfast.syncer.durable import TEMPORARY, unique
-from holdfast.syncer.errors import NotStored
-from holdfast.syncer.mirror import Mirror
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.patience import Patience
-from holdfast.syncer.scan import facts_of, reason
-from holdfast.syncer.steady import checksum_of
-from holdfast.syncer.store import Entry, check_key, for_each
-from holdfast.syncer.stored_index import FolderIndex, Listed, read_listing
+from holdfast.syncer.artifacts.mirror import Mirror
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.plan import LISTING_NAME, Known, folders_above
+from holdfast.syncer.artifacts.scan import facts_of, reason
+from holdfast.syncer.artifacts.stable_read import checksum_of
+from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_listing
+from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.files.errors import NotStored
+from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.store import Entry, check_key, for_each
 
 _AT_ONCE = 16
 

@@ -13,8 +13,8 @@ from dataclasses import field
 from typing import Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts import INDEX_NAME, Facts, Found
-from holdfast.syncer.orders import Orders
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.plan import INDEX_NAME, Facts, Found
 
 Scope = Literal["records", "artifacts"]
 

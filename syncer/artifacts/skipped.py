@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast.syncer.artifacts import told
+from holdfast.syncer.artifacts.plan import told
 
 HELD_BACK = "it is being overwritten, and is kept back until it stands still"
 # A file that is met while it is being written is nothing to speak of.

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts import Facts
-from holdfast.syncer.durable import TEMPORARY, unique
-from holdfast.syncer.scan import facts_of
-from holdfast.syncer.staging import copy_bytes
+from holdfast.syncer.artifacts.plan import Facts
+from holdfast.syncer.artifacts.scan import facts_of
+from holdfast.syncer.files.copying import copy_bytes
+from holdfast.syncer.files.durable import TEMPORARY, unique
 
 # Up to here a file is read into memory, and what was hashed is what is sent.
 SMALL_BYTES = 4 << 20

@@ -18,9 +18,9 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
-from holdfast.syncer.artifacts import INDEX_NAME, Facts, Known, missing_there, uncertain
-from holdfast.syncer.durable import TEMPORARY, unique
-from holdfast.syncer.plain_files import parse_json, parse_table, read_small
+from holdfast.syncer.artifacts.plan import INDEX_NAME, Facts, Known, missing_there, uncertain
+from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
 
 _FORMAT = 1
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts import Changes, Found
-from holdfast.syncer.scan import Scope
-from holdfast.syncer.stored_index import FolderIndex
+from holdfast.syncer.artifacts.plan import Changes, Found
+from holdfast.syncer.artifacts.scan import Scope
+from holdfast.syncer.artifacts.stored_index import FolderIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.syncer.durable import TEMPORARY, remove_tree, unique, write_atomic
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint.reading import reading
+from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_atomic
+from holdfast.syncer.files.errors import (
     CheckpointGone,
     ManifestMismatch,
     NotStored,
@@ -18,10 +19,9 @@ from holdfast.syncer.errors import (
     from_os_error,
     short,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.plain_files import parse_table, read_small
-from holdfast.syncer.reading import reading
-from holdfast.syncer.tree import METADATA_NAME, check_directory, walk
+from holdfast.syncer.files.tree import METADATA_NAME, check_directory, walk
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import parse_table, read_small
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -98,7 +98,7 @@ class Checkpoint:
         if local is not None:
             held.enter_context(reading(local, "open"))
             return local
-        from holdfast.syncer.shared_copy import shared_copy
+        from holdfast.syncer.checkpoint.shared_copy import shared_copy
 
         return str(held.enter_context(shared_copy(self._location)))
 
@@ -165,19 +165,19 @@ class Checkpoint:
     def _copy_to(self, target: Path) -> None:
         local = self._location.local_path
         if local is not None:
-            from holdfast.syncer.staging import copy_tree
+            from holdfast.syncer.checkpoint.staging import copy_tree
 
             with reading(local, "copy"):
                 copy_tree(local, target)
             return
-        from holdfast.syncer.download import bring
+        from holdfast.syncer.checkpoint.download import bring
 
         bring(self._location, target)
 
     def _read_metadata(self) -> bytes:
         local = self._location.local_path
         if local is None:
-            from holdfast.syncer.download import with_store
+            from holdfast.syncer.checkpoint.download import with_store
 
             return with_store(self._location, lambda store: store.read(METADATA_NAME))
         with reading(local, "read the metadata of"):
@@ -189,7 +189,7 @@ class Checkpoint:
     def _write_metadata(self, data: bytes) -> None:
         local = self._location.local_path
         if local is None:
-            from holdfast.syncer.download import with_store
+            from holdfast.syncer.checkpoint.download import with_store
 
             with_store(self._location, lambda store: store.put(METADATA_NAME, data))
             return

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer import manifest as manifests
-from holdfast.syncer.durable import remove_tree
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint import manifest as manifests
+from holdfast.syncer.checkpoint.manifest import Manifest
+from holdfast.syncer.checkpoint.reading import INCOMPLETE, missing
+from holdfast.syncer.files.durable import remove_tree
+from holdfast.syncer.files.errors import (
     DirectoryMissing,
     ManifestMismatch,
     StorageError,
@@ -26,11 +28,9 @@ from holdfast.syncer.errors import (
     UnusableFile,
     from_os_error,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.manifest import Manifest
-from holdfast.syncer.reading import CLAIMS, INCOMPLETE, missing
-from holdfast.syncer.store import Entry, Store, check_key, for_each
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Entry, Store, check_key, for_each
 
 R = TypeVar("R")
 

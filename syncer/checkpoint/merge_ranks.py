@@ -13,9 +13,9 @@ from dataclasses import field
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import remove_tree
-from holdfast.syncer.errors import AlreadyStored, UnusableFile, from_os_error
-from holdfast.syncer.staging import Staged
+from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.files.durable import remove_tree
+from holdfast.syncer.files.errors import AlreadyStored, UnusableFile, from_os_error
 
 
 @dataclass(slots=True)

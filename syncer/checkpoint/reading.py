@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.syncer.durable import put_aside
-from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, StorageError
-from holdfast.syncer.tree import MANIFEST_NAME, check_directory
+from holdfast.syncer.files.durable import put_aside
+from holdfast.syncer.files.errors import CheckpointGone, DirectoryMissing, StorageError
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, check_directory
 
 # Claims stand in each place that an experiment is uploaded to, a lock where one is run in, and a
 # journal in both.
-CLAIMS, LOCK, JOURNAL = ".epochs", ".lock", "journal"
+LOCK, JOURNAL = ".lock", "journal"
 LOCK_WORKERS = ".lock-workers"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 INCOMPLETE = "it has no manifest: it is not uploaded whole, or it is being removed"

@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import delete_tree, is_leftover
-from holdfast.syncer.errors import StorageError, innermost
-from holdfast.syncer.owned_store import OwnedStore, Usurped
-from holdfast.syncer.patience import Patience
-from holdfast.syncer.reading import BeingRead, retire, unread
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
+from holdfast.syncer.files.durable import delete_tree, is_leftover
+from holdfast.syncer.files.errors import StorageError, innermost
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
+from holdfast.syncer.stores.retry import Patience
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0

@@ -12,18 +12,18 @@ from dataclasses import field
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     ManifestMismatch,
     NotStored,
     StorageError,
     StorageUnavailable,
 )
-from holdfast.syncer.manifest import FileFact, Manifest
-from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
-from holdfast.syncer.patience import moved_on
-from holdfast.syncer.store import Entry, Stored
-from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.syncer.stores.owned_store import OwnedStore, Usurped, unconfirmed
+from holdfast.syncer.stores.retry import moved_on
+from holdfast.syncer.stores.store import Entry, Stored
 
 # Of a thousand files each, those of the newest checkpoints of fifty trials: 15 MB.
 _REMEMBERED = 50_000

@@ -66,7 +66,7 @@ def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: i
     if terms is None:
         return perform()
     # Whoever has a deadline has a loop; for others its import costs more than an fsync.
-    from holdfast.syncer.threads import Started
+    from holdfast.syncer.files.threads import Started
 
     try:
         asked = Started(perform)

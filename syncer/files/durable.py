@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.syncer.answering import answered
+from holdfast.syncer.files.disk_deadline import answered
 
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
@@ -104,22 +104,37 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
     The folder must exist. Raises OSError, and then leaves the old file and no temporary one.
     """
-    target = Path(path)
+    _replace(path, data, is_forced=True)
+    fsync_dir(os.path.dirname(path) or ".")
+
+
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replace the file by `data`: a reader sees the old bytes or all the new ones. A power cut may
+    lose both, so this is for what can be made again.
+
+    The folder must exist. Raises OSError, and then leaves the old file and no temporary one.
+    """
+    _replace(path, data, is_forced=False)
+
+
+def _replace(path: str | os.PathLike[str], data: bytes, *, is_forced: bool) -> None:
     # The temporary name does not repeat the target's, which may fill the 255 bytes of a name.
-    temporary = target.parent / f"{TEMPORARY}{unique()}"
+    temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{unique()}")
     try:
-        _write_new(temporary, data)
-        os.replace(temporary, target)
+        with open(temporary, "xb", buffering=0) as file:
+            write_all(file.fileno(), data)
+            if is_forced:
+                fsync_file(file.fileno())
+        os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        remove_file(temporary)
         raise
-    fsync_dir(target.parent)
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    with open(path, "xb", buffering=0) as file:
-        write_all(file.fileno(), data)
-        fsync_file(file.fileno())
+def remove_file(path: str | os.PathLike[str]) -> None:
+    """Remove the file if it is there. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ from typing import ParamSpec, Self, TypeVar
 
 from holdfast.errors import TuneError
 from holdfast.names import printable
-from holdfast.syncer.answering import NoAnswer
+from holdfast.syncer.files.disk_deadline import NoAnswer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,7 +140,10 @@ class ManifestMismatch(StorageError):
 
 def short(call: Callable[P, R]) -> Callable[P, R]:
     """For what users call: an error of storage comes without its history, of which the last of
-    seventy lines would say what happened. The log `holdfast.syncer.errors` (DEBUG) has it."""
+    seventy lines would say what happened.
+
+    The log `holdfast.syncer.files.errors` (DEBUG) has the history.
+    """
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:

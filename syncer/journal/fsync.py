@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import fdatasync_file, fsync_dir, fsync_file, fsync_path
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.segment import Position, Takeover, segment_name
+from holdfast.syncer.files.durable import fdatasync_file, fsync_dir, fsync_file, fsync_path
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal.segment import Position, Takeover, segment_name
 
 
 class JournalGone(StorageError):

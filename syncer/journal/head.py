@@ -1,7 +1,7 @@
 """head.json: what of an experiment is published, checked before a name in it becomes a path.
 
-Format 1 names whole segments; format 2 stretches of them (`holdfast.syncer.stretches`), of which a
-whole segment is one.
+Format 1 names whole segments; format 2 stretches of them (`holdfast.syncer.journal.stretches`), of
+which a whole segment is one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.names import inner_path, shown
-from holdfast.syncer.plain_files import parse_table
-from holdfast.syncer.stretches import Stretch, place_of, stretch_of
+from holdfast.syncer.journal.stretches import Stretch, place_of, stretch_of
+from holdfast.syncer.stores.plain_files import parse_table
 
 FORMAT = 2
 # A million segments have 100 bytes each.

@@ -6,7 +6,7 @@ it returns, no death of a process loses them. `sync` makes them outlive a power 
 left torn at the end is cut off, and told, when the journal is next opened for writing.
 
 What is not known to be on the disk is kept in memory: after an fsync that failed it is written to
-another segment (`holdfast.syncer.segment`), for the kernel may have dropped it.
+another segment (`holdfast.syncer.journal.segment`), for the kernel may have dropped it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.forked import give_up_in_children
-from holdfast.syncer.answering import NoAnswer
-from holdfast.syncer.durable import (
+from holdfast.syncer.files.disk_deadline import NoAnswer
+from holdfast.syncer.files.durable import (
     TEMPORARY,
     fsync_dir,
     fsync_file,
@@ -33,10 +33,10 @@ from holdfast.syncer.durable import (
     write_all,
     write_atomic,
 )
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.forcing import Unsynced
-from holdfast.syncer.regular import read_regular
-from holdfast.syncer.segment import (
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.fsync import Unsynced
+from holdfast.syncer.journal.segment import (
     HEADER,
     MAGIC,
     Piece,
@@ -49,7 +49,7 @@ from holdfast.syncer.segment import (
     start_of,
     takeovers,
 )
-from holdfast.syncer.stretches import SegmentFile, join_stretches, segment_size
+from holdfast.syncer.journal.stretches import SegmentFile, join_stretches, segment_size
 
 __all__ = [
     "LARGEST_RECORD",

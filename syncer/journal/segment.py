@@ -17,8 +17,8 @@ from pathlib import Path
 import msgpack
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.regular import open_regular
+from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.files.regular import open_regular
 
 _MAGIC = b"HFJRNL\x00"
 MAGIC = _MAGIC + b"\x01"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import fsync_file, write_all
-from holdfast.syncer.regular import open_regular, regular_descriptor
+from holdfast.syncer.files.durable import fsync_file, write_all
+from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
 # What is longer is not put once more for the sake of what follows it, and nothing longer is put.
 LARGEST_PUT: Final = 32 << 20

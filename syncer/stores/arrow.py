@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer import threads
-from holdfast.syncer.durable import TEMPORARY, is_leftover, unique, write_all
-from holdfast.syncer.errors import (
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_all
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     NotStored,
     StorageBusy,
@@ -29,13 +29,13 @@ from holdfast.syncer.errors import (
     from_os_error,
     redact,
 )
-from holdfast.syncer.filesystems import (
+from holdfast.syncer.stores.filesystems import (
     remover_of_empty,
     renames_cheaply,
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.store import (
+from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     FOLDER_ATTEMPTS,
     Entry,

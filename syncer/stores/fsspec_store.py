@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.errors import StorageError, from_os_error
-from holdfast.syncer.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
-from holdfast.syncer.fsspec_async import AsyncCalls
-from holdfast.syncer.store import Entry, Stored, allowance_s
-from holdfast.syncer.store_arrow import ArrowStore
+from holdfast.syncer.files.errors import StorageError, from_os_error
+from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
+from holdfast.syncer.stores.fsspec_async import AsyncCalls
+from holdfast.syncer.stores.store import Entry, Stored, allowance_s
 
 R = TypeVar("R")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import (
+from holdfast.syncer.files.copying import copy_bytes
+from holdfast.syncer.files.durable import (
     TEMPORARY,
     fsync_dir,
     fsync_file,
@@ -21,16 +22,15 @@ from holdfast.syncer.durable import (
     unique,
     write_all,
 )
-from holdfast.syncer.errors import (
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     NotStored,
     StorageError,
     StorageRefused,
     from_os_error,
 )
-from holdfast.syncer.regular import open_regular
-from holdfast.syncer.staging import copy_bytes
-from holdfast.syncer.store import (
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.stores.store import (
     FOLDER_ATTEMPTS,
     Entry,
     PutsAtOnce,

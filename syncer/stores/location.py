@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.base import Base, Kind, joined
-from holdfast.syncer.filesystems import (
+from holdfast.syncer.stores.filesystems import (
     is_this_machines,
     protocols,
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.plain_s3fs import plain_s3_options
-from holdfast.syncer.resolve import resolved
+from holdfast.syncer.stores.place import Base, Kind, joined
+from holdfast.syncer.stores.plain_s3fs import plain_s3_options
+from holdfast.syncer.stores.resolve import resolved
 
 if TYPE_CHECKING:
-    from holdfast.syncer.store import Store
+    from holdfast.syncer.stores.store import Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ class Location:
             return _local_store(self.path)
         if self.kind == "s3":
             return _s3_store(self.path, self.base.options, where=self.public)
-        from holdfast.syncer.store_fsspec import store_over
+        from holdfast.syncer.stores.fsspec_store import store_over
 
         filesystem, path = without_prefix(*self.arrow())
         if is_this_machines(filesystem):
@@ -104,7 +104,7 @@ class Location:
 
     def child(self, name: str) -> Location:
         """A folder below this one; `name` may have several parts. Raises ValueError."""
-        from holdfast.syncer.store import check_key
+        from holdfast.syncer.stores.store import check_key
 
         return replace(self, below=joined(self.below, check_key(name)))
 
@@ -149,13 +149,13 @@ class Location:
 
 
 def _s3_store(path: str, options: Mapping[str, str], *, where: str) -> Store:
-    from holdfast.syncer.store_s3 import S3Store
+    from holdfast.syncer.stores.s3.store import S3Store
 
     bucket, _, prefix = path.strip("/").partition("/")
     return S3Store(bucket, prefix, options=options, where=where)
 
 
 def _local_store(path: str) -> Store:
-    from holdfast.syncer.store_local import LocalStore
+    from holdfast.syncer.stores.local import LocalStore
 
     return LocalStore(Path(os.path.abspath(path)))

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
-from holdfast.syncer.reading import CLAIMS
-from holdfast.syncer.store import Entry, PutsBatches, Store, Stored, for_each
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
+from holdfast.syncer.files.tree import CLAIMS
+from holdfast.syncer.stores.store import Entry, PutsBatches, Store, Stored, for_each
 
 _CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import InvalidLocation, StorageError, redact
+from holdfast.syncer.files.errors import InvalidLocation, StorageError, redact
 
 Kind = Literal["local", "s3", "uri", "given"]
 
@@ -102,7 +102,7 @@ def _make_arrow(base: Base) -> tuple[Any, str]:
         case "local":
             return arrow_fs.LocalFileSystem(), base.path
         case "s3":
-            from holdfast.syncer.s3_options import arrow_options
+            from holdfast.syncer.stores.s3.options import arrow_options
 
             return arrow_fs.S3FileSystem(**arrow_options(base.options)), base.path
         case "given":

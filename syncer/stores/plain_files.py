@@ -12,9 +12,9 @@ import os
 from typing import Any
 
 from holdfast.names import shown
-from holdfast.syncer.errors import NotStored, StorageRefused
-from holdfast.syncer.regular import open_regular
-from holdfast.syncer.store import Store
+from holdfast.syncer.files.errors import NotStored, StorageRefused
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.stores.store import Store
 
 # A note, or a lock's holder.
 NOTE_BYTES = 1 << 16

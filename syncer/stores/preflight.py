@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import StorageBusy, StorageError, StorageUnavailable
-from holdfast.syncer.store import Entry, Store
+from holdfast.syncer.files.durable import unique
+from holdfast.syncer.files.errors import StorageBusy, StorageError, StorageUnavailable
+from holdfast.syncer.stores.store import Entry, Store
 
 R = TypeVar("R")
 

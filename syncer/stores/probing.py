@@ -1,7 +1,7 @@
 """Trying a storage out before a night is spent on it: all that a run will ask of it, timed.
 
-`holdfast.syncer.preflight` is the short form that `fit()` runs; this one takes seconds, tries
-large objects and conditions, and goes on after a failure, so that all of them are told at once.
+`holdfast.syncer.stores.preflight` is the short form that `fit()` runs. This one takes seconds,
+tries large objects and conditions, and continues after a failure, so that it reports all of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import AlreadyStored, StorageError
-from holdfast.syncer.store import Store, allowance_s
+from holdfast.syncer.files.durable import unique
+from holdfast.syncer.files.errors import AlreadyStored, StorageError
+from holdfast.syncer.stores.store import Store, allowance_s
 
 LARGE_BYTES = 24 << 20  # from 16 MiB on an upload to S3 has parts
 _SMALL_BYTES = 4096

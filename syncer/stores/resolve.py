@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from holdfast.syncer.base import ARROW_SCHEMES, Base
-from holdfast.syncer.errors import InvalidLocation, redact
-from holdfast.syncer.filesystems import as_arrow
+from holdfast.syncer.files.errors import InvalidLocation, redact
+from holdfast.syncer.stores.filesystems import as_arrow
+from holdfast.syncer.stores.place import ARROW_SCHEMES, Base
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET_WORDS = ("key", "secret", "token", "password", "sig", "credential", "sas")
@@ -96,7 +96,7 @@ def _of_file_uri(text: str) -> Base:
 
 
 def _of_s3_uri(text: str) -> Base:
-    from holdfast.syncer.s3_options import parse_s3_uri, public_query
+    from holdfast.syncer.stores.s3.options import parse_s3_uri, public_query
 
     path, options = parse_s3_uri(text)
     return Base(kind="s3", root="s3://", path=path, query=public_query(options), options=options)

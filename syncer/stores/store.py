@@ -1,7 +1,7 @@
 """The seam to storage: put, get, list and delete of objects below one place.
 
 Keys are relative posix paths. The folder of a key exists by the key; empty folders do not.
-Every implementation passes tests/syncer/test_store_contract.py.
+Every implementation passes tests/syncer/stores/test_store_contract.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path
-from holdfast.syncer.errors import StorageError, innermost
+from holdfast.syncer.files.errors import StorageError, innermost
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.syncer.lock_holder import Holder
+from holdfast.syncer.uploader.lock_holder import Holder
 
 _LARGEST = 1 << 16
 

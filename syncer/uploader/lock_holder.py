@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.regular import regular_descriptor
+from holdfast.syncer.files.regular import regular_descriptor
 
 _LARGEST = 1 << 16
 _LONGEST_COMMAND = 120

@@ -28,13 +28,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.syncer.answering import wait_at_most
-from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
-from holdfast.syncer.journal import Position
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.manifest import Reached
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import Usurped
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.files.disk_deadline import wait_at_most
+from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError, innermost
+from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.uploader.uploader import Keeper
 
 # How long the end waits for removals alone.
 _TIDY_S = 20.0

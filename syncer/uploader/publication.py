@@ -1,7 +1,8 @@
 """What is visible in storage: a consistent set, made so by one object that is written last.
 
-Small files go first, then what is new in the journal (`holdfast.syncer.stretches`), then the head,
-which names all of it. Where there is a journal and no head yet, a restore takes the journal:
+Small files go first, then what is new in the journal (`holdfast.syncer.journal.stretches`), then
+the head, which names all of it. Where there is a journal and no head yet, a restore takes the
+journal:
 what it needs besides is there by then. What no record up to the head names any more may go after
 it, and so may stretches that have become part of longer ones.
 
@@ -18,14 +19,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
-from holdfast.syncer.head import encode_head, parse_head, stretches_of
-from holdfast.syncer.journal import Position, segment_name
-from holdfast.syncer.mirror import Mirror
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore, Usurped, unconfirmed
-from holdfast.syncer.patience import Patience
-from holdfast.syncer.stretches import (
+from holdfast.syncer.artifacts.mirror import Mirror
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageRefused
+from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
+from holdfast.syncer.journal.journal import Position, segment_name
+from holdfast.syncer.journal.stretches import (
     LARGEST_PUT,
     Stretch,
     is_here,
@@ -34,6 +33,8 @@ from holdfast.syncer.stretches import (
     read_stretch,
     segment_size,
 )
+from holdfast.syncer.stores.owned_store import OwnedStore, Usurped, unconfirmed
+from holdfast.syncer.stores.retry import Patience
 
 
 class Publication:

@@ -13,27 +13,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer import manifest, threads
-from holdfast.syncer.bring_back import bring_back
-from holdfast.syncer.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.errors import (
+from holdfast.syncer.artifacts.mirror import Mirror
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.restore_artifacts import bring_back
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.manifest import Manifest, Reached
+from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
+from holdfast.syncer.checkpoint.upload import Committed, Upload
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.files.errors import (
     ManifestMismatch,
     NotStored,
     StorageError,
     from_os_error,
 )
-from holdfast.syncer.journal import Position
-from holdfast.syncer.manifest import Manifest, Reached
-from holdfast.syncer.mirror import Mirror
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import OwnedStore
-from holdfast.syncer.patience import Furthest, Patience
-from holdfast.syncer.publication import Publication
-from holdfast.syncer.removals import LocalRemovals, StoredRemovals
-from holdfast.syncer.store import check_key
-from holdfast.syncer.tree import MANIFEST_NAME
-from holdfast.syncer.unforced import BytesLost
-from holdfast.syncer.upload import Committed, Upload
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.unforced import BytesLost
+from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.owned_store import OwnedStore
+from holdfast.syncer.stores.retry import Furthest, Patience
+from holdfast.syncer.stores.store import check_key
+from holdfast.syncer.uploader.publication import Publication
 
 _CONTESTABLE = (
     "{} cannot tell two restores at the same moment apart: let no other machine restore this "
@@ -304,7 +305,7 @@ class Keeper:
 
     async def close(self) -> None:
         """Readers of remote checkpoints that were killed have left copies here, which go too."""
-        from holdfast.syncer.shared_copy import remove_unread
+        from holdfast.syncer.checkpoint.shared_copy import remove_unread
 
         if self._storage is not None:
             with suppress(StorageError, TimeoutError):  # the next incarnation finds them, too

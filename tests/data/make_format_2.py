@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.experiment.records import pack
+from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.codec import DECISIONS, EVENTS, snapshot
 from holdfast.scheduler.events import (
     CheckpointLost,
@@ -37,7 +37,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
-from holdfast.syncer.journal import Journal
+from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.testing.samples import ADOPTED
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -138,8 +138,8 @@ def objects() -> dict[str, Any]:
 
 
 def main() -> None:
-    from holdfast.experiment.stored import stored
-    from holdfast.experiment.tuner_file import write
+    from holdfast.experiment.user_objects.stored_objects import stored
+    from holdfast.experiment.user_objects.tuner_file import write
 
     folder = Path(sys.argv[1])
     folder.mkdir()

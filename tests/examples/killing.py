@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.reading import load_experiment
+from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.script import UserScript
 from holdfast.trial.trial import Trial

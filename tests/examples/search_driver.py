@@ -30,7 +30,7 @@ def held(train: Any) -> Any:
 
 def held_function(train: Any) -> Any:
     def train_fn(config: dict[str, Any]) -> None:
-        from holdfast.experiment.session import current
+        from holdfast.experiment.worker.session import current
 
         plainly, session = tune.report, current("the test")
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.tune.schedulers import ResourceChangingScheduler
 from holdfast.tune.search import Searcher
 

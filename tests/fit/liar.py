@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.session import Session, running
+from holdfast.experiment.worker.session import Session, running
 
 
 def own_session() -> Session:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.callbacks import LoggerCallback
+from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.testing.bench import Bench, workbench
 from holdfast.testing.fake_tracker import FakeTracker, told_to
 from holdfast.testing.script import UserScript
@@ -53,7 +53,7 @@ def missing(root: Path) -> list[dict[str, Any]]:
 
 def courier_of(script: UserScript) -> psutil.Process:
     for process in psutil.Process(script.process.pid).children(recursive=True):
-        if "courier_process:main" in " ".join(process.cmdline()):
+        if "trackers.process:main" in " ".join(process.cmdline()):
             return process
     raise AssertionError("no courier runs")
 

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.experiment.session import running
+from holdfast.experiment.worker.session import running
 
 
 @pytest.fixture(params=["local_mode", "HOLDFAST_DEBUG"], autouse=True)

@@ -13,14 +13,14 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.extending import Wanted
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.reading import load_experiment
-from holdfast.experiment.recovery import NothingToRestore
-from holdfast.experiment.taking_up import check_limit, lasting_differences
-from holdfast.experiment.tuner_file import TunerFile
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.recovery import NothingToRestore
+from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.experiment.start.extension import Wanted
+from holdfast.experiment.start.resume_checks import check_limit, lasting_differences
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.syncer.journal import Journal, read_segment
+from holdfast.syncer.journal.journal import Journal, read_segment
 from holdfast.testing import checker
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig

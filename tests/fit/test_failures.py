@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.pickling import NotPicklable
+from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 

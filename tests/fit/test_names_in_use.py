@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.cli import main
-from holdfast.syncer import threads
+from holdfast.syncer.files import threads
 from holdfast.train import DataParallelTrainer
 from holdfast.trial.errors import ExperimentExists, ExperimentInUse, InvalidConfig
 

@@ -19,7 +19,7 @@ import pytest
 
 import holdfast
 from holdfast import train, tune
-from holdfast.experiment.pickling import NotPicklable
+from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.runtime import shelf
 from holdfast.tune.search import Searcher
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.metrics import sendable
-from holdfast.experiment.short_errors import short_errors
-from holdfast.syncer.errors import StorageError
+from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.worker.metrics import sendable
+from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -371,7 +371,7 @@ def test_an_error_that_has_a_cause_keeps_it() -> None:
 
 def test_its_history_is_in_the_log(fit: Any, caplog: pytest.LogCaptureFixture) -> None:
     with (
-        caplog.at_level("DEBUG", "holdfast.experiment.short_errors"),
+        caplog.at_level("DEBUG", "holdfast.experiment.results.short_errors"),
         pytest.raises(tune.TuneError) as caught,
     ):
         fit(report_once, storage_path="/proc/holdfast")

@@ -13,8 +13,8 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.verify import verify
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.recovery import recover
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.recovery import recover
 from holdfast.testing import checker
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.values import Ref

@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Tenso
 
 import holdfast
 from holdfast import train, tune
-from holdfast.experiment.devices import gpus_of
+from holdfast.experiment.worker.torch_devices import gpus_of
 from holdfast.train.torch import (
     DealingSampler,
     TorchCheckpoint,

@@ -546,7 +546,7 @@ def test_a_storage_that_rank_0_does_not_share_is_refused_at_the_first_checkpoint
 
 def hide(folder: Path) -> None:
     """Stage what comes elsewhere, as a rank on another machine would."""
-    from holdfast.experiment.rank_session import RankSession
+    from holdfast.experiment.worker.rank_session import RankSession
 
     elsewhere = folder.parent.parent / "another machine"
     RankSession.staging_root = property(lambda self: elsewhere)  # type: ignore[assignment]

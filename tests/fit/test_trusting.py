@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.cli import main
-from holdfast.experiment.stored import Field
-from holdfast.experiment.tuner_file import NotTrusted, read, write
+from holdfast.experiment.user_objects.stored_objects import Field
+from holdfast.experiment.user_objects.tuner_file import NotTrusted, read, write
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, View
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.schedulers import ASHAScheduler

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.tuner_file import BrokenTunerFile
+from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, View
 from holdfast.tune.search import BasicVariantGenerator, Searcher
 

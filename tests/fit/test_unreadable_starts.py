@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment import crew, found_again, recovery
-from holdfast.syncer.errors import StorageUnavailable
+from holdfast.experiment.records import recovery
+from holdfast.experiment.uploads import unrecorded_checkpoints
+from holdfast.experiment.workers import pool
+from holdfast.syncer.files.errors import StorageUnavailable
 
 
 def train(config: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def resumed(path: str) -> tune.ResultGrid:
 def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     broken_off: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "changed_checkpoint", unreadable([], 1))
+    monkeypatch.setattr(pool, "changed_checkpoint", unreadable([], 1))
     results = resumed(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "OSError")
@@ -79,7 +81,7 @@ class Unheard(Exception):
 def test_no_error_at_the_start_of_a_trial_ends_the_others(
     broken_off: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    perform, calls = getattr(crew, where), []
+    perform, calls = getattr(pool, where), []
 
     def raising(*args: Any) -> Any:
         calls.append(args)
@@ -87,7 +89,7 @@ def test_no_error_at_the_start_of_a_trial_ends_the_others(
             raise Unheard("of")
         return perform(*args)
 
-    monkeypatch.setattr(crew, where, raising)
+    monkeypatch.setattr(pool, where, raising)
     results = resumed(broken_off)
     (failure,) = [error.failure for error in results.errors]
     assert (failure.kind, failure.type_name) == ("setup", "Unheard")
@@ -116,7 +118,7 @@ def test_storage_that_does_not_answer_a_search_for_checkpoints_fails_its_trial_a
 ) -> None:
     (newest,) = Path(broken_off).glob("*_00000_*/checkpoint_000000")
     shutil.move(newest, newest.with_name("elsewhere"))
-    search = found_again.newest_beyond
+    search = unrecorded_checkpoints.newest_beyond
 
     async def searching(trial: Any, *args: Any) -> Any:
         if trial.spec.index == 0:
@@ -124,7 +126,7 @@ def test_storage_that_does_not_answer_a_search_for_checkpoints_fails_its_trial_a
         return await search(trial, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(crew, "newest_beyond", searching)
+        patched.setattr(pool, "newest_beyond", searching)
         results = resumed(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "StorageUnavailable")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.placeholders import NamedObject, StoredObject
-from holdfast.experiment.reading import load_experiment
-from holdfast.experiment.summarizer import summarize
-from holdfast.experiment.summary import RunFacts
-from holdfast.experiment.wording import short
+from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summary import RunFacts
+from holdfast.experiment.progress.wording import short
+from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject
 from holdfast.trial.errors import InvalidConfig
 
 pytestmark = pytest.mark.process

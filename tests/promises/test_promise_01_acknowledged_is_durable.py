@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.ledger import Ledger
-from holdfast.syncer import forcing
-from holdfast.syncer.journal import Journal
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal.journal import Journal
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench
 from holdfast.testing.script import acknowledged
@@ -72,7 +72,7 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
             second.set()
         go_on.wait(10)
 
-    monkeypatch.setattr(forcing, "fdatasync_file", slow)
+    monkeypatch.setattr(fsync, "fdatasync_file", slow)
 
     async def run() -> bool:
         loop = asyncio.get_running_loop()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import read_snapshot, snapshot_names
-from holdfast.syncer.head import parse_head, stretches_of
-from holdfast.syncer.journal import read, segment_name
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
+from holdfast.syncer.journal.head import parse_head, stretches_of
+from holdfast.syncer.journal.journal import read, segment_name
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench
 from holdfast.testing.bucket import Bucket

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from holdfast.syncer.segment import HEADER, MAGIC
+from holdfast.syncer.journal.segment import HEADER, MAGIC
 from holdfast.testing import checker
 from holdfast.testing.bench import Bench
 from holdfast.testing.bucket import Bucket

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import read_snapshot, snapshot_names
-from holdfast.syncer.journal import MAGIC, read, segment_name
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
+from holdfast.syncer.journal.journal import MAGIC, read, segment_name
 from holdfast.testing.bench import Bench, results
 
 pytestmark = pytest.mark.process

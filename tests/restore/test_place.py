@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from holdfast.experiment.beginning import JournalUnreadable
-from holdfast.experiment.place import (
+from holdfast.experiment.api.tuner import Tuner
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.place import (
     Place,
     bring,
     check_free,
@@ -25,14 +27,12 @@ from holdfast.experiment.place import (
     place_of,
     split,
 )
-from holdfast.experiment.recovery import NothingToRestore, recover
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.tuner import Tuner
+from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer import preflight
-from holdfast.syncer.errors import StorageBusy, StorageError
-from holdfast.syncer.store import Entry
-from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.files.errors import StorageBusy, StorageError
+from holdfast.syncer.stores import preflight
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.store import Entry
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig

@@ -19,8 +19,11 @@ pytestmark = pytest.mark.server
 EXITS_WITHIN_S = 30.0
 SCRIPT = """
 import sys, time
-from holdfast.experiment import trial_folder
-from holdfast.syncer import preflight, probing, store_arrow, store_s3
+from holdfast.experiment.folder import trial_folder
+from holdfast.syncer.stores import preflight
+from holdfast.syncer.stores import probing
+from holdfast.syncer.stores import arrow
+from holdfast.syncer.stores.s3 import store
 preflight.preflight.__kwdefaults__["deadline_s"] = 1.0
 probing.probe.__kwdefaults__["deadline_s"] = 1.0
 store_arrow._LOOKUP_S = store_s3._LOOKUP_S = trial_folder._DEADLINE_S = 1.0
@@ -28,14 +31,14 @@ store_s3.S3Store._call.__defaults__ = (1.0,)
 what, uri = sys.argv[1:]
 if what == "fit":
     from holdfast import tune
-    from holdfast.syncer.errors import StorageError
+    from holdfast.syncer.files.errors import StorageError
     try:
         tune.Tuner(lambda config: None, run_config=tune.RunConfig(storage_path=uri)).fit()
     except StorageError as error:
         print(error)
 elif what == "list":
-    from holdfast.syncer.errors import StorageError
-    from holdfast.syncer.location import Location
+    from holdfast.syncer.files.errors import StorageError
+    from holdfast.syncer.stores.location import Location
     try:
         trial_folder.list_folder(Location.resolve(uri, None, {}))
     except StorageError as error:
@@ -104,7 +107,7 @@ def test_the_process_ends_when_its_error_is_told(
 HUNG = """
 import threading
 from holdfast.__main__ import run
-from holdfast.syncer.threads import call_and_wait
+from holdfast.syncer.files.threads import call_and_wait
 def hangs(): call_and_wait(threading.Event().wait, 0.01)
 import atexit, holdfast.__main__
 atexit.register(threading.Event().wait)

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.experiment.extending import Wanted, check_enough, told
+from holdfast.experiment.start.extension import Wanted, check_enough, told
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded

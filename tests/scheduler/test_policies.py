@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.tuner import Tuner
+from holdfast.experiment.api.tuner import Tuner
 from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler

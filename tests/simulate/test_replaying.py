@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.reading import ExperimentNotFound
-from holdfast.experiment.records import read_events
+from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialReported, View
 from holdfast.scheduler.search import Searcher
 from holdfast.simulate import replay, simulate

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.location import Location
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.s3_server import S3Server, rclone_server
 
 

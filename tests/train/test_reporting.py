@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
 from holdfast.train.reporting import Metrics, check_metrics, chosen, saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.metrics import plain_metrics
+from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.bounds import Count, FolderName, Limit, Moment
 from holdfast.trial.decoding import check_plain, decode
 from holdfast.trial.errors import InvalidMetrics, UnreadableRecord

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.metrics import plain_metrics
+from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.errors import InvalidMetrics, InvalidSearchSpace
 from holdfast.trial.nesting import DEEPEST, nesting_fault
 from holdfast.trial.variants import Space

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.drawing.canvas import QUIET, TEXT, axes, say_instead, told
-from holdfast.experiment.headers import short_headers
+from holdfast.experiment.progress.headers import short_headers
+from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, say_instead, told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

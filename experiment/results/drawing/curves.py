@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.drawing.canvas import (
+from holdfast.experiment.results.drawing.canvas import (
     BEST,
     COLOURS,
     FAILED,
@@ -16,7 +16,7 @@ from holdfast.experiment.drawing.canvas import (
     quiet_frame,
     say_instead,
 )
-from holdfast.experiment.ranking import numeric
+from holdfast.experiment.results.ranking import numeric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.experiment.rows import encode, flatten_row
+from holdfast.experiment.records.rows import encode, flatten_row
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from holdfast.experiment.exporting.arrow_table import arrow_table
-from holdfast.experiment.rows import encode
+from holdfast.experiment.records.rows import encode
+from holdfast.experiment.results.exporting.arrow_table import arrow_table
 from holdfast.names import printable
-from holdfast.syncer.durable import unique
+from holdfast.syncer.files.durable import unique
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import finite
 

@@ -15,20 +15,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.drawing.importance import ImportanceMissing
-from holdfast.experiment.ended import value_of
-from holdfast.experiment.exporting.distributions import (
+from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.results.exporting.distributions import (
     Categories,
     Distribution,
     distributions,
     simple,
 )
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.parameters import params_of, varied_names
-from holdfast.experiment.ranking import columns_of, numeric, reported_names
-from holdfast.experiment.trial_folder import Row
+from holdfast.experiment.results.importance import ImportanceMissing
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.ranking import columns_of, numeric, reported_names
+from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.lazy import OPTUNA
-from holdfast.syncer.errors import redact
+from holdfast.syncer.files.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.cli.browse_telling import show_catalog, show_overview
 from holdfast.cli.saying import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.found import Found, find
-from holdfast.experiment.settings import Settings
-from holdfast.syncer.errors import redact
+from holdfast.experiment.folder.settings import Settings
+from holdfast.syncer.files.errors import redact
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -69,7 +69,7 @@ def _show(given: argparse.Namespace, found: Found) -> int:
 
 def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
     from holdfast.experiment.browse import logs
-    from holdfast.experiment.layout import ERROR
+    from holdfast.experiment.folder.layout import ERROR
 
     trial = logs.trial_named(found, given.trial)
     stream = "stderr" if given.stderr else "stdout"
@@ -96,7 +96,7 @@ def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
 
 def _best(given: argparse.Namespace, found: Found) -> int:
     from holdfast.experiment.browse.overview import as_of_row, described
-    from holdfast.experiment.rows import shown_config
+    from holdfast.experiment.records.rows import shown_config
 
     outcome = found.outcome
     metric, mode = outcome.goal(given.metric, given.mode)
@@ -117,7 +117,7 @@ def _best(given: argparse.Namespace, found: Found) -> int:
 
 
 def _export(given: argparse.Namespace, found: Found) -> int:
-    from holdfast.experiment.exporting.files import FORMATS, format_of, write_table
+    from holdfast.experiment.results.exporting.files import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, found)
@@ -147,8 +147,8 @@ def _lines(given: argparse.Namespace, found: Found) -> list[dict[str, Any]]:
 
 
 def _to_optuna(given: argparse.Namespace, found: Found) -> int:
-    from holdfast.experiment.analysis import ExperimentAnalysis
-    from holdfast.experiment.result_grid import ResultGrid
+    from holdfast.experiment.results.analysis import ExperimentAnalysis
+    from holdfast.experiment.results.result_grid import ResultGrid
 
     grid = ResultGrid(ExperimentAnalysis.of(found.read))
     done = grid.to_optuna(

@@ -14,11 +14,10 @@ from holdfast.experiment.browse.catalog import Entry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import Found
 from holdfast.experiment.browse.overview import failures
-from holdfast.experiment.planned import has_rest
-from holdfast.experiment.summarizer import summarize
-from holdfast.experiment.summary import RunFacts
-from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summary import RunFacts
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.wording import (
     best_text,
     duration,
     hidden_text,
@@ -26,6 +25,7 @@ from holdfast.experiment.wording import (
     size,
     states_text,
 )
+from holdfast.experiment.results.trial_count import has_rest
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status

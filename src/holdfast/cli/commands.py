@@ -8,10 +8,10 @@ import sys
 from functools import partial
 
 from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
-from holdfast.experiment.reading import ExperimentNotFound
-from holdfast.experiment.recovery import NothingToRestore
-from holdfast.experiment.settings import Settings
-from holdfast.syncer.errors import InvalidLocation
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.recovery import NothingToRestore
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.syncer.files.errors import InvalidLocation
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 

@@ -11,7 +11,7 @@ from holdfast.cli.saying import SOUND, WRONG, quoted
 from holdfast.experiment.doctor.case import Case, find_case
 from holdfast.experiment.doctor.findings import Report
 from holdfast.experiment.doctor.verify import Depth
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
 
 

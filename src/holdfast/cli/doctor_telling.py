@@ -10,8 +10,8 @@ from typing import TypeVar
 from holdfast.cli.saying import json_text, say
 from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
 from holdfast.experiment.doctor.preflight import Tried
-from holdfast.experiment.wording import size
-from holdfast.syncer.probing import Outcome, Step
+from holdfast.experiment.progress.wording import size
+from holdfast.syncer.stores.probing import Outcome, Step
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from holdfast.cli.saying import SOUND, WRONG, say_json
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.tuning import ResumeConfig
 
@@ -19,7 +19,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     """Returns 0, or 1 where a trial failed. Raises as Tuner.restore and fit do."""
     # As `python script.py` has it: the user's modules are looked for from here.
     sys.path.insert(0, os.getcwd())
-    from holdfast.experiment.tuner import Tuner
+    from holdfast.experiment.api.tuner import Tuner
 
     tuner = Tuner.restore(
         given.path,

@@ -51,7 +51,7 @@ class Dataset(Iterating):
             raise InvalidConfig("what map_batches makes of no rows is not known")
         return self.part(0, 1).to_arrow().schema
 
-    def iterator(self) -> DataIterator:
+    def iterator(self) -> DataIterator[Dataset]:
         """All rows, epoch after epoch, with a `state_dict` that goes into a checkpoint."""
         return self.deal(0, 1)
 
@@ -175,7 +175,7 @@ class Dataset(Iterating):
 
     # -- what experiment.data_config knows of it --
 
-    def deal(self, rank: int, ranks: int) -> DataIterator:
+    def deal(self, rank: int, ranks: int) -> DataIterator[Dataset]:
         """The part of one rank. Raises InvalidConfig where there are fewer rows than ranks."""
         self.check(ranks)
         return DataIterator(self, rank, ranks)

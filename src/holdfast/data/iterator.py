@@ -5,18 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.data.batches import Rows, ahead, batched, count_of, pieces
 from holdfast.data.dealing import left_of, share
 from holdfast.data.formats import Mapped
 from holdfast.data.iterating import Iterating, Passes, Plan
 from holdfast.data.order import Order, Shuffle
+from holdfast.data.sources import Source
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
-if TYPE_CHECKING:
-    from holdfast.data.dataset import Dataset
+
+class _Whole(Protocol):
+    """The dataset, as far as its parts need it."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def shuffle(self) -> Shuffle | None: ...
+    @property
+    def maps(self) -> tuple[Mapped, ...]: ...
+    def count(self) -> int: ...
+    def schema(self) -> Any: ...
+    def part(self, start: int, stop: int) -> Self: ...
+    def materialize(self) -> Self: ...
+
+
+D = TypeVar("D", bound=_Whole)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -33,7 +49,7 @@ class _Epoch:
     is_under_way: bool = False
 
 
-class DataIterator(Iterating):
+class DataIterator(Iterating, Generic[D]):
     """What `train.get_dataset_shard` gives of a Dataset: the rows of one rank of `ranks`.
 
     Every `for` over its batches is an epoch, in an order of its own where rows are shuffled: the
@@ -47,7 +63,7 @@ class DataIterator(Iterating):
     take equally many batches of one size before a checkpoint.
     """
 
-    def __init__(self, dataset: Dataset, rank: int, ranks: int) -> None:
+    def __init__(self, dataset: D, rank: int, ranks: int) -> None:
         self._dataset = dataset
         self._rank, self._ranks = rank, ranks
         self._rows = dataset.count()
@@ -100,7 +116,7 @@ class DataIterator(Iterating):
         """How many rows of a whole epoch are this rank's, those given twice included."""
         return sum(stop - start for start, stop in share(left_of(self._rows, ()), *self._place))
 
-    def materialize(self) -> Dataset:
+    def materialize(self) -> D:
         """This rank's part as a dataset in memory, each row once."""
         start, stop = self._rank * self._rows, (self._rank + 1) * self._rows
         return self._dataset.part(start // self._ranks, stop // self._ranks).materialize()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.simulate.comparison import Replay as Replay
     from holdfast.simulate.curves import Curve as Curve
     from holdfast.simulate.curves import CurveFailed as CurveFailed
     from holdfast.simulate.faults import Faults as Faults
     from holdfast.simulate.recording import Recording as Recording
-    from holdfast.simulate.replaying import Replay as Replay
     from holdfast.simulate.replaying import replay as replay
     from holdfast.simulate.simulating import simulate as simulate
     from holdfast.simulate.simulation import SimulatedTrial as SimulatedTrial
@@ -24,7 +24,7 @@ _HOMES = {
     "Faults": "holdfast.simulate.faults",
     "Incumbent": "holdfast.simulate.tally",
     "Recording": "holdfast.simulate.recording",
-    "Replay": "holdfast.simulate.replaying",
+    "Replay": "holdfast.simulate.comparison",
     "SimulatedTrial": "holdfast.simulate.simulation",
     "Simulation": "holdfast.simulate.simulation",
     "replay": "holdfast.simulate.replaying",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from holdfast.experiment.advisors import failure_of
-from holdfast.experiment.retelling import Change
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.searching import pausing_of
-from holdfast.experiment.stop_thread import StopFunction
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.search_thread import pausing_of
+from holdfast.experiment.control.stopper_thread import StopFunction
+from holdfast.experiment.control.user_threads import failure_of
+from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import (
     EndOrdered,

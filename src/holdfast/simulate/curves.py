@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast.experiment.metrics import plain_metrics
+from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 # One report: a dict as of `tune.report`, the metric alone, or None where the training is over.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from holdfast.experiment.placeholders import config_without_code
+from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.simulate.nearest import Nearest, number
 from holdfast.simulate.recording import RecordedTrial
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.beginning import find_beginning
-from holdfast.experiment.reading import records_of
-from holdfast.experiment.records import replay, unpack
+from holdfast.experiment.records.event_codec import replay, unpack
+from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.results.read_experiment import records_of
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.simulate.tally import Incumbent, Tally, ending_of
-from holdfast.syncer.journal import Position, read, segment_name
+from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec

@@ -8,17 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.dataclass import dataclass
-from holdfast.experiment.placeholders import config_without_code
-from holdfast.experiment.proposer import Naming, Proposer
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.search import Searcher
 from holdfast.simulate.advice import Proposes
+from holdfast.simulate.comparison import Replay
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
 from holdfast.simulate.recording import Recording, read_recording
 from holdfast.simulate.simulating import NO_FAULTS, keeping_little, play, policy_of
-from holdfast.simulate.simulation import Simulation
 from holdfast.simulate.trace import Sink, tracing
 from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene
@@ -28,33 +27,6 @@ from holdfast.trial.trial import Trial
 
 if TYPE_CHECKING:
     import pyarrow.fs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """What was, and what would have been: `str()` of it is a table of both.
-
-    `cut_short` trials came to the end of what is recorded of them, where they had been stopped or
-    had failed: nobody knows how they would have gone on, so they end there. `approximated` reports
-    are of configs that were not recorded, or that a trial was given on its way.
-    """
-
-    recorded: Recording
-    simulated: Simulation
-    scheduler: str
-    cut_short: int
-    approximated: int
-
-    def __str__(self) -> str:
-        from holdfast.simulate.telling import compared
-
-        return compared(self)
-
-    def plain(self) -> dict[str, Any]:
-        """The figures of both as plain data; seconds."""
-        from holdfast.simulate.telling import figures
-
-        return figures(self)
 
 
 def replay(

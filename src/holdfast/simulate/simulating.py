@@ -8,10 +8,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.extending import stop_fields
-from holdfast.experiment.pickling import users_config
-from holdfast.experiment.proposer import Naming, Proposer
-from holdfast.experiment.request import Request
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.start.extension import stop_fields
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.goal import is_number

@@ -7,9 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.progress.wording import duration
 from holdfast.simulate.tally import Incumbent
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status
+
+_ENDINGS = {
+    "returned": "came to their end",
+    "bound": "reached a bound",
+    "stopped": "stopped early",
+    "error": "failed",
+    "": "did not end",
+}
+_FAILURES = {
+    "user": ("iteration raised", "iterations raised"),
+    "lost": ("worker died", "workers died"),
+    "node": ("node was lost", "nodes were lost"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,40 @@ class Simulation:
         return counts
 
     def __str__(self) -> str:
-        from holdfast.simulate.telling import told
+        return _text(self)
 
-        return told(self)
+
+def _text(found: Simulation) -> str:
+    """Some lines: how long it took, what it cost, what was found."""
+    ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in found.endings.items())
+    lines = [
+        f"{len(found.trials):,} trials on {found.workers:,} workers: {ended}",
+        f"time          {duration(found.duration_s)}",
+        f"worker-hours  {hours(found.busy_s)} used, {hours(found.idle_s)} idle",
+        f"reports       {found.reports:,}{_again(found.repeated)}",
+    ]
+    if found.failures:
+        lines.append(f"mishaps       {_mishaps(found.failures)}")
+    if found.incumbents:
+        last = found.incumbents[-1]
+        lines.append(
+            f"best          {found.metric} = {last.value:.6g} after {duration(last.elapsed_s)} "
+            f"(trial {last.trial_id}, iteration {last.iteration})"
+        )
+    if found.message:
+        lines.append(f"ended         {found.reason}: {found.message}")
+    return "\n".join(lines)
+
+
+def hours(seconds: float) -> str:
+    """Worker-hours in three digits."""
+    value = seconds / 3600
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _again(repeated: int) -> str:
+    return f", {repeated:,} of them of iterations that had to be done again" if repeated else ""
+
+
+def _mishaps(failures: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {_FAILURES[kind][count > 1]}" for kind, count in failures.items())

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import pack
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.policy import Answers
-from holdfast.syncer.journal import Journal
+from holdfast.syncer.journal.journal import Journal
 
 Sink = str | os.PathLike[str] | Callable[[bytes], object] | None
 # With one write for each record the disk would take longer than all else.

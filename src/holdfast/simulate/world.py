@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.retelling import others_moved
-from holdfast.experiment.stop_thread import StopFunction
+from holdfast.experiment.control.replay import others_moved
+from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.syncer.errors import NotStored
-from holdfast.syncer.location import Location
-from holdfast.syncer.store import Store
+from holdfast.syncer.files.errors import NotStored
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store
 from holdfast.testing import checker
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.proxy import Proxy

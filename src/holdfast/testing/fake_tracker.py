@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from holdfast.experiment.delivery import Patience
-from holdfast.experiment.tracker import TrackedTrial, Tracker
+from holdfast.experiment.trackers.delivery import Patience
+from holdfast.experiment.trackers.tracker import TrackedTrial, Tracker
 from holdfast.testing.script import MARKS, mark, wait_at
 
 

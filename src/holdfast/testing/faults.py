@@ -97,8 +97,8 @@ def install(environ: Mapping[str, str]) -> None:
 def role_here() -> str:
     """Which of the ROLES this process has at its start."""
     words = " ".join(sys.orig_argv)
-    for role in ("scribe", "keeper"):
-        if f"{role}_process" in words:
+    for role, module in (("scribe", "projector.process"), ("keeper", "uploader.process")):
+        if module in words:
             return role
     return "warm" if "runtime.warm" in words else "script"
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import holdfast
-from holdfast.syncer.threads import NAME as STORAGE_THREAD
+from holdfast.syncer.files.threads import NAME as STORAGE_THREAD
 
 _MARK = "HOLDFAST_TEST_MARK"
 # What Python does without it is what most users see.

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.journal import Journal
-from holdfast.syncer.keeper_process import KeeperProcess
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.process import KeeperProcess
 
 _CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 # After so many commits everything is published, as a controller does from time to time.

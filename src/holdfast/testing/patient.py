@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.experiment import tuner_file
-from holdfast.experiment.stored import Field
+from holdfast.experiment.user_objects import tuner_file
+from holdfast.experiment.user_objects.stored_objects import Field
 from holdfast.runtime.guard import boot_id
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import pack
-from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.events import (
     FORMAT,
     Begun,
@@ -19,10 +19,10 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer import manifest
-from holdfast.syncer.journal import Journal
-from holdfast.syncer.location import Location
-from holdfast.syncer.manifest import Reached
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Committed, Reported, Returned, Started

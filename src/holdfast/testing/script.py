@@ -276,11 +276,11 @@ class UserScript:
             return None
         if pid == self.process.pid:
             return "script"
-        if "scribe_process" in command:
+        if "projector.process:main" in command:
             return "scribe"
-        if "keeper_process:main" in command:
+        if "uploader.process:main" in command:
             return "keeper"
-        if "courier_process:main" in command:
+        if "trackers.process:main" in command:
             return "courier"
         if "runtime.warm" in command:
             if int(stat[1]) == self.process.pid:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
-from holdfast.syncer.store import (
+from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
+from holdfast.syncer.stores.store import (
     Entry,
     PutsAtOnce,
     Store,

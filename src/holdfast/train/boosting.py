@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.context import report
+from holdfast.experiment.worker.context import report
 from holdfast.train.reporting import Metrics, Save, check_metrics, chosen, report_saved
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 

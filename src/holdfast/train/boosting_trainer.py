@@ -8,10 +8,10 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.context import get_checkpoint, get_context
-from holdfast.experiment.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
-from holdfast.experiment.trainer import DataParallelTrainer
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.api.trainer import DataParallelTrainer
+from holdfast.experiment.worker.context import get_checkpoint, get_context
+from holdfast.experiment.worker.data_config import TRAIN_DATASET_KEY, DataConfig, get_dataset_shard
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 

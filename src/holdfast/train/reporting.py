@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.experiment.context import get_context, report, staging_directory
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.context import get_context, report, staging_directory
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 # One name, some names, or the framework's names by those that they are reported as; None is all.

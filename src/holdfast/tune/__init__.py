@@ -7,51 +7,51 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.analysis import ExperimentAnalysis as ExperimentAnalysis
-    from holdfast.experiment.callbacks import (
+    from holdfast.experiment.api.tuner import Tuner as Tuner
+    from holdfast.experiment.callbacks.callback import (
         Callback as Callback,
     )
-    from holdfast.experiment.callbacks import (
+    from holdfast.experiment.callbacks.callback import (
         LoggerCallback as LoggerCallback,
     )
-    from holdfast.experiment.context import (
-        TuneContext as TuneContext,
-    )
-    from holdfast.experiment.context import (
-        get_checkpoint as get_checkpoint,
-    )
-    from holdfast.experiment.context import (
-        get_context as get_context,
-    )
-    from holdfast.experiment.context import (
-        report as report,
-    )
-    from holdfast.experiment.context import (
-        staging_directory as staging_directory,
-    )
-    from holdfast.experiment.reporters import (
+    from holdfast.experiment.progress.reporters import (
         CLIReporter as CLIReporter,
     )
-    from holdfast.experiment.reporters import (
+    from holdfast.experiment.progress.reporters import (
         JupyterNotebookReporter as JupyterNotebookReporter,
     )
-    from holdfast.experiment.reporters import (
+    from holdfast.experiment.progress.reporters import (
         ProgressReporter as ProgressReporter,
     )
-    from holdfast.experiment.result import Result as Result
-    from holdfast.experiment.result_grid import ResultGrid as ResultGrid
-    from holdfast.experiment.trainable import Trainable as Trainable
-    from holdfast.experiment.tuner import Tuner as Tuner
-    from holdfast.experiment.wrap import (
+    from holdfast.experiment.results.analysis import ExperimentAnalysis as ExperimentAnalysis
+    from holdfast.experiment.results.result import Result as Result
+    from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
+    from holdfast.experiment.worker.context import (
+        TuneContext as TuneContext,
+    )
+    from holdfast.experiment.worker.context import (
+        get_checkpoint as get_checkpoint,
+    )
+    from holdfast.experiment.worker.context import (
+        get_context as get_context,
+    )
+    from holdfast.experiment.worker.context import (
+        report as report,
+    )
+    from holdfast.experiment.worker.context import (
+        staging_directory as staging_directory,
+    )
+    from holdfast.experiment.worker.trainable import Trainable as Trainable
+    from holdfast.experiment.worker.wrap import (
         register_trainable as register_trainable,
     )
-    from holdfast.experiment.wrap import (
+    from holdfast.experiment.worker.wrap import (
         with_parameters as with_parameters,
     )
-    from holdfast.experiment.wrap import (
+    from holdfast.experiment.worker.wrap import (
         with_resources as with_resources,
     )
-    from holdfast.syncer.checkpoint import Checkpoint as Checkpoint
+    from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig
@@ -109,25 +109,25 @@ if TYPE_CHECKING:
     from holdfast.tune.search.creating import create_searcher as create_searcher
 
 _HOMES = {
-    "ExperimentAnalysis": "holdfast.experiment.analysis",
-    "Callback": "holdfast.experiment.callbacks",
-    "LoggerCallback": "holdfast.experiment.callbacks",
-    "CLIReporter": "holdfast.experiment.reporters",
-    "JupyterNotebookReporter": "holdfast.experiment.reporters",
-    "ProgressReporter": "holdfast.experiment.reporters",
-    "Result": "holdfast.experiment.result",
-    "ResultGrid": "holdfast.experiment.result_grid",
-    "TuneContext": "holdfast.experiment.context",
-    "get_checkpoint": "holdfast.experiment.context",
-    "get_context": "holdfast.experiment.context",
-    "report": "holdfast.experiment.context",
-    "staging_directory": "holdfast.experiment.context",
-    "Trainable": "holdfast.experiment.trainable",
-    "Tuner": "holdfast.experiment.tuner",
-    "register_trainable": "holdfast.experiment.wrap",
-    "with_parameters": "holdfast.experiment.wrap",
-    "with_resources": "holdfast.experiment.wrap",
-    "Checkpoint": "holdfast.syncer.checkpoint",
+    "ExperimentAnalysis": "holdfast.experiment.results.analysis",
+    "Callback": "holdfast.experiment.callbacks.callback",
+    "LoggerCallback": "holdfast.experiment.callbacks.callback",
+    "CLIReporter": "holdfast.experiment.progress.reporters",
+    "JupyterNotebookReporter": "holdfast.experiment.progress.reporters",
+    "ProgressReporter": "holdfast.experiment.progress.reporters",
+    "Result": "holdfast.experiment.results.result",
+    "ResultGrid": "holdfast.experiment.results.result_grid",
+    "TuneContext": "holdfast.experiment.worker.context",
+    "get_checkpoint": "holdfast.experiment.worker.context",
+    "get_context": "holdfast.experiment.worker.context",
+    "report": "holdfast.experiment.worker.context",
+    "staging_directory": "holdfast.experiment.worker.context",
+    "Trainable": "holdfast.experiment.worker.trainable",
+    "Tuner": "holdfast.experiment.api.tuner",
+    "register_trainable": "holdfast.experiment.worker.wrap",
+    "with_parameters": "holdfast.experiment.worker.wrap",
+    "with_resources": "holdfast.experiment.worker.wrap",
+    "Checkpoint": "holdfast.syncer.checkpoint.checkpoint",
     "CheckpointUploadMode": "holdfast.trial.checkpoint",
     "CheckpointConfig": "holdfast.trial.config",
     "FailureConfig": "holdfast.trial.config",

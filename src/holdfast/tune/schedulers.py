@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.pbt_replay import (
+    from holdfast.experiment.worker.pbt_replay import (
         PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
     )
     from holdfast.scheduler.policies.allocating import (
@@ -75,7 +75,7 @@ _HOMES = {
     "DEHBScheduler": "holdfast.scheduler.policies.dehb",
     "PB2": "holdfast.scheduler.policies.pb2",
     "PopulationBasedTraining": "holdfast.scheduler.policies.pbt",
-    "PopulationBasedTrainingReplay": "holdfast.experiment.pbt_replay",
+    "PopulationBasedTrainingReplay": "holdfast.experiment.worker.pbt_replay",
     "FIFOScheduler": "holdfast.scheduler.policy",
     "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
     "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",

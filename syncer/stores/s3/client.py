@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.s3_direct import DirectS3
-from holdfast.syncer.s3_errors import code_and_status
-from holdfast.syncer.s3_options import endpoint_url, is_set, seconds
+from holdfast.syncer.stores.s3.direct import DirectS3
+from holdfast.syncer.stores.s3.errors import code_and_status
+from holdfast.syncer.stores.s3.options import endpoint_url, is_set, seconds
 
 CONNECTIONS = 32
 _CONNECT_S = 5

@@ -16,8 +16,8 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.http_line import Answer, Lines
-from holdfast.syncer.s3_signature import Credentials, Request, signed
+from holdfast.syncer.stores.s3.http import Answer, Lines
+from holdfast.syncer.stores.s3.signature import Credentials, Request, signed
 
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_request")
 _COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")

@@ -12,12 +12,12 @@ from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.durable import unique
-from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
-from holdfast.syncer.s3_client import Budget
-from holdfast.syncer.s3_errors import code_and_status
-from holdfast.syncer.s3_pages import PARTS, listed
-from holdfast.syncer.store import Stored, for_each
+from holdfast.syncer.files.durable import unique
+from holdfast.syncer.files.errors import StorageError, StorageRefused, StorageUnavailable
+from holdfast.syncer.stores.s3.client import Budget
+from holdfast.syncer.stores.s3.errors import code_and_status
+from holdfast.syncer.stores.s3.pages import PARTS, listed
+from holdfast.syncer.stores.store import Stored, for_each
 
 R = TypeVar("R")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.s3_client import Body
-from holdfast.syncer.s3_errors import code_and_status
-from holdfast.syncer.s3_multipart import (
+from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.stores.s3.client import Body
+from holdfast.syncer.stores.s3.errors import code_and_status
+from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     Call,
     Part,
@@ -25,7 +25,7 @@ from holdfast.syncer.s3_multipart import (
     part_bytes,
     put_mark,
 )
-from holdfast.syncer.store import Stored, allowance_s
+from holdfast.syncer.stores.store import Stored, allowance_s
 
 # S3 copies no more than 5 GiB at once, nor in one part.
 COPY_AT_MOST_BYTES = 5 << 30

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.durable import is_leftover
-from holdfast.syncer.errors import (
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     NotStored,
     StorageError,
@@ -19,20 +19,26 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
     from_os_error,
 )
-from holdfast.syncer.s3_client import (
+from holdfast.syncer.stores.s3.client import (
     Body,
     Budget,
     make_bucket,
     open_direct,
     read_body,
 )
-from holdfast.syncer.s3_delete import Deletion
-from holdfast.syncer.s3_errors import cause_of, code_and_status, translated
-from holdfast.syncer.s3_get import download
-from holdfast.syncer.s3_multipart import MULTIPART_FROM_BYTES, Call, Multipart, abort, part_bytes
-from holdfast.syncer.s3_options import SECRETS, is_set
-from holdfast.syncer.s3_pages import OBJECTS, UPLOADS, EndlessListing, Listing, listed
-from holdfast.syncer.s3_put import (
+from holdfast.syncer.stores.s3.delete import Deletion
+from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
+from holdfast.syncer.stores.s3.get import download
+from holdfast.syncer.stores.s3.multipart import (
+    MULTIPART_FROM_BYTES,
+    Call,
+    Multipart,
+    abort,
+    part_bytes,
+)
+from holdfast.syncer.stores.s3.options import SECRETS, is_set
+from holdfast.syncer.stores.s3.pages import OBJECTS, UPLOADS, EndlessListing, Listing, listed
+from holdfast.syncer.stores.s3.put import (
     COPIED_PART_BYTES,
     COPY_AT_MOST_BYTES,
     Buffers,
@@ -42,7 +48,7 @@ from holdfast.syncer.s3_put import (
     is_etag_of,
     put_whole,
 )
-from holdfast.syncer.store import (
+from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     Entry,
     Stored,

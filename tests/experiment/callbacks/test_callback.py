@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.callback_thread import CallbackThread
-from holdfast.experiment.callbacks import Callback, LoggerCallback, hooks_for
-from holdfast.experiment.trial_view import Surroundings, TrialView, Views, varied
+from holdfast.experiment.callbacks.callback import Callback, LoggerCallback, hooks_for
+from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views, varied
 from holdfast.scheduler.events import (
     Begun,
     Event,
@@ -26,7 +26,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure, TuneError

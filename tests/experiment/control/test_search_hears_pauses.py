@@ -1,7 +1,7 @@
 """A search hears of pauses, also where another trial's report has decided them."""
 
-from holdfast.experiment.retelling import others_moved
-from holdfast.experiment.searching import pausing_of
+from holdfast.experiment.control.replay import others_moved
+from holdfast.experiment.control.search_thread import pausing_of
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.testing.rehearsal import Rehearsal

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.proposer import Naming, Proposer
-from holdfast.experiment.retelling import Change
-from holdfast.experiment.searching import SearchThread
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.search import Searcher

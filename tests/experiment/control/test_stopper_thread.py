@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.retelling import Change
-from holdfast.experiment.rows import newest_row
-from holdfast.experiment.stop_thread import StopThread
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.stopper_thread import StopThread
+from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.rehearsal import Rehearsal

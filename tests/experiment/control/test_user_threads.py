@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.advisors import Advisor
+from holdfast.experiment.control.user_threads import Advisor
 from holdfast.trial.errors import TuneError
 
 HANGS = """
 import asyncio, threading
-from holdfast.experiment.advisors import Advisor
+from holdfast.experiment.control.user_threads import Advisor
 from holdfast.trial.errors import TuneError
 
 async def main():
@@ -164,6 +164,8 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_goes_on(
         assert told.done()
         advisor.close()
 
-    monkeypatch.setattr("holdfast.experiment.advisors.asyncio.wait", one_step_a_deadline)
+    monkeypatch.setattr(
+        "holdfast.experiment.control.user_threads.asyncio.wait", one_step_a_deadline
+    )
     asyncio.run(main())
     assert next(over, None) is None

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.plain_view import PlainView
-from holdfast.experiment.relay import Relay
-from holdfast.experiment.summary import RunFacts, Summary, TrialRow
-from holdfast.experiment.watching import Looks, watch
+from holdfast.experiment.control.watch import Looks, watch
+from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status, Trial, TrialSpec

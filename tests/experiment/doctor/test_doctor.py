@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment import tuner_file
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import Remedy, Report, Severity
 from holdfast.experiment.doctor.repair import NothingHere, repair
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import pack
-from holdfast.experiment.recovery import recover
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.settings import Settings
-from holdfast.experiment.stored import Field
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.recovery import recover
+from holdfast.experiment.user_objects import tuner_file
+from holdfast.experiment.user_objects.stored_objects import Field
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
@@ -37,10 +37,10 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.journal import MAGIC, Journal, read, segment_name, segments
-from holdfast.syncer.lock import ExperimentLock, Locked
-from holdfast.syncer.segment import Piece, start_of
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.journal.journal import MAGIC, Journal, read, segment_name, segments
+from holdfast.syncer.journal.segment import Piece, start_of
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.testing import checker
 from holdfast.testing.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
 from holdfast.testing.recorded import RecordedExperiment

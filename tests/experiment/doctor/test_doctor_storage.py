@@ -16,16 +16,16 @@ from holdfast.experiment.doctor.findings import Finding, Remedy, Report
 from holdfast.experiment.doctor.repair import repair
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.published import mark
-from holdfast.experiment.reading import ExperimentNotFound
-from holdfast.experiment.records import pack
-from holdfast.experiment.recovery import recover
-from holdfast.experiment.settings import Settings
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.published import mark
+from holdfast.experiment.records.recovery import recover
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost
-from holdfast.syncer import manifest
-from holdfast.syncer.journal import Journal
-from holdfast.syncer.location import Location
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.stores.location import Location
 from holdfast.testing import checker
 from holdfast.testing.patient import TEMPORARY, healthy
 

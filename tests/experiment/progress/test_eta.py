@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.estimate import (
+from holdfast.experiment.progress.eta import (
     Course,
     Past,
     Throughput,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.experiment.headers import cut_apart, short_headers
+from holdfast.experiment.progress.headers import cut_apart, short_headers
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any, cast
 
-from holdfast.experiment.conduct import Run
-from holdfast.experiment.plain_view import PlainView
-from holdfast.experiment.relay import Relay
-from holdfast.experiment.summary import RunFacts, Summary
-from holdfast.experiment.watching import watch
+from holdfast.experiment.control.run import Run
+from holdfast.experiment.control.watch import watch
+from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.summary import RunFacts, Summary
 
 
 def test_lines_are_taken_once_in_their_order() -> None:

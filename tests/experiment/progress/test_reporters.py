@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.plain_view import PlainView
-from holdfast.experiment.reporter_view import ReporterView
-from holdfast.experiment.reporters import (
+from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
+from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.reporter_view import ReporterView
+from holdfast.experiment.progress.reporters import (
     CLIReporter,
     JupyterNotebookReporter,
     ProgressReporter,
     html_table,
     text_table,
 )
-from holdfast.experiment.summary import Summary
-from holdfast.experiment.trial_view import Surroundings, TrialView, Views
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.progress.summary import Summary
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import Failure, InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import format_tag

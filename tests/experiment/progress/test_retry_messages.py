@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.retries import Retries, Retry, retry_of
-from holdfast.experiment.wording import retry_text
+from holdfast.experiment.progress.retry_messages import Retries, Retry, retry_of
+from holdfast.experiment.progress.wording import retry_text
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.summarizer import Summarizer, summarize, user_frame
-from holdfast.experiment.summary import MAX_FAILURES, RunFacts, Summary
-from holdfast.experiment.wording import (
+from holdfast.experiment.progress.summarizer import Summarizer, summarize, user_frame
+from holdfast.experiment.progress.summary import MAX_FAILURES, RunFacts, Summary
+from holdfast.experiment.progress.wording import (
     closing_lines,
     duration,
     failure_lines,
@@ -19,7 +19,7 @@ from holdfast.experiment.wording import (
 )
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer import staging
+from holdfast.syncer.checkpoint import staging
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec

@@ -10,11 +10,17 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.experiment.above import Above, Prints
-from holdfast.experiment.cells import cut, filled, width_of
-from holdfast.experiment.picture import Line, bar, picture
-from holdfast.experiment.shares import shares
-from holdfast.experiment.summary import FailedTrial, RankWait, StorageAge, Summary, TrialRow
+from holdfast.experiment.progress.line_shares import shares
+from holdfast.experiment.progress.stdout_above import Above, Prints
+from holdfast.experiment.progress.summary import (
+    FailedTrial,
+    RankWait,
+    StorageAge,
+    Summary,
+    TrialRow,
+)
+from holdfast.experiment.progress.table_layout import Line, bar, picture
+from holdfast.experiment.progress.text_width import cut, filled, width_of
 from holdfast.trial.trial import Status
 
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.live_view import LiveView
-from holdfast.experiment.notebook_view import NotebookView, in_notebook
-from holdfast.experiment.plain_view import PlainView, SilentView
-from holdfast.experiment.progress import ProgressView, UnfailingView, choose_view
-from holdfast.experiment.result_lines import ResultLines
-from holdfast.experiment.summary import (
+from holdfast.experiment.callbacks.trial_view import Surroundings, Views
+from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.notebook_view import NotebookView, in_notebook
+from holdfast.experiment.progress.result_lines import ResultLines
+from holdfast.experiment.progress.summary import (
     BestTrial,
     FailedTrial,
     RankWait,
@@ -26,10 +25,16 @@ from holdfast.experiment.summary import (
     TrialRow,
     Upload,
 )
-from holdfast.experiment.trial_table import table_of
-from holdfast.experiment.trial_view import Surroundings, Views
-from holdfast.experiment.wording import closing_text, counts_text, storage_text, wait_lines
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.progress.wording import (
+    closing_text,
+    counts_text,
+    storage_text,
+    wait_lines,
+)
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 FAILURE = FailedTrial(
@@ -682,7 +687,7 @@ def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:
 
 def test_rich_is_imported_for_a_live_view_only() -> None:
     code = (
-        "import io, sys, holdfast.experiment.progress as p\n"
+        "import io, sys, holdfast.experiment.progress.views as p\n"
         "p.choose_view(1, io.StringIO(), {}, False).start()\n"
         "assert 'rich' not in sys.modules, 'rich was imported'\n"
         "assert 'IPython' not in sys.modules, 'IPython was imported'\n"

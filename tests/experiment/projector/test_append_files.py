@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment import growing
-from holdfast.experiment.growing import Table
+from holdfast.experiment.projector import append_files
+from holdfast.experiment.projector.append_files import Table
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
@@ -38,7 +38,7 @@ def test_columns_that_keep_coming_cost_work_in_proportion_to_the_rows(tmp_path: 
 def test_no_row_is_lost_while_rows_are_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "_FREE_CELLS", 0)
+    monkeypatch.setattr(append_files, "_FREE_CELLS", 0)
     table = Table(str(tmp_path / "progress.csv"))
     widening(table, rows=30, metrics=3)
     assert len(rows_in(tmp_path / "progress.csv")) < 30
@@ -51,7 +51,7 @@ def test_no_row_is_lost_while_rows_are_held_back(
 def test_a_roll_back_counts_the_rows_that_are_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "_FREE_CELLS", 0)
+    monkeypatch.setattr(append_files, "_FREE_CELLS", 0)
     table = Table(str(tmp_path / "progress.csv"))
     widening(table, rows=30, metrics=3)
     table.keep(28)

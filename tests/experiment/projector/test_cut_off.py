@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment import scribe as scribes
-from holdfast.experiment.lacking import lacking
-from holdfast.experiment.layout import RESULTS, Layout
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.projections import TrialFiles
-from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.projector import projector as scribes
+from holdfast.experiment.projector.incomplete import lacking
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.trial_files import TrialFiles
+from holdfast.experiment.records.journal_writer import Ledger
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Resumed
-from holdfast.syncer.journal import Journal, Position
+from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import TrialSpec
@@ -212,7 +212,7 @@ def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> Non
 def test_a_snapshot_in_between_is_one_that_a_reader_can_use(run: RecordedExperiment) -> None:
     with pytest.raises(CutOff):
         scribe(run, cut_at=4).catch_up()
-    from holdfast.experiment.snapshots import load_newest_snapshot
+    from holdfast.experiment.records.snapshots import load_newest_snapshot
 
     loaded = load_newest_snapshot(run.layout)
     assert loaded.snapshot is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
 from holdfast.scheduler.events import Exited
 from holdfast.scheduler.policy import (
     CloneTrial,

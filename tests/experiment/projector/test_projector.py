@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from holdfast.experiment import scribe_desk
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import load_newest_snapshot
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector import connection
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
@@ -28,7 +28,7 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.syncer.journal import Journal, Position, read
+from holdfast.syncer.journal.journal import Journal, Position, read
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
@@ -459,7 +459,7 @@ def test_the_period_of_snapshots_grows_with_their_cost(
         clock.now += 2.0
         return ""
 
-    monkeypatch.setattr("holdfast.experiment.scribe.write_snapshot", slow)
+    monkeypatch.setattr("holdfast.experiment.projector.projector.write_snapshot", slow)
     scribe.tend()
     waits.append(scribe.wait_s)
     run.suggest()
@@ -499,7 +499,7 @@ class Controller:
 def serve(run: RecordedExperiment, *script: Any) -> list[list[Any]]:
     clock = Clock()
     controller = Controller(clock, *script)
-    scribe_desk.serve(controller, run.layout, ScribeSettings(tensorboard=False), clock)
+    connection.serve(controller, run.layout, ScribeSettings(tensorboard=False), clock)
     assert not controller.script
     return controller.told
 
@@ -612,7 +612,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_end_the_scribe(
     def refuse(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.experiment.scribe.write_snapshot", refuse)
+    monkeypatch.setattr("holdfast.experiment.projector.projector.write_snapshot", refuse)
     run.report(trial, {"loss": 1})
     told = serve(run, upto(run), "pause", "wait", ["close"])
     assert told == [["trouble", "snapshot: No space left on device"], ["done"]]
@@ -627,7 +627,7 @@ def test_a_journal_that_makes_no_sense_is_told_and_ends_the_scribe(tmp_path: Pat
     journal.close()
     controller = Controller(Clock(), ["close"])
     with pytest.raises(ValueError, match="Unheard"):
-        scribe_desk.serve(
+        connection.serve(
             controller, run.layout, ScribeSettings(tensorboard=False), controller.clock
         )
     assert [kind for kind, *_ in controller.told] == ["trouble"]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.sweeping import sweep_tree, sweep_unnamed
-from holdfast.syncer import manifest
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.sweep import sweep_tree, sweep_unnamed
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import checkpoint_number
 

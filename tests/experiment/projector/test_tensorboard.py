@@ -19,7 +19,7 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.backend_context import Context
 
-from holdfast.experiment import tensorboard
+from holdfast.experiment.projector import tensorboard
 
 START, END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 

@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import api_pb2, metadata
 
-from holdfast.experiment.scribe import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
 from holdfast.scheduler.events import Exited, Resumed
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -16,21 +16,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.experiment import callback_states
-from holdfast.experiment.delivery import decode_accounts
-from holdfast.experiment.stored import stored
-from holdfast.experiment.tuner_file import TunerFile
-from holdfast.experiment.tuner_file import write as write_tuner_file
+from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.trackers.delivery import decode_accounts
+from holdfast.experiment.user_objects.stored_objects import stored
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.scheduler.policies.pbt_replay import schedule_of
-from holdfast.syncer.artifacts import INDEX_NAME
-from holdfast.syncer.errors import ManifestMismatch, StorageError
-from holdfast.syncer.head import encode_head, parse_head, stretches_of
-from holdfast.syncer.journal import Journal, read, segment_name
-from holdfast.syncer.lock_holder import Holder
-from holdfast.syncer.manifest import FileFact, Manifest
-from holdfast.syncer.plain_files import parse_json, read_note
-from holdfast.syncer.stored_index import Listed, LocalIndex, listing_bytes, read_listing
-from holdfast.syncer.stretches import Stretch
+from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.artifacts.stored_index import Listed, LocalIndex, listing_bytes, read_listing
+from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
+from holdfast.syncer.files.errors import ManifestMismatch, StorageError
+from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
+from holdfast.syncer.journal.journal import Journal, read, segment_name
+from holdfast.syncer.journal.stretches import Stretch
+from holdfast.syncer.stores.plain_files import parse_json, read_note
+from holdfast.syncer.uploader.lock_holder import Holder
 
 Parse = Callable[[bytes, Path], object]
 

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment import callback_states
+from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.verify import verify
-from holdfast.experiment.enclosed import LeadsElsewhere, check_enclosed_trials
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.recovery import recover
-from holdfast.syncer import manifest
-from holdfast.syncer.errors import ManifestMismatch
-from holdfast.syncer.head import parse_head
-from holdfast.syncer.journal import read
-from holdfast.syncer.plain_files import parse_json, read_note, read_small
-from holdfast.syncer.segment import HEADER, MAGIC, segment_name
-from holdfast.syncer.stored_index import LocalIndex, read_listing
+from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.recovery import recover
+from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.files.errors import ManifestMismatch
+from holdfast.syncer.journal.head import parse_head
+from holdfast.syncer.journal.journal import read
+from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import TuneError, UnreadableRecord
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.ledger import Ledger, NotDurable
-from holdfast.syncer import forcing
-from holdfast.syncer.errors import StorageError, StorageRefused
-from holdfast.syncer.journal import Journal, read
+from holdfast.experiment.records.journal_writer import Ledger, NotDurable
+from holdfast.syncer.files.errors import StorageError, StorageRefused
+from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal.journal import Journal, read
 
 
 class DeafScribe:
@@ -60,7 +60,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.fsync(descriptor)
 
-    monkeypatch.setattr(forcing, "fdatasync_file", forced)
+    monkeypatch.setattr(fsync, "fdatasync_file", forced)
 
 
 def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
@@ -192,7 +192,7 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
         assert may_end.wait(30)
         os.fsync(descriptor)
 
-    monkeypatch.setattr(forcing, "fdatasync_file", slow)
+    monkeypatch.setattr(fsync, "fdatasync_file", slow)
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
@@ -221,7 +221,7 @@ def test_a_disk_that_does_not_answer_ends_the_run_and_nobody_waits_for_it(
         begun.set()
         may_end.wait()
 
-    monkeypatch.setattr(forcing, "fdatasync_file", silent)
+    monkeypatch.setattr(fsync, "fdatasync_file", silent)
 
     async def run() -> Heard:
         heard = Heard(tmp_path, disk_deadline_s=0.0 if is_hurried else 0.01)
@@ -257,7 +257,7 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
         begun.set()
         may_end.wait()
 
-    monkeypatch.setattr(forcing, "fdatasync_file", held)
+    monkeypatch.setattr(fsync, "fdatasync_file", held)
 
     def suspended() -> None:
         """As in a stopped process, nothing runs on the loop until the deadline is over."""

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.experiment.beginning import JournalUnreadable
+from holdfast.experiment.control.replay import history
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.verify import verify
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.records import read_events
-from holdfast.experiment.recovery import recover
-from holdfast.experiment.retelling import history
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import read_snapshot, snapshot_names
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.event_codec import read_events
+from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.recovery import recover
+from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
 from holdfast.simulate.recording import read_recording
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
 from holdfast.trial.errors import InvalidConfig

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.recovery import changed_checkpoint, lost_checkpoints, recover
+from holdfast.experiment.records.recovery import changed_checkpoint, lost_checkpoints, recover
 from holdfast.scheduler.policy import Decision, Observation, TrialReported, TrialScheduler, View
-from holdfast.syncer import manifest
-from holdfast.syncer.errors import StorageError, StorageUnavailable
-from holdfast.syncer.journal import Journal
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.files.errors import StorageError, StorageUnavailable
+from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.recorded import RecordedExperiment
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.experiment.rows import (
+from holdfast.experiment.records.rows import (
     encode,
     error_entry,
     flatten_row,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.beginning import find_beginning
-from holdfast.experiment.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.records import pack
-from holdfast.experiment.scribe import Scribe, ScribeSettings
-from holdfast.experiment.snapshots import load_newest_snapshot
+from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
+from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import Journal, Position, segments
+from holdfast.syncer.journal.journal import Journal, Position, segments
 from holdfast.testing.recorded import RecordedExperiment
 
 FIRST = "experiment_state-2023-11-14_22-13-21.json"  # the run begins 1,700,000,001 s after 1970
@@ -246,7 +246,7 @@ def test_a_failed_write_leaves_the_snapshot_that_was_there(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.syncer.durable.fsync_file", refuse)
+    monkeypatch.setattr("holdfast.syncer.files.durable.fsync_file", refuse)
     with pytest.raises(OSError, match="No space left"):
         scribe.snapshot()
     assert (run.layout.root / FIRST).read_bytes() == before

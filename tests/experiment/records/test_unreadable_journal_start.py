@@ -10,17 +10,17 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.beginning import JournalUnreadable, check_nothing_behind
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.reading import load_experiment
-from holdfast.experiment.recovery import recover
-from holdfast.experiment.tuner_file import write as write_tuner_file
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.journal_start import JournalUnreadable, check_nothing_behind
+from holdfast.experiment.records.recovery import recover
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.journal import readable_end
-from holdfast.syncer.segment import Piece, framed, start_of
+from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.journal.journal import readable_end
+from holdfast.syncer.journal.segment import Piece, framed, start_of
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment

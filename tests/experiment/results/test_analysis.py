@@ -17,16 +17,16 @@ import cloudpickle
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.beginning import JournalUnreadable
-from holdfast.experiment.layout import HEAD, JOURNAL
-from holdfast.experiment.placeholders import StoredObject
-from holdfast.experiment.reading import ExperimentNotFound, load_experiment
-from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.folder.layout import HEAD, JOURNAL
+from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
+from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.user_objects.placeholders import StoredObject
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.journal import segment_name
-from holdfast.syncer.lock import ExperimentLock
+from holdfast.syncer.journal.journal import segment_name
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status

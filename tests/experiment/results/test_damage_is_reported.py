@@ -16,15 +16,15 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.exporting import optuna_study
-from holdfast.experiment.live_view import LiveView
-from holdfast.experiment.notebook_view import html_of, text_of
-from holdfast.experiment.plain_view import PlainView, SilentView
-from holdfast.experiment.reading import load_experiment
-from holdfast.experiment.summarizer import summarize
-from holdfast.experiment.summary import RunFacts, Summary
-from holdfast.syncer.journal import segments
-from holdfast.syncer.segment import segment_name
+from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.notebook_view import html_of, text_of
+from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.results.exporting import optuna_study
+from holdfast.experiment.results.read_experiment import load_experiment
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.segment import segment_name
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import Failure, TrialError, TuneError
 

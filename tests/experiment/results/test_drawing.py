@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.drawing.coordinates import scale_of
-from holdfast.experiment.drawing.curves import points
-from holdfast.experiment.drawing.importance import by_rank
-from holdfast.experiment.exporting.arrow_table import arrow_table
-from holdfast.experiment.exporting.distributions import Categories, Numbers, distributions
+from holdfast.experiment.results.drawing.coordinates import scale_of
+from holdfast.experiment.results.drawing.curves import points
+from holdfast.experiment.results.exporting.arrow_table import arrow_table
+from holdfast.experiment.results.exporting.distributions import Categories, Numbers, distributions
+from holdfast.experiment.results.importance import by_rank
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.description import describe
 

@@ -15,15 +15,15 @@ import cloudpickle
 import pytest
 from pyarrow.fs import FileSelector, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
-from holdfast.experiment.placeholders import NamedObject, StoredObject, UsersValues
-from holdfast.experiment.ranking import NoBestResult, PandasMissing
-from holdfast.experiment.result import Result, ResultNotFound
-from holdfast.experiment.trial_folder import DamagedRows
+from holdfast.experiment.folder.trial_folder import DamagedRows
+from holdfast.experiment.results.ranking import NoBestResult, PandasMissing
+from holdfast.experiment.results.result import Result, ResultNotFound
+from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject, UsersValues
 from holdfast.scheduler.events import EndOrdered, Exited, Resumed
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import InvalidLocation
-from holdfast.syncer.location import Location
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.files.errors import InvalidLocation
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 from holdfast.trial.config import FailureConfig

@@ -12,15 +12,15 @@ import cloudpickle
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.layout import RESULTS, Layout
-from holdfast.experiment.placeholders import UsersValues
-from holdfast.experiment.ranking import NoBestResult
-from holdfast.experiment.reading import ReadExperiment
-from holdfast.experiment.result import Result
-from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.ranking import NoBestResult
+from holdfast.experiment.results.read_experiment import ReadExperiment
+from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.location import Location
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig

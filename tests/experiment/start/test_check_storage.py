@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.layout import Layout
-from holdfast.experiment.place import Place, check_local, check_remote
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.location import Location
-from holdfast.syncer.store_local import LocalStore
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.place import Place, check_local, check_remote
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
 
 
 @pytest.fixture

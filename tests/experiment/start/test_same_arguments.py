@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.comparing import otherwise
-from holdfast.experiment.taking_up import arguments_passed_over
+from holdfast.experiment.start.resume_checks import arguments_passed_over
+from holdfast.experiment.start.same_arguments import otherwise
 from holdfast.tune.schedulers import (
     PB2,
     ASHAScheduler,

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from holdfast.experiment.delivery import (
+from holdfast.experiment.trackers.delivery import (
     RECORDS_LOST,
     Books,
     Mark,

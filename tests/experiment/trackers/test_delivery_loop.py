@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment import courier as module
-from holdfast.experiment.catching_up import fold_for
-from holdfast.experiment.courier import Courier, Outcome, routed
-from holdfast.experiment.delivery import Books, Moment, Patience, decode_accounts
-from holdfast.syncer.journal import Position, readable_end
+from holdfast.experiment.trackers import delivery_loop as module
+from holdfast.experiment.trackers.delivery import Books, Moment, Patience, decode_accounts
+from holdfast.experiment.trackers.delivery_loop import Courier, Outcome, routed
+from holdfast.experiment.trackers.start_position import fold_for
+from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 

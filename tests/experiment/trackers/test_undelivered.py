@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.arrears import list_missing, told, undelivered
-from holdfast.experiment.delivery import Account, Books, Mark, Moment, encode_books
-from holdfast.experiment.layout import Layout
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.trackers.delivery import Account, Books, Mark, Moment, encode_books
+from holdfast.experiment.trackers.undelivered import list_missing, told, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})

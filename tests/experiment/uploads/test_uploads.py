@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.archive import BACKLOG, Archive
-from holdfast.experiment.ledger import Ledger
-from holdfast.experiment.summary import StorageAge
+from holdfast.experiment.progress.summary import StorageAge
+from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.uploads.uploads import BACKLOG, Archive
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Event
-from holdfast.syncer.journal import Position
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import TrialSpec
@@ -251,7 +251,7 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr("holdfast.experiment.publishing.wall_time", lambda: now_s)
+    monkeypatch.setattr("holdfast.experiment.uploads.publishing.wall_time", lambda: now_s)
     desk = Desk(is_remote=True)
     for began_s in (1010.0, 1020.0, 1030.0):
         now_s = began_s

@@ -16,10 +16,16 @@ import pytest
 
 from holdfast import tune
 from holdfast.described import UnknownDescription, alike, description_of
-from holdfast.experiment.job import GangTerms
-from holdfast.experiment.pickling import NotPicklable, loads
-from holdfast.experiment.stored import Field, NeedsTrust, restored, stored
-from holdfast.experiment.tuner_file import BrokenTunerFile, NotTrusted, TunerFile, read, write
+from holdfast.experiment.user_objects.pickling import NotPicklable, loads
+from holdfast.experiment.user_objects.stored_objects import Field, NeedsTrust, restored, stored
+from holdfast.experiment.user_objects.tuner_file import (
+    BrokenTunerFile,
+    NotTrusted,
+    TunerFile,
+    read,
+    write,
+)
+from holdfast.experiment.worker.job import GangTerms
 from holdfast.lazy import Framework
 from holdfast.tune import schedulers, search, stopper
 from tests.data import tuner_objects

@@ -15,9 +15,9 @@ from holdfast import tune
 from holdfast.air.integrations.mlflow import MLflowLoggerCallback
 from holdfast.air.integrations.wandb import WandbLoggerCallback
 from holdfast.described import UnknownDescription, alike, description_of, state_of
-from holdfast.experiment.pickling import loads
-from holdfast.experiment.stored import Field, NeedsTrust, restored, stored
-from holdfast.experiment.tuner_file import TunerFile
+from holdfast.experiment.user_objects.pickling import loads
+from holdfast.experiment.user_objects.stored_objects import Field, NeedsTrust, restored, stored
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from tests.data import watching_objects
 from tests.data.watching_objects import SECRET
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.experiment.metrics import plain_metrics
+from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.errors import InvalidMetrics
 
 
@@ -123,6 +123,6 @@ def test_no_text_is_made_of_keys_that_nothing_is_wrong_with(
     def excerpt(value: object) -> str:
         raise AssertionError("there is nothing to say of it")
 
-    monkeypatch.setattr("holdfast.experiment.metrics.excerpt", excerpt)
+    monkeypatch.setattr("holdfast.experiment.worker.metrics.excerpt", excerpt)
     reported = {"confusion": {np.int64(1): {np.int64(2): 0.5}}, 3: 1}
     assert plain_metrics(reported) == {"confusion": {"1": {"2": 0.5}}, "3": 1}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment import trial_stream
-from holdfast.experiment.echo import LineEcho
-from holdfast.experiment.trial_stream import TrialStream
+from holdfast.experiment.worker import output_stream
+from holdfast.experiment.worker.echo import LineEcho
+from holdfast.experiment.worker.output_stream import TrialStream
 
 
 class Shown:
@@ -94,7 +94,7 @@ def test_a_storm_takes_one_write_for_each_line_and_few_messages(
 
     monkeypatch.setattr(os, "write", counting)
     # However busy the machine is, these are within one window.
-    monkeypatch.setattr(trial_stream, "_WINDOW_S", 3600.0)
+    monkeypatch.setattr(output_stream, "_WINDOW_S", 3600.0)
     count = 5_000
     for number in range(count):
         print("line", number, file=stream.text)
@@ -113,8 +113,8 @@ def test_in_a_storm_the_beginning_of_a_line_does_not_wait_for_its_end() -> None:
     ours, theirs = os.pipe()
     stream = TrialStream(theirs, "<stdout>")
     text = stream.open_text("utf-8", "strict")
-    text.write("x\n" * trial_stream._MANY)
-    for _ in range(trial_stream._MANY):
+    text.write("x\n" * output_stream._MANY)
+    for _ in range(output_stream._MANY):
         text.write("x\n")
     text.write("the beginning")
     with os.fdopen(ours, "rb", buffering=0) as reader:
@@ -128,8 +128,8 @@ def test_in_a_storm_the_beginning_of_a_line_does_not_wait_for_its_end() -> None:
 def test_a_forked_child_writes_once_and_shows_nothing(
     stream: TrialStream, shown: Shown, file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_stream, "_WINDOW_S", 3600.0)
-    for _ in range(trial_stream._MANY):
+    monkeypatch.setattr(output_stream, "_WINDOW_S", 3600.0)
+    for _ in range(output_stream._MANY):
         print("before", file=stream.text)
     stream.text.write("begun, ")  # a storm holds it
     before = content(file)
@@ -179,11 +179,11 @@ def test_a_stream_that_user_code_has_taken_apart_harms_nobody(
     stream: TrialStream, file: int
 ) -> None:
     binary = stream.text.detach()
-    for _ in range(3 * trial_stream._MANY):
+    for _ in range(3 * output_stream._MANY):
         binary.write(b"x\n")
     stream.before_fork()
     stream.finish()
-    assert content(file) == "x\n" * 3 * trial_stream._MANY
+    assert content(file) == "x\n" * 3 * output_stream._MANY
 
 
 def test_long_output_is_shown_in_bounded_messages(stream: TrialStream, shown: Shown) -> None:

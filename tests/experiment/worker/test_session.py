@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment import session as sessions
-from holdfast.experiment.host import prepare_directory
-from holdfast.experiment.job import Assignment, Job
-from holdfast.experiment.session import NotInTrial, Session, TrialStopped
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.host import prepare_directory
+from holdfast.experiment.worker.job import Assignment, Job
+from holdfast.experiment.worker.session import NotInTrial, Session, TrialStopped
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
 

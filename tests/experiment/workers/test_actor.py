@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.actor import Patience, TrialActor
-from holdfast.experiment.job import Assignment
+from holdfast.experiment.worker.job import Assignment
+from holdfast.experiment.workers.actor import Patience, TrialActor
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment import gang as gangs
-from holdfast.experiment.actor import Patience
-from holdfast.experiment.gang import Gang
-from holdfast.experiment.job import Assignment, GangTerms
-from holdfast.experiment.rank_failures import cause_of
-from holdfast.experiment.summary import RankWait
+from holdfast.experiment.progress.summary import RankWait
+from holdfast.experiment.worker.job import Assignment, GangTerms
+from holdfast.experiment.workers import group as gangs
+from holdfast.experiment.workers.actor import Patience
+from holdfast.experiment.workers.group import Gang
+from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
@@ -238,7 +238,7 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.gang.wall_time", lambda: 1000.0)
+    monkeypatch.setattr("holdfast.experiment.workers.group.wall_time", lambda: 1000.0)
     assert gang.awaited(1000.0) is None
     desk.ranks[0].reports(1)
     assert gang.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
@@ -331,7 +331,7 @@ async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_befo
 async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
     desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.gang._AFTERMATH_S", 0.0)
+    monkeypatch.setattr("holdfast.experiment.workers.group._AFTERMATH_S", 0.0)
     desk.ranks[1].raises("boom")
     desk.ranks[1].ends()
     await desk.ranks[0].signalled.wait()

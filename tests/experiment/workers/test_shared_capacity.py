@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.experiment.sharing import SharedCapacity, Waiting, shared
+from holdfast.experiment.workers.shared_capacity import SharedCapacity, Waiting, shared
 from holdfast.trial.resources import Allocation
 
 

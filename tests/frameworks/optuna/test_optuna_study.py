@@ -21,9 +21,9 @@ from optuna.trial import TrialState
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.reading import ReadExperiment
-from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.read_experiment import ReadExperiment
+from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.description import describe

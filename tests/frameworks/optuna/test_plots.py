@@ -11,8 +11,8 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from holdfast.experiment.analysis import ExperimentAnalysis
-from holdfast.experiment.result_grid import ResultGrid
+from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import InvalidConfig
 

@@ -13,18 +13,19 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.layout import is_checkpoint
-from holdfast.syncer import mirror as mirrors
-from holdfast.syncer import patience, steady
-from holdfast.syncer.errors import StorageRefused, StorageUnavailable
-from holdfast.syncer.journal import START
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import Usurped
-from holdfast.syncer.store import Store, Stored
-from holdfast.syncer.store_local import LocalStore
-from holdfast.syncer.stored_index import LocalIndex
+from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.syncer.artifacts import mirror as mirrors
+from holdfast.syncer.artifacts import stable_read
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.stored_index import LocalIndex
+from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.journal.journal import START
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.stores.store import Store, Stored
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.s3_server import S3Server
@@ -95,7 +96,7 @@ def machine(tmp_path: Path, memory: MemoryStore) -> Machine:
 
 @pytest.fixture(autouse=True)
 def _tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
 
 
 async def test_what_has_not_changed_is_sent_once(machine: Machine) -> None:
@@ -356,7 +357,7 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
     assert listed == {
         "deep/a": {
             "size": 7,
-            "sha256": steady.checksum_of(path),
+            "sha256": stable_read.checksum_of(path),
             "mtime_ns": path.stat().st_mtime_ns,
         }
     }
@@ -451,7 +452,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
     monkeypatch.setattr(
         mirrors,
         "read_steady",
-        lambda path, copies: steady.read_steady(path, copies=copies, small_bytes=10),
+        lambda path, copies: stable_read.read_steady(path, copies=copies, small_bytes=10),
     )
     path = machine.write("trial/model", "one " * 10)
     keeper = await machine.open()
@@ -515,7 +516,7 @@ async def test_each_operation_may_fail_once_and_everything_is_there_in_the_end(
 async def test_who_was_usurped_sends_and_removes_nothing_more(
     machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.syncer.owned_store._LOOK_S", 0.0)
+    monkeypatch.setattr("holdfast.syncer.stores.owned_store._LOOK_S", 0.0)
     gone = machine.write("trial/gone")
     keeper = await machine.open()
     await keeper.send_artifacts(None)

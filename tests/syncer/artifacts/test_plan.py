@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.syncer.artifacts import (
+from holdfast.syncer.artifacts.plan import (
     Changes,
     Facts,
     Found,

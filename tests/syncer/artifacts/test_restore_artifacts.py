@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.layout import is_checkpoint
-from holdfast.syncer import patience
-from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.journal import START
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.store import Entry, Store, Stored
-from holdfast.syncer.store_local import LocalStore
+from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.journal.journal import START
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Entry, Store, Stored
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ class Machine:
 
 @pytest.fixture(autouse=True)
 def _tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.layout import is_checkpoint
-from holdfast.syncer.artifacts import Found
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.scan import folders, scan
+from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.plan import Found
+from holdfast.syncer.artifacts.scan import folders, scan
 
 
 def _is_record(key: str) -> bool:

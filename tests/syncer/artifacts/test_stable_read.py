@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.scan import facts_of
-from holdfast.syncer.steady import NotRegular, Steady, read_steady, stands_still
+from holdfast.syncer.artifacts.scan import facts_of
+from holdfast.syncer.artifacts.stable_read import NotRegular, Steady, read_steady, stands_still
 
 LONG_AGO_NS = 10**18
 

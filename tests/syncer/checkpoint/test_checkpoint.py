@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import cloudpickle
 import pytest
 
-from holdfast.syncer import manifest
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.shared_copy import cache_folder
+from holdfast.syncer.files.errors import (
     DirectoryMissing,
     ManifestMismatch,
     StorageError,
@@ -28,9 +29,8 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
     UnusableFile,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.shared_copy import cache_folder
-from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.s3_server import S3Server
 
 
@@ -295,7 +295,7 @@ def test_a_remote_checkpoint_opens_inside_a_running_loop(remote: Checkpoint) -> 
 def test_an_object_named_to_climb_out_is_refused(
     distant: Distant, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.syncer.store import Entry
+    from holdfast.syncer.stores.store import Entry
     from holdfast.testing.stores import MemoryStore
 
     class Hostile(MemoryStore):
@@ -317,7 +317,7 @@ def test_a_cache_that_others_may_write_to_is_not_used(
 
 READER = """
 import sys
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 with Checkpoint(sys.argv[1]).as_directory() as path:
     print(path, flush=True)
     sys.stdin.read()

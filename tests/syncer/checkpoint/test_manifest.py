@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer import manifest
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.files.errors import (
     DirectoryMissing,
     ManifestMismatch,
     NotStored,
     StorageError,
     UnusableFile,
 )
-from holdfast.syncer.manifest import Reached
-from holdfast.syncer.tree import MANIFEST_NAME, METADATA_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
 
 
 @pytest.fixture

@@ -13,11 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.durable import delete_tree, is_leftover
-from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
-from holdfast.syncer.reading import CLAIMS, JOURNAL, LOCK, BeingRead, reading, retire, unread
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.reading import (
+    JOURNAL,
+    LOCK,
+    BeingRead,
+    reading,
+    retire,
+    unread,
+)
+from holdfast.syncer.files.durable import delete_tree, is_leftover
+from holdfast.syncer.files.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 
 
 @pytest.fixture
@@ -166,7 +173,7 @@ def test_where_there_are_no_locks_checkpoints_are_read_and_removed_all_the_same(
 
 HOLDER = """
 import os, sys
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 with Checkpoint(sys.argv[1]).as_directory():
     print("reading", flush=True)
     sys.stdin.read()
@@ -191,8 +198,8 @@ def test_a_killed_reader_holds_nothing(checkpoint: Path) -> None:
 FORKER = """
 import os, sys
 from pathlib import Path
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.reading import BeingRead, unread
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.reading import BeingRead, unread
 
 path = Path(sys.argv[1])
 

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer import download, manifest, shared_copy
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.download import Changed
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint import download, manifest, shared_copy
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.download import Changed
+from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
+from holdfast.syncer.files.errors import (
     CheckpointGone,
     DirectoryMissing,
     ManifestMismatch,
@@ -30,11 +31,9 @@ from holdfast.syncer.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.reading import CLAIMS
-from holdfast.syncer.shared_copy import cache_folder, remove_unread
-from holdfast.syncer.store_arrow import ArrowStore
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.s3_server import S3Server
 
@@ -261,8 +260,8 @@ def test_the_folder_above_is_found_or_there_is_none(
 
 CROWD = """
 import os, signal, sys
-from holdfast.syncer import shared_copy
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint import shared_copy
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 import aiobotocore.session, anyio.to_thread  # once, for all who are forked
 
@@ -337,9 +336,10 @@ DISTANT = """
 import os, signal, sys
 from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
-from holdfast.syncer import download, shared_copy
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.location import Location
+from holdfast.syncer.checkpoint import download
+from holdfast.syncer.checkpoint import shared_copy
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.stores.location import Location
 
 class DistantFileSystem(LocalFileSystem):
     cachable = False

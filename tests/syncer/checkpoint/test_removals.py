@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer import patience
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import CheckpointGone, StorageRefused, StorageUnavailable
-from holdfast.syncer.owned_store import OwnedStore, Usurped
-from holdfast.syncer.reading import CLAIMS
-from holdfast.syncer.removals import LocalRemovals, StoredRemovals
-from holdfast.syncer.store import Store
-from holdfast.syncer.store_local import LocalStore
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
+from holdfast.syncer.files.errors import CheckpointGone, StorageRefused, StorageUnavailable
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
+from holdfast.syncer.stores.store import Store
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -118,7 +117,7 @@ async def test_what_is_refused_is_tried_again_after_longer_and_longer_pauses(
     root: Path, told: Told, stubborn: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr("holdfast.syncer.removals.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("holdfast.syncer.checkpoint.removals.time.monotonic", lambda: now_s)
     removals = LocalRemovals(root, told)
     tried_at = []
     for now_s in range(1000, 1200):
@@ -204,7 +203,7 @@ async def test_a_refusal_in_storage_is_told_and_tried_again_with_the_next(told: 
 async def test_a_storage_that_is_busy_is_asked_again(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
     memory = filled()
     store = FaultyStore(memory, error=StorageUnavailable("delete", "x", "503 SlowDown"))
     removals = await owned(store, None, told)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import manifest, staging
-from holdfast.syncer.errors import (
+from holdfast.syncer.checkpoint import manifest, staging
+from holdfast.syncer.checkpoint.staging import stage
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     DirectoryMissing,
     StorageUnavailable,
     UnusableFile,
 )
-from holdfast.syncer.staging import stage
-from holdfast.syncer.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import MANIFEST_NAME
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.layout import is_checkpoint
-from holdfast.syncer import patience
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import Usurped
-from holdfast.syncer.s3_client import open_client
-from holdfast.syncer.s3_multipart import Multipart
-from holdfast.syncer.store import Store, Stored
-from holdfast.syncer.store_local import LocalStore
-from holdfast.syncer.store_s3 import S3Store
-from holdfast.syncer.upload import Upload
+from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.checkpoint.upload import Upload
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.stores.s3.client import open_client
+from holdfast.syncer.stores.s3.multipart import Multipart
+from holdfast.syncer.stores.s3.store import S3Store
+from holdfast.syncer.stores.store import Store, Stored
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.fault_proxy import FaultProxy, Ill
 from holdfast.testing.s3_server import S3Server
 
@@ -144,7 +144,7 @@ def experiment(tmp_path: Path, moto: S3Server) -> Iterator[Experiment]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
 
 
 @pytest.mark.parametrize("size", [4096, 20 * MIB])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import threads
-from holdfast.syncer.answering import NoAnswer, answered, waiting_at_most
-from holdfast.syncer.durable import fsync_dir, write_atomic
-from holdfast.syncer.errors import DiskSilent, from_os_error
-from holdfast.syncer.threads import Started
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.disk_deadline import NoAnswer, answered, waiting_at_most
+from holdfast.syncer.files.durable import fsync_dir, write_atomic
+from holdfast.syncer.files.errors import DiskSilent, from_os_error
+from holdfast.syncer.files.threads import Started
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import durable
+from holdfast.syncer.files import durable
 
 
 def test_a_write_replaces_the_file_and_leaves_no_other(tmp_path: Path) -> None:

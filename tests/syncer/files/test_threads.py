@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from holdfast.syncer import threads
+from holdfast.syncer.files import threads
 
 
 @pytest.mark.anyio
@@ -53,7 +53,7 @@ def test_a_call_without_a_loop_has_a_deadline_that_progress_puts_off() -> None:
 
 HANGS = """
 import threading
-from holdfast.syncer.threads import call_and_wait
+from holdfast.syncer.files.threads import call_and_wait
 try:
     call_and_wait(threading.Event().wait, 0.01)
 except TimeoutError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.syncer.tree import bytes_below
+from holdfast.syncer.files.tree import bytes_below
 
 
 def test_files_of_all_folders_count_and_a_link_only_as_itself(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer import manifest, unforced
-from holdfast.syncer.answering import NoAnswer
-from holdfast.syncer.errors import DiskSilent, StorageUnavailable
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.unforced import BytesLost
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.files import unforced
+from holdfast.syncer.files.disk_deadline import NoAnswer
+from holdfast.syncer.files.errors import DiskSilent, StorageUnavailable
+from holdfast.syncer.files.unforced import BytesLost
+from holdfast.syncer.uploader.uploader import Keeper
 
 
 @pytest.fixture

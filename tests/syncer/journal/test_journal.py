@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import forcing
-from holdfast.syncer import journal as journals
-from holdfast.syncer.journal import (
+from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal import journal as journals
+from holdfast.syncer.journal.journal import (
     MAGIC,
     Journal,
     JournalFull,
@@ -213,7 +213,7 @@ def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_sin
     first = journal.unsynced()
     journal.append([b"two"])
     journal.rotate()
-    monkeypatch.setattr(forcing, "fdatasync_file", forced.append)
+    monkeypatch.setattr(fsync, "fdatasync_file", forced.append)
     assert first.force() == first.position
     assert os.path.samestat(os.fstat(forced[0]), (folder / "000000.log").stat())
     journal.close()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import forcing, segment
-from holdfast.syncer import journal as journals
-from holdfast.syncer.forcing import JournalGone
-from holdfast.syncer.journal import Journal, JournalFull, Position, read, segments
-from holdfast.syncer.segment import NewerFormat
+from holdfast.syncer.journal import fsync, segment
+from holdfast.syncer.journal import journal as journals
+from holdfast.syncer.journal.fsync import JournalGone
+from holdfast.syncer.journal.journal import Journal, JournalFull, Position, read, segments
+from holdfast.syncer.journal.segment import NewerFormat
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return forced
 
         if file:
-            monkeypatch.setattr(forcing, "fdatasync_file", once(os.fdatasync))
+            monkeypatch.setattr(fsync, "fdatasync_file", once(os.fdatasync))
         if sealed:
-            monkeypatch.setattr(forcing, "fsync_file", once(os.fsync))
+            monkeypatch.setattr(fsync, "fsync_file", once(os.fsync))
 
     return begin
 
@@ -82,7 +82,7 @@ def test_what_could_not_be_forced_is_written_to_another_segment_and_read_once(
 def test_the_old_segment_may_have_lost_them_or_have_any_part_of_them(
     folder: Path, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forcing, "_cut_off", lambda *_: None)
+    monkeypatch.setattr(fsync, "_cut_off", lambda *_: None)
     journal = begun(folder)
     durable = next(at for payload, at in read(folder) if payload == b"record 1").offset
     fails()

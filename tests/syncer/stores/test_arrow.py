@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer import store_arrow
-from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.location import Location
-from holdfast.syncer.patience import Patience
+from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.stores import arrow
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.retry import Patience
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ def patience() -> Patience:
 async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_arrow, "allowance_s", lambda size: 0.2)
+    monkeypatch.setattr(arrow, "allowance_s", lambda size: 0.2)
     store = place.open_store()
     with pytest.raises(StorageUnavailable, match="no answer within the deadline"):
         await store.put("head.json", b"older")
@@ -74,7 +74,7 @@ async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
 async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_arrow, "_LOOKUP_S", 0.2)
+    monkeypatch.setattr(arrow, "_LOOKUP_S", 0.2)
     store = place.open_store()
     gate.opened.set()
     await store.put("manifest", b"older")

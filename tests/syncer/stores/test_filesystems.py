@@ -10,7 +10,7 @@ import fsspec
 import pyarrow.fs
 import pytest
 
-from holdfast.syncer.filesystems import remover_of_empty, renames_cheaply
+from holdfast.syncer.stores.filesystems import remover_of_empty, renames_cheaply
 
 
 def of_fsspec(filesystem: Any) -> Any:

@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from holdfast.syncer import manifest, owned_store
-from holdfast.syncer.errors import NotStored, StorageUnavailable, innermost
-from holdfast.syncer.location import Location
-from holdfast.syncer.owned_store import OwnedStore, Usurped
-from holdfast.syncer.store import PutsBatches, Stored
-from holdfast.syncer.tree import MANIFEST_NAME
-from holdfast.syncer.upload import Committed, Upload
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.upload import Committed, Upload
+from holdfast.syncer.files.errors import NotStored, StorageUnavailable, innermost
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores import owned_store
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
+from holdfast.syncer.stores.store import PutsBatches, Stored
 from holdfast.testing.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
-from holdfast.syncer.store import Entry
-from holdfast.syncer.store_local import LocalStore
+from holdfast.syncer.files.errors import NotStored, StorageError, StorageRefused
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.store import Entry
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from holdfast.syncer.errors import InvalidLocation, StorageError
-from holdfast.syncer.location import Location
-from holdfast.syncer.store_arrow import ArrowStore
-from holdfast.syncer.store_local import LocalStore
-from holdfast.syncer.store_s3 import S3Store
+from holdfast.syncer.files.errors import InvalidLocation, StorageError
+from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3.store import S3Store
 
 SECRET = "wJalr/XUtn+FEMI=K7"
 
@@ -279,7 +279,7 @@ def test_this_machines_disks_are_written_to_as_such_whatever_wraps_them(tmp_path
     from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.local import LocalFileSystem
 
-    from holdfast.syncer.store_local import LocalStore
+    from holdfast.syncer.stores.local import LocalStore
 
     below = DirFileSystem(str(tmp_path), LocalFileSystem())
     wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(below))
@@ -306,7 +306,7 @@ def test_resolving_contacts_nothing_and_imports_nothing_heavy() -> None:
     import sys
 
     script = (
-        "import sys; from holdfast.syncer.location import Location\n"
+        "import sys; from holdfast.syncer.stores.location import Location\n"
         "Location.resolve('s3://bucket/x?endpoint_override=http://127.0.0.1:1', None, {})\n"
         "Location.resolve('/tmp/x', None, {}).open_store()\n"
         "print([m for m in ('pyarrow', 'fsspec', 'aiobotocore', 'anyio') if m in sys.modules])"

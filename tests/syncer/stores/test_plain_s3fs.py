@@ -10,10 +10,10 @@ import pyarrow.fs
 import pytest
 import s3fs
 
-from holdfast.syncer.location import Location
-from holdfast.syncer.plain_s3fs import plain_s3_options
-from holdfast.syncer.store_fsspec import FsspecStore
-from holdfast.syncer.store_s3 import S3Store
+from holdfast.syncer.stores.fsspec_store import FsspecStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_s3fs import plain_s3_options
+from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.testing.s3_server import S3Server
 
 _number = itertools.count()

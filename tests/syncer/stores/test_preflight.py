@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer import preflight as preflights
-from holdfast.syncer.errors import (
+from holdfast.syncer.files.errors import (
     StorageBusy,
     StorageError,
     StorageRefused,
     StorageUnavailable,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.preflight import preflight, preflight_when_ready
-from holdfast.syncer.store import Entry, Store, Stored
+from holdfast.syncer.stores import preflight as preflights
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.preflight import preflight, preflight_when_ready
+from holdfast.syncer.stores.store import Entry, Store, Stored
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer.errors import AlreadyStored, StorageRefused
-from holdfast.syncer.location import Location
-from holdfast.syncer.probing import Outcome, Step, probe
-from holdfast.syncer.store import Entry, Stored
+from holdfast.syncer.files.errors import AlreadyStored, StorageRefused
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.probing import Outcome, Step, probe
+from holdfast.syncer.stores.store import Entry, Stored
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import patience
-from holdfast.syncer.errors import StorageRefused, StorageUnavailable
-from holdfast.syncer.manifest import hash_directory
-from holdfast.syncer.patience import Furthest, Patience, moved_on
+from holdfast.syncer.checkpoint.manifest import hash_directory
+from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.retry import Furthest, Patience, moved_on
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.0)
-    monkeypatch.setattr(patience, "_MOVES_EVERY_S", 0.0)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
 
 
 def waiting(timeout_s: float = 60) -> Patience:
@@ -67,7 +67,7 @@ async def test_each_progress_in_a_thread_or_a_task_puts_the_end_off() -> None:
     loop = asyncio.get_running_loop()
 
     def left_s() -> float:
-        wait = patience._current.get()
+        wait = retry._current.get()
         assert wait is not None
         ends_at = wait.deadline.when() or 0.0
         wait.deadline.reschedule(loop.time() + 5000)

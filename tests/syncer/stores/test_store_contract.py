@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import anyio
 import pytest
 
-from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
-from holdfast.syncer.location import Location
-from holdfast.syncer.store import Entry, Store
-from holdfast.syncer.store_arrow import ArrowStore
-from holdfast.syncer.store_s3 import S3Store
+from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError
+from holdfast.syncer.stores.arrow import ArrowStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3.store import S3Store
+from holdfast.syncer.stores.store import Entry, Store
 from holdfast.testing.gcs_server import GcsServer
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import FaultyStore, MemoryStore

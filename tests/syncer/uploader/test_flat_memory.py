@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import patience
-from holdfast.syncer.location import Location
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.location import Location
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import AtRandom, Ill
 from holdfast.testing.keeping import Held, run
@@ -21,8 +21,8 @@ _SLACK = 8
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(patience, "_LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "_LONGEST_WAIT_S", 0.01)
 
 
 def hold(root: Path, location: object, checkpoints: int) -> tuple[Held, Held]:

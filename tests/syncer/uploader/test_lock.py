@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer import lock as locking
-from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.lock import ExperimentLock, Locked, LockLost
-from holdfast.syncer.lock_holder import Holder, is_alive
+from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.uploader import lock as locking
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked, LockLost
+from holdfast.syncer.uploader.lock_holder import Holder, is_alive
 
 
 def test_a_second_lock_is_refused_at_once_with_the_name_of_the_holder(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) 
     script = (
         "import os, subprocess, sys\n"
         "from pathlib import Path\n"
-        "from holdfast.syncer.lock import ExperimentLock\n"
+        "from holdfast.syncer.uploader.lock import ExperimentLock\n"
         "lock = ExperimentLock(Path(sys.argv[1]))\n"
         "straggler = [sys.executable, '-c', 'import sys; sys.stdin.read()']\n"
         "subprocess.Popen(straggler, pass_fds=[lock.fileno()], stdin=0)\n"

@@ -12,16 +12,17 @@ from typing import cast
 
 import pytest
 
-from holdfast.experiment.published import fetch_journal
-from holdfast.syncer import patience, stretches
-from holdfast.syncer.errors import StorageError
-from holdfast.syncer.head import parse_head, stretches_of
-from holdfast.syncer.journal import Journal, Position, read
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.location import Location
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.store import Store
-from holdfast.syncer.stretches import Stretch, next_start
+from holdfast.experiment.records.published import fetch_journal
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.journal import stretches
+from holdfast.syncer.journal.head import parse_head, stretches_of
+from holdfast.syncer.journal.journal import Journal, Position, read
+from holdfast.syncer.journal.stretches import Stretch, next_start
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +67,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
 
 
 async def records_in(store: Store, folder: Path) -> list[int]:

@@ -16,20 +16,22 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.layout import is_checkpoint
-from holdfast.syncer import keeper as keeper_room
-from holdfast.syncer import keeper_process, manifest, patience
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.journal import Journal, Position, segment_name
-from holdfast.syncer.keeper import Keeper
-from holdfast.syncer.keeper_process import KeeperProcess
-from holdfast.syncer.location import Location
-from holdfast.syncer.manifest import Reached
-from holdfast.syncer.orders import Orders
-from holdfast.syncer.owned_store import Usurped
-from holdfast.syncer.store import Entry, Store
-from holdfast.syncer.store_local import LocalStore
+from holdfast.experiment.folder.layout import is_checkpoint
+from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.journal.journal import Journal, Position, segment_name
+from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.local import LocalStore
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.uploader import process
+from holdfast.syncer.uploader import uploader as keeper_room
+from holdfast.syncer.uploader.process import KeeperProcess
+from holdfast.syncer.uploader.uploader import Keeper
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -378,7 +380,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
     kept: Kept, keeping: Callable[[Store], Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is published is: a hung deletion is no error of the run."""
-    monkeypatch.setattr(keeper_process, "_TIDY_S", 0.2)
+    monkeypatch.setattr(process, "_TIDY_S", 0.2)
     store = StallingDeletions(kept.memory)
     keeping(store)
     kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
@@ -740,7 +742,7 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each put in turn is answered with success, and not performed."""
-    monkeypatch.setattr(patience, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
     sealed = kept.grow()
 
     async def run(store: FaultyStore) -> None:

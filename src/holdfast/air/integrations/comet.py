@@ -15,8 +15,8 @@ from holdfast.air.integrations.rows import (
     flatten_dict,
     metrics_of,
 )
-from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
-from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
+from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit, urlunsplit
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.stand_in import StandIn
 from holdfast.described import Made, without
-from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
-from holdfast.experiment.context import get_context
-from holdfast.experiment.session import running
-from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
+from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.session import running
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 

@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.air.integrations.rows import facts_of, metrics_of, read_key
 from holdfast.air.integrations.stand_in import StandIn
 from holdfast.air.integrations.wandb_login import has_key, is_offline
-from holdfast.experiment.callbacks import LoggerCallback as LoggerCallback
-from holdfast.experiment.context import get_context
-from holdfast.experiment.session import running
-from holdfast.experiment.tracker import Tracker
+from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
+from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.session import running
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 

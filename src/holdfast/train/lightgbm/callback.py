@@ -8,7 +8,7 @@ from typing import Any
 from lightgbm import Booster
 from lightgbm.callback import CallbackEnv
 
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
 from holdfast.train.reporting import Metrics, saved
 

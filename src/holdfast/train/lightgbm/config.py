@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.context import get_context
-from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
 from holdfast.train.ports import set_aside
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from holdfast.experiment.context import get_context
-from holdfast.experiment.session import running
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.session import running
 from holdfast.train.lightning.ranks import AmongRanks
 from holdfast.trial.errors import InvalidConfig
 

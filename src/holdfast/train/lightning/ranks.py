@@ -6,9 +6,9 @@ import os
 import signal
 from typing import Any, ClassVar
 
-from holdfast.experiment.context import get_context
-from holdfast.experiment.devices import get_device
-from holdfast.experiment.session import running
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.session import running
+from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.runtime import guard
 
 

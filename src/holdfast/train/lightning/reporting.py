@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar
 
-from holdfast.experiment.context import report, staging_directory
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.context import report, staging_directory
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm

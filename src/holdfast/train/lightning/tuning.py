@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.context import report
+from holdfast.experiment.worker.context import report
 from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from holdfast.experiment.context import get_checkpoint, get_context, report
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.worker.context import get_checkpoint, get_context, report
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.reporting import (
     Metrics,
     check_metrics,

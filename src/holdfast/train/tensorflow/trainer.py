@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.experiment.data_config import DataConfig
-from holdfast.experiment.train_loop import BackendConfig
-from holdfast.experiment.trainer import DataParallelTrainer
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.experiment.api.trainer import DataParallelTrainer
+from holdfast.experiment.worker.data_config import DataConfig
+from holdfast.experiment.worker.train_loop import BackendConfig
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.tensorflow.config import TensorflowConfig
 from holdfast.trial.config import RunConfig
 from holdfast.trial.scaling import ScalingConfig

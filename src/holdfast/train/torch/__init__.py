@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import TORCH, lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.devices import get_device as get_device
-    from holdfast.experiment.devices import get_devices as get_devices
+    from holdfast.experiment.worker.torch_devices import get_device as get_device
+    from holdfast.experiment.worker.torch_devices import get_devices as get_devices
     from holdfast.train.torch.checkpoint import TorchCheckpoint as TorchCheckpoint
     from holdfast.train.torch.config import TorchConfig as TorchConfig
     from holdfast.train.torch.loading import DealingSampler as DealingSampler
@@ -28,8 +28,8 @@ _HOMES = {
     "accelerate": "holdfast.train.torch.preparing",
     "backward": "holdfast.train.torch.preparing",
     "enable_reproducibility": "holdfast.train.torch.preparing",
-    "get_device": "holdfast.experiment.devices",
-    "get_devices": "holdfast.experiment.devices",
+    "get_device": "holdfast.experiment.worker.torch_devices",
+    "get_devices": "holdfast.experiment.worker.torch_devices",
     "prepare_data_loader": "holdfast.train.torch.loading",
     "prepare_model": "holdfast.train.torch.preparing",
     "prepare_optimizer": "holdfast.train.torch.preparing",

@@ -14,7 +14,7 @@ import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.nn.parallel import DistributedDataParallel
 
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig
 
 _MODEL = "model.pt"

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from holdfast.experiment.context import get_context
-from holdfast.experiment.session import running
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.session import running
 
 # Of this process: CPUs agree without waiting for what a GPU still computes.
 _groups: list[Any] = []

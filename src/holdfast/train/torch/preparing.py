@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from holdfast.experiment.context import get_context
-from holdfast.experiment.devices import get_device
+from holdfast.experiment.worker.context import get_context
+from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.trial.errors import InvalidConfig
 
 # Of this process, from `accelerate` on: scales losses, so that small gradients stay above zero.

@@ -8,7 +8,7 @@ from typing import Any
 from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
-from holdfast.syncer.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.boosting import RoundReports
 from holdfast.train.reporting import Metrics, saved
 from holdfast.trial.errors import InvalidConfig

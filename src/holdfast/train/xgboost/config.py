@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.train_loop import BackendConfig, Rank
+from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 

@@ -16,11 +16,11 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.syncer import http_line
-from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.location import Location
-from holdfast.syncer.s3_signature import Request, signed
-from holdfast.syncer.store import Store
+from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3 import http
+from holdfast.syncer.stores.s3.signature import Request, signed
+from holdfast.syncer.stores.store import Store
 
 pytestmark = pytest.mark.anyio
 
@@ -203,16 +203,16 @@ async def test_behind_a_proxy_there_is_no_short_way(
 async def test_after_a_burst_of_requests_only_so_many_connections_wait(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_line, "_MOST_IDLE", 2)
+    monkeypatch.setattr(http, "_MOST_IDLE", 2)
     scripted.location(lambda *_: (200, {}, b""))
-    lines = http_line.Lines("127.0.0.1", scripted.port, tls=None)
+    lines = http.Lines("127.0.0.1", scripted.port, tls=None)
 
     async def ask() -> int:
         return (await lines.ask("PUT", "/x", {}, b"body", deadline_s=30)).status
 
     assert await asyncio.gather(*(ask() for _ in range(8))) == [200] * 8
     assert lines.waiting == 2
-    monkeypatch.setattr(http_line, "_IDLE_S", 0.0)
+    monkeypatch.setattr(http, "_IDLE_S", 0.0)
     assert await ask() == 200
     assert lines.waiting == 0
     await lines.close()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer import s3_pages
-from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.s3_pages import OBJECTS, EndlessListing, listed
+from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.stores.s3 import pages
+from holdfast.syncer.stores.s3.pages import OBJECTS, EndlessListing, listed
 
 pytestmark = pytest.mark.anyio
 Answer = Callable[[int], dict[str, Any]]
@@ -48,8 +48,8 @@ class Server:
 async def test_a_listing_without_an_end_is_an_error_after_a_few_requests(
     answer: Answer, told: str, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_pages, "MOST_ON_A_PAGE", 100)
-    monkeypatch.setattr(s3_pages, "MOST_IN_ALL", 500)
+    monkeypatch.setattr(pages, "MOST_ON_A_PAGE", 100)
+    monkeypatch.setattr(pages, "MOST_IN_ALL", 500)
     server = Server(answer)
     with pytest.raises(EndlessListing, match=told):
         await listed(server, {"Bucket": "bucket"}, OBJECTS)
@@ -57,7 +57,7 @@ async def test_a_listing_without_an_end_is_an_error_after_a_few_requests(
 
 
 async def test_a_listing_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_pages, "_FIRST_S", -1.0)
+    monkeypatch.setattr(pages, "_FIRST_S", -1.0)
     with pytest.raises(EndlessListing, match="1 entries took"):
         await listed(Server(lambda n: page(f"a{n}", token=f"t{n}")), {}, OBJECTS)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 import pytest
 
-from holdfast.syncer.errors import (
+from holdfast.syncer.files.errors import (
     AlreadyStored,
     NotStored,
     StorageBusy,
@@ -19,10 +19,10 @@ from holdfast.syncer.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from holdfast.syncer.location import Location
-from holdfast.syncer.s3_client import Budget
-from holdfast.syncer.s3_multipart import Multipart, part_bytes
-from holdfast.syncer.store import Entry, Store, allowance_s
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.s3.client import Budget
+from holdfast.syncer.stores.s3.multipart import Multipart, part_bytes
+from holdfast.syncer.stores.store import Entry, Store, allowance_s
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
@@ -54,7 +54,7 @@ def big(tmp_path: Path) -> Path:
 
 
 async def unfinished_uploads(server: S3Server) -> list[Any]:
-    from holdfast.syncer.s3_client import open_client
+    from holdfast.syncer.stores.s3.client import open_client
 
     options = Location.resolve(server.uri("bucket"), None, {}).base.options
     async with open_client(options) as client:
@@ -91,7 +91,7 @@ async def test_an_upload_that_fails_is_aborted_and_invisible(
 ) -> None:
     store = Location.resolve(moto.uri("bucket/aborted"), None, {}).open_store()
     size = len(content(big))
-    monkeypatch.setattr("holdfast.syncer.store_s3.source_size", lambda _: size + 8 * MIB)
+    monkeypatch.setattr("holdfast.syncer.stores.s3.store.source_size", lambda _: size + 8 * MIB)
     with pytest.raises(StorageUnavailable, match="became shorter"):
         await store.put("big", big)
     assert await store.list() == []
@@ -176,7 +176,7 @@ async def test_thousands_of_objects_are_listed_and_deleted(rclone: S3Server) -> 
 
 @pytest.mark.server
 async def test_objects_named_like_folders_are_not_listed(moto: S3Server) -> None:
-    from holdfast.syncer.s3_client import open_client
+    from holdfast.syncer.stores.s3.client import open_client
 
     location = Location.resolve(moto.uri("bucket/console"), None, {})
     async with open_client(location.base.options) as client:

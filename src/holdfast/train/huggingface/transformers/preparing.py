@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from holdfast.experiment.context import get_context
+from holdfast.experiment.worker.context import get_context
 from holdfast.trial.errors import InvalidConfig
 
 Trainer = TypeVar("Trainer")

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from holdfast.experiment.context import get_context, report, staging_directory
-from holdfast.experiment.session import running
-from holdfast.syncer.checkpoint import Checkpoint
-from holdfast.syncer.staging import stage
+from holdfast.experiment.worker.context import get_context, report, staging_directory
+from holdfast.experiment.worker.session import running
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.staging import stage
 from holdfast.train.huggingface.transformers.preparing import check_ranks
 from holdfast.train.reporting import say_nothing_reported
 from holdfast.train.torch.noticing import preemption_agreed

@@ -21,14 +21,10 @@ import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.drawing.canvas import COLOURS, QUIET, axes, quiet_frame, say_instead
 from holdfast.trial.errors import InvalidConfig, TuneError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ALGORITHMS = ("auto", "rank", "forest", "fanova")
 FEWEST = 3
@@ -36,12 +32,6 @@ _FOLDS = 5
 _FEWEST_FOREST = 10
 _MOST_FOREST = 2_000
 _REPEATS = 10
-_SHOWN = 20
-_TITLES = {
-    "rank": "share of the variance of the metric's ranks",
-    "forest": "loss of R² when permuted (random forest)",
-    "fanova": "share of what all explain by themselves (fANOVA)",
-}
 
 
 class ImportanceMissing(TuneError, ImportError):
@@ -182,24 +172,3 @@ def _encoded(column: Sequence[Any]) -> list[float]:
         return [lowest - 1 if value is None else float(value) for value in column]
     places = {text: at for at, text in enumerate(sorted({str(value) for value in column}))}
     return [float(places[str(value)]) for value in column]
-
-
-def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
-    """Horizontal bars, the most important parameter on top."""
-    names = list(found.scores)[:_SHOWN]
-    made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
-    if not names:
-        few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
-        return say_instead(made, f"{few} vary:\nthere are {found.trials} such trials")
-    scores = [found.scores[name] for name in names]
-    spread = [found.spread[name] for name in names] if found.spread else None
-    made.barh(names, scores, xerr=spread, color=COLOURS[0], height=0.62, ecolor=QUIET, capsize=2.5)
-    made.invert_yaxis()
-    quiet_frame(made)
-    made.grid(visible=False, axis="y")
-    made.set_xlim(left=0)
-    made.set_xlabel(_TITLES[found.algorithm])
-    made.set_title(
-        f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
-    )
-    return made

@@ -1,29 +1,26 @@
-"""`results.plot` and `result.plot`: what is drawn of an experiment, and of one trial."""
+"""`results.plot`: what is drawn of an experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.experiment.drawing.canvas import told
-from holdfast.experiment.drawing.coordinates import Line, draw_coordinates
-from holdfast.experiment.drawing.curves import Curve, draw_curves, points
-from holdfast.experiment.drawing.importance import Importances, draw_importance
-from holdfast.experiment.drawing.weighing import weigh
-from holdfast.experiment.ended import rank, value_of
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.parameters import params_of, varied_names
-from holdfast.experiment.ranking import AUTOMATIC, reported_names
+from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.results.drawing.bars import draw_importance
+from holdfast.experiment.results.drawing.canvas import told
+from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
+from holdfast.experiment.results.drawing.curves import Curve, draw_curves, points
+from holdfast.experiment.results.importance import Importances
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.experiment.results.weighing import weigh
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from holdfast.experiment.result import Result
-
 _LABEL_PARAMS = 3
 _MOST_CURVES = 500
-_PANELS = 4
 
 
 class GridPlots:
@@ -127,39 +124,6 @@ class GridPlots:
     def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         """The mode only says what stands out: without one the smaller is the better."""
         return self._outcome.goal(metric, mode or self._outcome.mode or "min")
-
-
-class ResultPlots:
-    """Pictures of one trial."""
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def learning_curves(
-        self,
-        metrics: str | Sequence[str] | None = None,
-        *,
-        x: str = "training_iteration",
-        ax: Axes | None = None,
-    ) -> Axes:
-        """The `metrics` (a name, or several) over `x`; the first four of the trial's unless given.
-
-        Raises PlotsMissing without matplotlib (`pip install 'holdfast[plots]'`).
-        """
-        rows = self._result.rows()
-        names = [metrics] if isinstance(metrics, str) else list(metrics or ())
-        if not names:
-            found = [name for name in reported_names(rows) if name not in AUTOMATIC]
-            names = [name for name in found if points(rows, name, x)[0]][:_PANELS]
-        curves = []
-        for name in names:
-            xs, ys = points(rows, name, x)
-            curves.append(
-                Curve(label=name, xs=xs, ys=ys, has_failed=self._result.error is not None)
-            )
-        title = str((self._result.metrics or {}).get("experiment_tag") or "one trial")
-        shown = names[0] if len(names) == 1 else "value" if names else "a number"
-        return draw_curves(curves, metric=shown, x=x, ax=ax, title=title)
 
 
 def _label(trial: Trial, names: Sequence[str]) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgpack
 
-from holdfast.experiment.pickling import dumps, loads
+from holdfast.experiment.user_objects.pickling import dumps, loads
 from holdfast.names import shown
-from holdfast.syncer.durable import write_atomic
-from holdfast.syncer.plain_files import read_small
+from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.plain_files import read_small
 
 # Format 1 had no checksum.
 _FORMAT = 2

@@ -1,68 +1,41 @@
-"""A simulation, and what a replay compares, for people."""
+"""What a replay found: the run as it was, next to the run as it would have been."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from holdfast.experiment.wording import duration
-from holdfast.simulate.simulation import Simulation
+from holdfast.dataclass import dataclass
+from holdfast.experiment.progress.wording import duration
+from holdfast.simulate.recording import Recording
+from holdfast.simulate.simulation import Simulation, hours
 from holdfast.simulate.tally import Incumbent
 
-if TYPE_CHECKING:
-    from holdfast.simulate.replaying import Replay
 
-_ENDINGS = {
-    "returned": "came to their end",
-    "bound": "reached a bound",
-    "stopped": "stopped early",
-    "error": "failed",
-    "": "did not end",
-}
-_FAILURES = {
-    "user": ("iteration raised", "iterations raised"),
-    "lost": ("worker died", "workers died"),
-    "node": ("node was lost", "nodes were lost"),
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What was, and what would have been: `str()` of it is a table of both.
 
+    `cut_short` trials came to the end of what is recorded of them, where they had been stopped or
+    had failed: nobody knows how they would have gone on, so they end there. `approximated` reports
+    are of configs that were not recorded, or that a trial was given on its way.
+    """
 
-def told(found: Simulation) -> str:
-    """Some lines: how long it took, what it cost, what was found."""
-    ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in found.endings.items())
-    lines = [
-        f"{len(found.trials):,} trials on {found.workers:,} workers: {ended}",
-        f"time          {duration(found.duration_s)}",
-        f"worker-hours  {hours(found.busy_s)} used, {hours(found.idle_s)} idle",
-        f"reports       {found.reports:,}{_again(found.repeated)}",
-    ]
-    if found.failures:
-        lines.append(f"mishaps       {_mishaps(found.failures)}")
-    if found.incumbents:
-        last = found.incumbents[-1]
-        lines.append(
-            f"best          {found.metric} = {last.value:.6g} after {duration(last.elapsed_s)} "
-            f"(trial {last.trial_id}, iteration {last.iteration})"
-        )
-    if found.message:
-        lines.append(f"ended         {found.reason}: {found.message}")
-    return "\n".join(lines)
+    recorded: Recording
+    simulated: Simulation
+    scheduler: str
+    cut_short: int
+    approximated: int
+
+    def __str__(self) -> str:
+        return _table(self)
+
+    def plain(self) -> dict[str, Any]:
+        """The figures of both as plain data; seconds."""
+        return _figures(self)
 
 
-def hours(seconds: float) -> str:
-    """Worker-hours in three digits."""
-    value = seconds / 3600
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _again(repeated: int) -> str:
-    return f", {repeated:,} of them of iterations that had to be done again" if repeated else ""
-
-
-def _mishaps(failures: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {_FAILURES[kind][count > 1]}" for kind, count in failures.items())
-
-
-def compared(both: Replay) -> str:
+def _table(both: Replay) -> str:
     """A table of the run as it was and as it would have been, and what to know of the latter."""
     was, would = both.recorded, both.simulated
     metric = would.metric or "value"
@@ -82,7 +55,7 @@ def compared(both: Replay) -> str:
     return "\n".join([*lines, *_reservations(both)])
 
 
-def figures(both: Replay) -> dict[str, Any]:
+def _figures(both: Replay) -> dict[str, Any]:
     """Both as plain data."""
     was, would = both.recorded, both.simulated
     return {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.experiment.drawing.importance import (
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.results.importance import (
     FEWEST,
     Importances,
     by_forest,
     by_rank,
     choose,
 )
-from holdfast.experiment.ended import value_of
-from holdfast.experiment.outcome import Outcome
-from holdfast.experiment.parameters import params_of, varied_names
+from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.varied_parameters import params_of, varied_names
 
 
 def weigh(
@@ -55,6 +55,6 @@ def _weighed(
         return by_rank(columns, values), {}
     if algorithm == "forest":
         return by_forest(columns, values)
-    from holdfast.experiment.exporting.optuna_study import fanova
+    from holdfast.experiment.results.exporting.optuna_study import fanova
 
     return fanova(outcome, metric, list(columns)), {}

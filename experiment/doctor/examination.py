@@ -1,0 +1,110 @@
+"""What is wrong with an experiment's tree on this machine: nothing is changed, no lock taken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.experiment.doctor import garbage, kept, projected, state
+from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.story import Story
+from holdfast.experiment.doctor.tree import Tree, read
+from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
+from holdfast.experiment.folder.layout import Layout
+
+
+def examine(
+    layout: Layout,
+    *,
+    in_use: bool = False,
+    with_checksums: bool = True,
+    is_mirror: bool = False,
+) -> Tree:
+    """Look at everything. `is_mirror`: what is not here may lie in storage. Raises OSError."""
+    tree = read(layout, in_use=in_use)
+    story = tree.story
+    tree.findings += state.judge_objects(layout, story)
+    if story is None:
+        return tree
+    try:
+        check_enclosed_trials(layout, story.machine)
+    except LeadsElsewhere as error:
+        tree.findings.append(_elsewhere(layout, error))
+    tree.findings += state.judge_snapshots(tree.taken, story)
+    tree.habits = projected.habits(layout, story)
+    if not in_use and not story.refusal:
+        tree.findings += projected.examine(layout, story, charts=tree.habits.charts is True)
+    _examine_checkpoints(tree, story, with_checksums=with_checksums, is_mirror=is_mirror)
+    if in_use:
+        _forgive_what_went_on(tree)
+    else:
+        tree.findings += garbage.judge(garbage.here(tree))
+        tree.findings += garbage.strangers(tree)
+    return tree
+
+
+def _examine_checkpoints(
+    tree: Tree, story: Story, *, with_checksums: bool, is_mirror: bool
+) -> None:
+    several = kept.named(story)
+    tree.broken = dict(kept.faults(tree.layout, story, several, with_checksums=with_checksums))
+    tree.looked_at |= {
+        "checkpoints": len(several),
+        "checkpoint_bytes": sum(one.record.size_bytes for one in several),
+    }
+    for one in several:
+        if one.folder in tree.broken:
+            is_here = (tree.layout.root / one.folder).is_dir()
+            if is_here or not is_mirror:
+                tree.findings.append(_lost(one, tree.broken[one.folder]))
+        elif not one.record.committed:
+            tree.findings.append(_staged(one))
+
+
+def _lost(one: kept.Named, reason: str) -> Finding:
+    return Finding(
+        kind="checkpoint-broken",
+        severity=Severity.ERROR,
+        where=one.folder,
+        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} (iteration "
+        f"{one.record.iteration}) cannot be used: {reason}",
+        advice="A trial that goes on takes the whole one before it; repair drops this one from "
+        "the records, or takes it from storage where that has it whole",
+        remedy=Remedy.REPAIR,
+    )
+
+
+def _staged(one: kept.Named) -> Finding:
+    return Finding(
+        kind="checkpoint-staged",
+        severity=Severity.NOTE,
+        where=one.folder,
+        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is here, and was not "
+        f"committed yet: it has no checksums, and a power cut may still take it",
+        remedy=Remedy.SYNC,
+    )
+
+
+def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
+    return Finding(
+        kind="leads-elsewhere",
+        severity=Severity.ERROR,
+        where=os.path.relpath(error.path, layout.root),
+        what=f"{error}",
+        advice="Until then nothing is continued, repaired, removed or uploaded",
+    )
+
+
+def _forgive_what_went_on(tree: Tree) -> None:
+    """What was removed while we looked is named no more by now."""
+    story = tree.story
+    latest = read(Layout(Path(tree.layout.root)), in_use=True).story
+    if story is None or latest is None:
+        return
+    still = {one.folder for one in kept.named(latest)}
+    tree.findings = [
+        finding
+        for finding in tree.findings
+        if not finding.kind.startswith("checkpoint-")
+        or (finding.where in still and finding.kind != "checkpoint-staged")
+    ]

@@ -1,0 +1,180 @@
+"""The journal's segments as they lie on the disk: whose each is, and what of it can be read.
+
+A directory may hold several experiments, one after another: the first record of a segment says
+where one begins. A damage concerns the experiment that it is in, and no later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.records.event_codec import unpack
+from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.scheduler.codec import UnknownRecord
+from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.journal.segment import (
+    Takeover,
+    check_magic,
+    first_record,
+    is_torn,
+    last_word,
+    takeovers,
+)
+from holdfast.syncer.journal.stretches import segment_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """`end` is where its last whole record ends, 0 where it does not begin as a segment does.
+
+    `begins` says that an experiment begins in it, `is_foreign` that its first record is one of
+    another version of holdfast; `is_torn` that what follows is the beginning of
+    a record, or zeros, as a crash in the middle of a write leaves it.
+    """
+
+    number: int
+    size: int
+    end: int
+    begins: bool = False
+    is_foreign: bool = False
+    is_torn: bool = False
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.number)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.end == self.size
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it was begun, and nothing was ever written to it."""
+        return self.size == len(MAGIC) and self.is_whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """The segments of one experiment, ascending."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def begins(self) -> bool:
+        return self.segments[0].begins
+
+    @property
+    def readable(self) -> tuple[Segment, ...]:
+        """Those whose records can be relied on: what comes after a hole cannot."""
+        found: list[Segment] = []
+        for segment in self.segments:
+            if found and (segment.number != found[-1].number + 1 or not found[-1].is_whole):
+                break
+            if not segment.end:
+                break
+            found.append(segment)
+        return tuple(found)
+
+    @property
+    def span(self) -> tuple[Position, Position] | None:
+        """Where its records stand, None where it has none that can be read."""
+        known = self.readable
+        if not known:
+            return None
+        return Position(known[0].number), Position(known[-1].number, known[-1].end)
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first place from which on it cannot be read."""
+        if all(segment.is_empty for segment in self.segments):
+            return None  # a run that ended before its first record, by Ctrl-C for instance
+        known = self.readable
+        if not self.begins and known:
+            return Damage(at=known[0], offset=0, later=self.segments[1:], is_gap=True)
+        rest = self.segments[len(known) :]
+        if known and not known[-1].is_whole:
+            return Damage(at=known[-1], offset=known[-1].end, later=rest)
+        if not rest:
+            return None
+        is_gap = bool(known) and rest[0].number != known[-1].number + 1
+        return Damage(at=rest[0], offset=0, later=rest[1:], is_gap=is_gap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """From `offset` of the segment `at` on, and in all that are `later`, nothing can be used.
+
+    `is_gap`: `at` may be whole, and a segment before it is missing.
+    """
+
+    at: Segment
+    offset: int
+    later: tuple[Segment, ...] = ()
+    is_gap: bool = False
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a crash in the middle of a write leaves it so: nothing that was acknowledged
+        is behind it."""
+        return bool(self.offset) and not self.later and self.at.is_torn
+
+    @property
+    def size_bytes(self) -> int:
+        return self.at.size - self.offset + sum(segment.size for segment in self.later)
+
+
+def look(journal: Path) -> tuple[Segment, ...]:
+    """Read every segment. Raises OSError."""
+    known = segments(journal)
+    again = list(takeovers(journal, known))
+    return tuple(_look_at(journal, number, last_word(number, again)) for number in known)
+
+
+def chapters(found: Sequence[Segment]) -> list[Chapter]:
+    """One for each experiment; what stands before the first beginning is one of its own."""
+    parts: list[list[Segment]] = []
+    for segment in found:
+        if segment.begins or not parts:
+            parts.append([])
+        parts[-1].append(segment)
+    return [Chapter(segments=tuple(part)) for part in parts]
+
+
+def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
+    """`again` has the end of it once more: here that does not count."""
+    path = journal / segment_name(number)
+    size, end, first = segment_size(journal, number), 0, b""
+    limit = size if again is None else again.limit(number) or 0
+    for payload, position in read_segment(journal, number, 0, size):
+        first, end = first or payload, position
+    if not end:
+        end = _start(path)
+    if end >= limit:
+        size = end = limit
+    begins = _is_beginning(first) if first else False
+    return Segment(
+        number=number,
+        size=size,
+        end=end,
+        begins=begins is True and end > len(MAGIC),
+        is_foreign=begins is None,
+        is_torn=end < size and is_torn(path, end),
+    )
+
+
+def _start(path: Path) -> int:
+    """Where the first record would stand; 0 without a sound beginning."""
+    with open_regular(path) as file:
+        data = file.read()
+    return first_record(data) if check_magic(data, path) else 0
+
+
+def _is_beginning(payload: bytes) -> bool | None:
+    """None for a record that this version does not know."""
+    try:
+        return isinstance(unpack(payload).event, BEGINS)
+    except UnknownRecord:
+        return None
