@@ -68,6 +68,7 @@ _PUBLIC: Final = (
     "holdfast.tune.schedulers",
     "holdfast.tune.search",
     "holdfast.tune.stopper",
+    "holdfast.tune.logger",
     "holdfast.train",
     "holdfast.data",
 )

@@ -178,7 +178,7 @@ def config_of(session: Session) -> dict[str, Any]:
     return users_config(from_plain(session.assignment.config), session.job.param_space)
 
 
-_HERE = os.path.join(os.path.dirname(__file__), "")
+_HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def describe(error: BaseException, kind: str) -> Failure:

@@ -270,9 +270,10 @@ def test_an_interrupted_run_ends_also_where_the_end_of_a_worker_is_never_heard_o
     ran = run_script(
         "import os, signal, time\n"
         "from holdfast import tune\n"
-        "from holdfast.experiment import actor, watching\n"
+        "from holdfast.experiment.control import watch\n"
+        "from holdfast.experiment.workers import actor\n"
         "actor.TrialActor.on_exit = lambda self, ending: None\n"
-        "watching.LEEWAY_S = 0.5\n"
+        "watch.LEEWAY_S = 0.5\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # some shells ignore it\n"
         "class Interrupts(tune.Callback):\n"
         "    def on_trial_result(self, iteration, trials, trial, result, **info):\n"

@@ -458,7 +458,7 @@ def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run)
         "callback Failing.on_trial_result: KeyError: 'no key in row 1'; the run goes on",
         "error",
     )
-    assert "test_callbacks.py" in details[0]
+    assert "test_callback.py" in details[0]
     assert details[1] == "info"
     assert last[0].endswith("(5 times)")
     assert last[1] == "warning"

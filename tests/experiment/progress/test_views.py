@@ -749,7 +749,7 @@ def test_a_view_that_raises_is_told_once_and_ends_nothing(where: str) -> None:
     assert told == [
         "the progress display failed, the run goes on: OSError('the terminal is gone')"
     ]
-    assert any("test_progress.py" in line for line in lines)
+    assert any("test_views.py" in line for line in lines)
     assert broken.abandoned
 
 

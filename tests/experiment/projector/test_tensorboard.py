@@ -159,7 +159,7 @@ def test_records_are_framed_as_tfrecords_with_masked_checksums() -> None:
 
 def test_the_first_record_does_not_import_the_whole_of_tensorboardx() -> None:
     code = (
-        "import sys; from holdfast.experiment import tensorboard as t\n"
+        "import sys; from holdfast.experiment.projector import tensorboard as t\n"
         "assert t.available() and 'google.protobuf' not in sys.modules\n"
         "t.opening(1.0); assert 'numpy' not in sys.modules, 'slow'\n"
         "import tensorboardX; tensorboardX.SummaryWriter"

@@ -31,7 +31,7 @@ from holdfast.tune import schedulers, search, stopper
 from tests.data import tuner_objects
 from tests.data.tuner_objects import Thing
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 OBJECTS = tuner_objects.objects()
 # Those that hold something of the user's: a function, an object.
 NOT_PLAIN = {

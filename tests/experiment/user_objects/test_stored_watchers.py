@@ -21,7 +21,7 @@ from holdfast.experiment.user_objects.tuner_file import TunerFile
 from tests.data import watching_objects
 from tests.data.watching_objects import SECRET
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 OBJECTS = watching_objects.objects()
 TRACKERS = {type(one).__name__ for one in watching_objects.trackers()}
 
