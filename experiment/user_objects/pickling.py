@@ -54,6 +54,9 @@ class _Unpickler(pickle.Unpickler):
         try:
             return super().find_class(module_name, global_name)
         except (ImportError, AttributeError):
+            if (module_name, global_name) in _MOVED:
+                home, _, name = _MOVED[module_name, global_name].partition(":")
+                return super().find_class(home, name)
             if module_name.partition(".")[0] == "holdfast":
                 for home in _PUBLIC:
                     module = import_module(home)
@@ -62,6 +65,13 @@ class _Unpickler(pickle.Unpickler):
             raise
 
 
+# What is not public, and stands in a trainer.pkl of the first releases.
+_MOVED: Final = {
+    ("holdfast.experiment.job", "GangTerms"): "holdfast.experiment.worker.job:GangTerms",
+    ("holdfast.experiment.train_loop", "TrainLoop"): (
+        "holdfast.experiment.worker.train_loop:TrainLoop"
+    ),
+}
 _PUBLIC: Final = (
     "holdfast",
     "holdfast.tune",

@@ -28,7 +28,7 @@ from holdfast.experiment.user_objects.tuner_file import (
 from holdfast.experiment.worker.job import GangTerms
 from holdfast.lazy import Framework
 from holdfast.tune import schedulers, search, stopper
-from tests.data import tuner_objects
+from tests.data import moved_objects, tuner_objects
 from tests.data.tuner_objects import Thing
 
 DATA = Path(__file__).parents[2] / "data"
@@ -67,6 +67,23 @@ def test_the_file_of_format_2_loads() -> None:
     assert file.fault == ""
     for name, value in OBJECTS.items():
         assert alike(file.load(name), value), name
+
+
+def test_trainables_and_trainers_from_before_the_folders_load(tmp_path: Path) -> None:
+    def loaded(name: str) -> Any:
+        file = TunerFile(DATA / "moved-1" / name / "tuner.pkl")
+        assert file.fault == ""
+        return file.load_trainable()
+
+    assert loaded("function") is moved_objects.loop
+    assert loaded("class") is moved_objects.Steps
+    bound = loaded("bound")
+    assert vars(bound).keys() == vars(moved_objects.bound()).keys()
+    assert bound.holdfast_resources == moved_objects.bound().holdfast_resources
+    loop, before = loaded("trainer"), moved_objects.trainer(tmp_path).as_trainable()
+    for name in ("name", "function", "config", "backend", "scaling", "data_config", "terms"):
+        assert alike(getattr(loop, name), getattr(before, name)), name
+    assert list(loop.datasets["rows"].iter_rows()) == [{"x": 1}, {"x": 2}]
 
 
 @pytest.mark.parametrize("name", OBJECTS)
