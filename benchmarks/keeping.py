@@ -1,8 +1,8 @@
-"""What the keeper's process holds over 10,000 checkpoints, while one request in twenty fails.
+"""What the uploader's process holds over 10,000 checkpoints, while one request in twenty fails.
 
-The keeper is a process of its own, as in an experiment; its storage is a moto server of this
+The uploader is a process of its own, as in an experiment; its storage is a moto server of this
 machine behind a proxy that breaks connections, loses answers, refuses and cuts off. `rest` is what
-the containers of the keeper and its storage hold; `blocks` are Python's allocations.
+the containers of the uploader and its storage hold; `blocks` are Python's allocations.
 
     python -m benchmarks.keeping [--checkpoints 10000] [--trials 40] [--calm] [--json out.json]
 """
@@ -48,7 +48,7 @@ _SHOWN = (
 
 
 def keep(root: str, uri: str, checkpoints: int, trials: int) -> None:
-    """In the keeper's process: each line it prints is what it holds at one point."""
+    """In the uploader's process: each line it prints is what it holds at one point."""
     location = Location.resolve(uri, None, {})
 
     def tell(held: Held) -> None:
@@ -67,13 +67,13 @@ def measure(checkpoints: int, trials: int, plan: Plan) -> list[dict[str, Any]]:
         code = "import sys, json, benchmarks.keeping as k; k.keep(*json.loads(sys.argv[1]))"
         held = []
         command = [sys.executable, "-c", code, asked]
-        with closing(proxy), subprocess.Popen(command, stdout=subprocess.PIPE) as keeper:
-            assert keeper.stdout is not None
-            for line in keeper.stdout:
+        with closing(proxy), subprocess.Popen(command, stdout=subprocess.PIPE) as uploader:
+            assert uploader.stdout is not None
+            for line in uploader.stdout:
                 held.append(json.loads(line))
                 print(row(held[-1]), flush=True)
-    if keeper.returncode:
-        raise SystemExit(f"the keeper's process ended with {keeper.returncode}")
+    if uploader.returncode:
+        raise SystemExit(f"the uploader's process ended with {uploader.returncode}")
     print(f"{len(proxy.log):,} requests, of which {len(proxy.struck):,} failed:")
     for ill, count in proxy.injected.most_common():
         print(f"{count:7,} x {ill.value}")

@@ -26,7 +26,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.stores import FaultyStore, MemoryStore, Place
 from holdfast.trial.events import Reported, Returned, Started
 from holdfast.trial.trial import TrialSpec
@@ -92,7 +92,7 @@ def _events(trials: int, rows: int) -> Iterator[Event]:
 
 
 def write_final_snapshot(root: Path) -> float:
-    """As the scribe does at the end; returns how long the fold took, in seconds."""
+    """As the projector does at the end; returns how long the fold took, in seconds."""
     import zlib
 
     layout = Layout(root)
@@ -207,18 +207,18 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
     def silent(message: list[Any]) -> None:
         """Nobody listens."""
 
-    keeper = Keeper(orders, silent)
-    await keeper.open()
+    uploader = Uploader(orders, silent)
+    await uploader.open()
     costs: list[tuple[float, int, int]] = []
     for _ in range(count):
         end = journal.append([b"a row of some bytes " * 20] * 5)
         before, began = len(store.log), time.monotonic()
-        await keeper.publish(end, 0)
-        await keeper.remove([])
+        await uploader.publish(end, 0)
+        await uploader.remove([])
         head = cast(MemoryStore, store.inner).objects["head.json"]
         costs.append((time.monotonic() - began, len(store.log) - before, len(head)))
     journal.close()
-    await keeper.close()
+    await uploader.close()
     return [_last(costs[max(0, at - 9) : at + 1]) for at in range(count)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
@@ -39,6 +39,6 @@ def prepare(root: Path, *, done: int, rows: int, unfinished: int = 0, more: int 
             last = row == rows // 2 - 1
             recorded.report(trial_id, {"loss": 1.0}, checkpoint="committed" if last else "")
     recorded.close()
-    scribe = Scribe(recorded.layout, ScribeSettings(tensorboard=False))
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = Projector(recorded.layout, ProjectorSettings(tensorboard=False))
+    projector.catch_up()
+    projector.snapshot()

@@ -3,7 +3,7 @@
 The trackers live in an environment of their own: `scripts/venv trackers`. The rate of the reports
 is half of what the slowest of them takes in a run of its own, so that all of them can keep up; the
 run without trackers stands beside the others in each turn. What is measured begins when the
-couriers have imported their libraries and told the first row.
+tracker processes have imported their libraries and told the first row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMET = [f"{_HOME}.comet", "CometLoggerCallback", {"online": False}]
 _ALL = "all three"
 _STALLED = "MLflow, its server stalled"
 _UNHINDERED = Goal(of="ratio", bound=1.1)
-# A courier of MLflow holds 200 MiB before it has anything to tell.
+# A tracker process of MLflow holds 200 MiB before it has anything to tell.
 _MEMORY = Goal(of="ratio", bound=1.1)
 # Who keeps up has little left to do: W&B and Comet still close their files.
 _KEEPS_UP = Goal(of="ours", bound=5.0)
@@ -35,7 +35,8 @@ _DEADLINE_S = "1"
 # For a p99 of eight reports.
 _REPORTS = 800
 _FLOOD = 2_000
-# A machine that others use as well gives couriers little: then they do not keep up, and it shows.
+# A machine that others use as well gives tracker processes little: then they do not keep up, and
+# it shows.
 _LEAST_RATE = 100
 _MEMORY_RUNS = 2
 
@@ -188,7 +189,7 @@ def _listed(told: list[Told]) -> Row:
 
 
 def _memory(bench: Bench, uri: str) -> Row:
-    """Of the courier, at its largest: ten times as many rows wait in the journal."""
+    """Of the tracker process, at its largest: ten times as many rows wait in the journal."""
     few, many = bench.size(2_000, 20), bench.size(20_000, 200)
     trackers = [_mlflow(tracking_uri=uri)]
 
@@ -198,10 +199,10 @@ def _memory(bench: Bench, uri: str) -> Row:
             _run(bench, trackers, rate=0, count=count)
             for _ in range(min(bench.runs, _MEMORY_RUNS))
         ]
-        return [each["courier_kib"] / 1024 for each in told]
+        return [each["tracker_process_kib"] / 1024 for each in told]
 
     return Row(
-        work=f"memory of a courier with {many:,} rows that its server does not take",
+        work=f"memory of a tracker process with {many:,} rows that its server does not take",
         unit="MiB",
         ours=held(many),
         reference=held(few),

@@ -16,11 +16,11 @@ from holdfast.runtime.ending import Ending, KernelKills, ending_of
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exits import AwaitedExit
 from holdfast.runtime.link import Link
-from holdfast.runtime.nursery import Nursery
 from holdfast.runtime.orphans import is_child
 from holdfast.runtime.reaping import PATIENCE_S, happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.succession import Forker, Succession
+from holdfast.runtime.warm_client import WarmClient
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 # How long a warm parent may take to end a worker: it may import something at that moment.
@@ -110,8 +110,8 @@ class LocalLauncher:
         self._learns = learns
         self._importing_directory = os.sep if workers_move else ""
         self._load: Message = []
-        self._nursery: Nursery | None = None
-        self._not_reaped: dict[Nursery, Succession] = {}
+        self._warm_client: WarmClient | None = None
+        self._not_reaped: dict[WarmClient, Succession] = {}
         self._workers: dict[str, LocalWorker] = {}
         self._unborn: dict[str, socket.socket] = {}
         self._all_gone = asyncio.Event()
@@ -161,8 +161,8 @@ class LocalLauncher:
     def parents(self) -> list[Watched]:
         """Who forks workers, and tells of their exits."""
         found: list[Watched] = []
-        for nursery, succession in self._not_reaped.items():
-            found += [Watched(nursery.pid, "the warm parent", nursery.kill)]
+        for warm_client, succession in self._not_reaped.items():
+            found += [Watched(warm_client.pid, "the warm parent", warm_client.kill)]
             found += succession.processes()
         return found
 
@@ -170,14 +170,14 @@ class LocalLauncher:
         self._closing = True
         for worker in list(self._workers.values()):
             worker.kill("the run ended")
-        for nursery in self._not_reaped:
-            if nursery.is_loading:
+        for warm_client in self._not_reaped:
+            if warm_client.is_loading:
                 # It hears no order yet, and has no workers.
-                nursery.kill()
+                warm_client.kill()
         if not await happens(self._all_gone, PATIENCE_S):
             # The warm parent does nothing any more; the kernel ends its workers with it.
-            for nursery in self._not_reaped:
-                nursery.kill()
+            for warm_client in self._not_reaped:
+                warm_client.kill()
             await happens(self._all_gone, PATIENCE_S)
         for name in list(self._workers):
             self._forget(name, Ending(cause="did not end when it was killed"))
@@ -186,7 +186,7 @@ class LocalLauncher:
     @property
     def _succession(self) -> Succession | None:
         """Of the newest warm parent, None where it is dead."""
-        return None if self._nursery is None else self._not_reaped.get(self._nursery)
+        return None if self._warm_client is None else self._not_reaped.get(self._warm_client)
 
     def _start(self, worker: LocalWorker) -> str:
         """Order the fork; why that is impossible, "" where it is not."""
@@ -224,16 +224,16 @@ class LocalLauncher:
 
     def _forker(self) -> Forker:
         """Raises OSError."""
-        nursery = self._nursery
-        if nursery is None or not nursery.is_open:
+        warm_client = self._warm_client
+        if warm_client is None or not warm_client.is_open:
             if self._closing:
                 raise OSError("the run is ending")
             return self._begin()
-        return self._not_reaped[nursery].forker
+        return self._not_reaped[warm_client].forker
 
-    def _begin(self) -> Nursery:
+    def _begin(self) -> WarmClient:
         """A warm parent: the first one, or one for another that was lost. Raises OSError."""
-        nursery = self._nursery = Nursery(
+        warm_client = self._warm_client = WarmClient(
             self._load,
             self._on_message,
             self._on_lost,
@@ -242,14 +242,14 @@ class LocalLauncher:
             directory=self._directory,
             held=self._held,
         )
-        self._not_reaped[nursery] = Succession(
-            nursery,
+        self._not_reaped[warm_client] = Succession(
+            warm_client,
             self._on_message,
             self._lose,
             self._bear_all,
             directory=self._importing_directory,
         )
-        return nursery
+        return warm_client
 
     def _on_message(self, message: Message) -> None:
         match message:
@@ -269,10 +269,10 @@ class LocalLauncher:
         """Whether it was no worker that has ended, or could not be started."""
         return any(found.has_ended(name) for found in list(self._not_reaped.values()))
 
-    def _on_lost(self, nursery: Nursery) -> None:
+    def _on_lost(self, warm_client: WarmClient) -> None:
         """Its process is dead; the kernel kills its children, which ends their connections."""
-        self._not_reaped.pop(nursery).close()
-        self._lose(nursery)
+        self._not_reaped.pop(warm_client).close()
+        self._lose(warm_client)
 
     def _lose(self, forker: Forker) -> None:
         for worker in list(self._workers.values()):

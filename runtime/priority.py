@@ -35,7 +35,7 @@ def give_way(nice: int) -> None:
 def _take_long_slices(nice: int) -> None:
     """Others that wake up get the core at once, as from Linux 6.12 on who asks for shorter slices
     does (Documentation/scheduler/sched-eevdf.rst). Without, a report of a rank whose core a
-    courier had just got waited for the end of its slice: 3 ms for one report of a hundred.
+    tracker process had just got waited for the end of its slice: 3 ms for one report of a hundred.
     """
     number = _SETATTR.get(os.uname().machine)
     policy = getattr(os, "SCHED_BATCH", None)

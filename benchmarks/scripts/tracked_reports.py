@@ -1,9 +1,10 @@
 """Reports beside trackers: `tracked_reports.py STORAGE TRACKERS RATE COUNT OUT`.
 
 TRACKERS is JSON: a list of `[module, class, keyword arguments]`. The trial waits until every
-courier has begun to tell its tracker something, and then reports COUNT times, RATE times a second
-(0: as fast as it can). OUT gets the seconds that each report took, how long the couriers took to
-begin, how long `fit()` lasted behind the last report, and the largest memory of a courier.
+tracker process has begun to tell its tracker something, and then reports COUNT times, RATE times a
+second (0: as fast as it can). OUT gets the seconds that each report took, how long the tracker
+processes took to begin, how long `fit()` lasted behind the last report, and the largest memory of
+a tracker process.
 """
 
 import json
@@ -26,7 +27,7 @@ storage, trackers, rate, count, out = sys.argv[1:]
 def train(config: dict[str, Any]) -> None:
     tune.report({"loss": 1.0})
     began_s = time.monotonic()
-    wait_for_couriers(config)
+    wait_for_tracker_processes(config)
     begun_s = time.monotonic()
     taken, due_s = [], time.perf_counter()
     for step in range(config["count"]):
@@ -41,12 +42,14 @@ def train(config: dict[str, Any]) -> None:
         "starting_s": begun_s - began_s,
         "begun_s": begun_s,
         "ended_s": time.monotonic(),
-        "courier_kib": max((peak_kib(pid) for pid in couriers(config["script"])), default=0),
+        "tracker_process_kib": max(
+            (peak_kib(pid) for pid in tracker_processes(config["script"])), default=0
+        ),
     }
     Path(config["out"]).write_text(json.dumps(told))
 
 
-def couriers(script: int) -> list[int]:
+def tracker_processes(script: int) -> list[int]:
     found = []
     for one in psutil.Process(script).children(recursive=True):
         with suppress(psutil.Error):  # others come and go
@@ -55,7 +58,7 @@ def couriers(script: int) -> list[int]:
     return found
 
 
-def wait_for_couriers(config: dict[str, Any]) -> None:
+def wait_for_tracker_processes(config: dict[str, Any]) -> None:
     """Until each has an answer of its tracker, or waits for one on a connection: what is measured
     is a run that lasts, and not its first seconds, in which libraries are imported."""
     by_s = time.monotonic() + _BEGUN_S
@@ -64,19 +67,21 @@ def wait_for_couriers(config: dict[str, Any]) -> None:
         answered = len(list(root.glob("tracker-*.json")))
         connected = sum(
             any(one.status == psutil.CONN_ESTABLISHED for one in _connections(pid))
-            for pid in couriers(config["script"])
+            for pid in tracker_processes(config["script"])
         )
         if answered + connected >= expected:
             return
         if time.monotonic() > by_s:
-            raise TimeoutError(f"of {expected} couriers {answered + connected} have begun")
+            raise TimeoutError(
+                f"of {expected} tracker processes {answered + connected} have begun"
+            )
         time.sleep(0.1)
 
 
 def _connections(pid: int) -> list[Any]:
     try:
         return [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr]
-    except psutil.Error:  # what a courier has just forked looks like it until it is another
+    except psutil.Error:  # what it has just forked looks like it until it is another
         return []
 
 

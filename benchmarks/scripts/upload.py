@@ -52,33 +52,33 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 
 
 async def holdfast(*, sealed: bool) -> None:
-    """What the keeper does, with or without what it does before on the local disk."""
+    """What the uploader does, with or without what it does before on the local disk."""
     from holdfast.experiment.folder.layout import is_checkpoint
     from holdfast.syncer.artifacts.orders import Orders
     from holdfast.syncer.checkpoint import manifest
     from holdfast.syncer.stores.location import Location
-    from holdfast.syncer.uploader.uploader import Keeper
+    from holdfast.syncer.uploader.uploader import Uploader
 
     root = CHECKPOINTS[0].parent
     storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})
     orders = Orders(root=root, storage=storage, experiment_id="x", journal="journal",
                     head="head.json", is_record=str.isidentifier,
                     is_checkpoint=is_checkpoint)  # fmt: skip
-    keeper = Keeper(orders, lambda message: None)
-    await keeper.open()
+    uploader = Uploader(orders, lambda message: None)
+    await uploader.open()
     if sealed:
         written = {path: manifest.write(path) for path in CHECKPOINTS}
-        keeper._seal = lambda directory, *_: written[directory]  # type: ignore[method-assign]
+        uploader._seal = lambda directory, *_: written[directory]  # type: ignore[method-assign]
 
     async def commit(trial: int) -> None:
         for path in CHECKPOINTS[trial::TRIALS]:
-            await keeper.commit(str(trial), 0, path.name)
+            await uploader.commit(str(trial), 0, path.name)
 
     with measured():
         async with asyncio.TaskGroup() as tasks:
             for trial in range(TRIALS):
                 tasks.create_task(commit(trial))
-    await keeper.close()
+    await uploader.close()
 
 
 async def aiobotocore() -> None:

@@ -13,7 +13,7 @@ from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.user_objects.tuner_file import NotTrusted
 from holdfast.experiment.worker.data_config import DataConfig
-from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.train_loop import BackendConfig, TrainLoop
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
@@ -86,7 +86,7 @@ class DataParallelTrainer:
             data_config=data_config,
             metadata=_as_json(metadata or {}),
             start=resume_from_checkpoint,
-            terms=GangTerms(keeps_all_metrics=keep_all_metrics, refuses_clashes=refuse_clashes),
+            terms=GroupTerms(keeps_all_metrics=keep_all_metrics, refuses_clashes=refuse_clashes),
         )
         self._tuner: Tuner | None = None
 

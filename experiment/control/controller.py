@@ -22,12 +22,12 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.uploads.uploads import Archive
-from holdfast.experiment.worker.job import GangTerms
-from holdfast.experiment.workers.pool import Crew
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.worker.job import GroupTerms
+from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.telling import named
@@ -75,14 +75,14 @@ class Parts:
     layout: Layout
     settings: Settings
     launcher: Launcher
-    ledger: Ledger
+    journal_writer: JournalWriter
     proposer: Proposer
     callbacks: CallbackThread
     stopper: StopFunction | None
-    open_archive: Callable[[Controller], Archive]
+    open_uploads: Callable[[Controller], Uploads]
     capacity: SharedCapacity
     gpu_names: tuple[str, ...]
-    gang: GangTerms | None
+    group: GroupTerms | None
     full_row_of: Callable[[Trial], dict[str, Any]]
     history: Iterable[Change]
     show_line: Callable[[str, int, str, str], None]
@@ -97,19 +97,19 @@ class Controller:
         self.launcher = parts.launcher
         self.show_line = parts.show_line
         self.warn = parts.warn
-        self.archive: Archive | None = None
-        self.ledger = parts.ledger
+        self.uploads: Uploads | None = None
+        self.journal_writer = parts.journal_writer
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
-        self.crew = Crew(
+        self.pool = WorkerPool(
             self,
             layout=parts.layout,
             settings=parts.settings,
             capacity=parts.capacity,
             gpu_names=parts.gpu_names,
-            gang=parts.gang,
+            group=parts.group,
         )
         self._search = SearchThread(
             parts.proposer,
@@ -133,7 +133,7 @@ class Controller:
         self.is_usurped = False
         self.outcome: Finish | None = None
         self.finished = asyncio.Event()
-        self.ledger.report_to(self._unkept)
+        self.journal_writer.report_to(self._unkept)
 
     # -- events in ----------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Controller:
         """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
-        self.crew.inherit(self.machine.trials.values(), resumed)
+        self.pool.inherit(self.machine.trials.values(), resumed)
         self._inbox = [(answer, self.machine.now) for answer in overdue]
         self._turn(performs=False)
         for event in events:
@@ -172,7 +172,8 @@ class Controller:
         self._timers.append(self._loop.call_later(seconds, self.post, event))
 
     def sweep(self) -> None:
-        """Have files removed that the incarnation, or the keeper, before had no time to remove."""
+        """Have files removed that the incarnation, or the uploader, before had no time to
+        remove."""
         try:
             self._parts.prove()
         except LockLost as error:
@@ -181,7 +182,7 @@ class Controller:
         for trial in self.machine.trials.values():
             kept = self.machine.kept_of(trial.trial_id)
             if len(kept) < trial.next_checkpoint:
-                self._archive().sweep(trial, kept)
+                self._uploads().sweep(trial, kept)
 
     def _turn(self, *, performs: bool = True) -> None:
         self._turning = True
@@ -212,10 +213,10 @@ class Controller:
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
                 # Its worker has not heard the order to stop, and waits for an answer.
-                self.crew.reply(event.trial_id, event.attempt, Verdict.STOP)
+                self.pool.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             changes += others_moved(machine, trial_id)
-        self.ledger.append(records)
+        self.journal_writer.append(records)
         for event_or_none, before, after in changes:
             iteration = after.iteration if after else 0
             if event_or_none is not None or (after and after.status.is_final):
@@ -229,7 +230,7 @@ class Controller:
         """A full disk: nobody is told that a row was kept which was not."""
         for event, _ in batch:
             if isinstance(event, Reported):
-                self.crew.refuse(event.trial_id, str(error))
+                self.pool.refuse(event.trial_id, str(error))
         self._fail(TuneError(str(error)))
 
     def _fail(self, error: BaseException) -> None:
@@ -244,13 +245,13 @@ class Controller:
             case Reply():
                 self._reply(effect)
             case Launch():
-                self.crew.launch(effect)
+                self.pool.launch(effect)
             case Suggest():
                 self._search.ask(effect.index)
             case Commit():
-                self._archive().commit(self._spec(effect.trial_id), effect.checkpoint)
+                self._uploads().commit(self._spec(effect.trial_id), effect.checkpoint)
             case Discard():
-                self._archive().discard(self._spec(effect.trial_id), effect.checkpoint)
+                self._uploads().discard(self._spec(effect.trial_id), effect.checkpoint)
             case AskStopper():
                 self.spawn(self._ask_stopper(effect))
             case AskScheduler():
@@ -259,11 +260,11 @@ class Controller:
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
                 self._later(effect.seconds, ended)
             case Preempt():
-                self.crew.preempt(effect)
+                self.pool.preempt(effect)
             case Halt():
-                self.crew.halt(effect)
+                self.pool.halt(effect)
             case Release():
-                self.crew.release(effect.trial_id)
+                self.pool.release(effect.trial_id)
             case Warn():
                 self.warn(effect.text)
             case Finish():
@@ -274,11 +275,11 @@ class Controller:
             case _:
                 assert_never(effect)
 
-    def _archive(self) -> Archive:
-        """Where nothing is kept elsewhere, the keeper starts with the first checkpoint."""
-        if self.archive is None:
-            self.archive = self._parts.open_archive(self)
-        return self.archive
+    def _uploads(self) -> Uploads:
+        """Where nothing is kept elsewhere, the uploader starts with the first checkpoint."""
+        if self.uploads is None:
+            self.uploads = self._parts.open_uploads(self)
+        return self.uploads
 
     def _spec(self, trial_id: str) -> TrialSpec:
         return self.machine.trials[trial_id].spec
@@ -296,13 +297,13 @@ class Controller:
             self._fail(error)
 
     def _reply(self, effect: Reply) -> None:
-        answer = partial(self.crew.reply, effect.trial_id, effect.attempt, effect.verdict)
+        answer = partial(self.pool.reply, effect.trial_id, effect.attempt, effect.verdict)
         trial = self.machine.trials[effect.trial_id]
         if (record := trial.awaited_checkpoint) is not None:
-            refuse = partial(self.crew.refuse, effect.trial_id)
-            self._archive().hold_until_kept(trial.trial_id, record.index, answer, refuse)
-        elif self.archive is not None and self.archive.has_backlog:
-            self.archive.hold(answer)
+            refuse = partial(self.pool.refuse, effect.trial_id)
+            self._uploads().hold_until_kept(trial.trial_id, record.index, answer, refuse)
+        elif self.uploads is not None and self.uploads.has_backlog:
+            self.uploads.hold(answer)
         else:
             answer()
 
@@ -313,7 +314,7 @@ class Controller:
         if record is not None:  # else it is superseded, and was not to be kept
             self.warn(lost_notice(trial_id, index, reason), "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
-            self._archive().discard(trial.spec, record)
+            self._uploads().discard(trial.spec, record)
 
     # -- the user's code ----------------------------------------------------------------------
 

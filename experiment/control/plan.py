@@ -53,7 +53,7 @@ class Plan:
     sync: SyncConfig
     stopper: StopFunction | None = None
     callbacks: Sequence[Any] = ()
-    couriers: Sequence[Briefing] = ()
+    tracker_processes: Sequence[Briefing] = ()
     callback_setup: Mapping[str, Any] | None = None
     launcher: Launcher | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)

@@ -19,10 +19,10 @@ from holdfast.experiment.control.controller import Controller, Parts
 from holdfast.experiment.control.plan import Plan
 from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.services import (
-    couriers_of,
-    open_archive,
     open_callbacks,
-    open_ledger,
+    open_journal_writer,
+    open_uploads,
+    tracker_processes_of,
 )
 from holdfast.experiment.progress.log_buffer import Relay
 from holdfast.experiment.progress.retry_messages import Retries, Retry
@@ -30,11 +30,11 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
 from holdfast.experiment.projector.incomplete import lacking
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.trackers.supervisor import Couriers
+from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_there, passing
@@ -106,7 +106,7 @@ class Run:
         else:
             self._controller.interrupt(preempted=preempted)
             # Also where the end has begun already, with more patience.
-            self._controller.ledger.hurry(self.plan.settings.flush_deadline_s)
+            self._controller.journal_writer.hurry(self.plan.settings.flush_deadline_s)
 
     def abort(self) -> None:
         """Kill everything now; what is in the journal stays."""
@@ -137,13 +137,13 @@ class Run:
         return replace(
             seen,
             retried=self._retries.total,
-            waits=tuple(self._controller.crew.awaited(now)),
+            waits=tuple(self._controller.pool.awaited(now)),
             phase=self._phase,
         )
 
     def _storage_age(self) -> StorageAge | None:
-        archive = self._controller.archive if self._controller else None
-        return None if archive is None else archive.age(wall_time())
+        uploads = self._controller.uploads if self._controller else None
+        return None if uploads is None else uploads.age(wall_time())
 
     def _soon(self, act: Any) -> None:
         if self._loop is not None and not self.done.is_set():
@@ -198,40 +198,45 @@ class Run:
         )
         loading = asyncio.ensure_future(launcher.open(ENTRY, job))
         try:
-            ledger = open_ledger(plan, self._open_journal(), self.tell)
+            journal_writer = open_journal_writer(plan, self._open_journal(), self.tell)
         except BaseException:
             loading.cancel()
             await launcher.close()
             callbacks.close(plan.settings.callback_deadline_s)
             raise
-        controller = Controller(self._parts(launcher, ledger, callbacks))
-        couriers = couriers_of(plan, controller, self.tell)
+        controller = Controller(self._parts(launcher, journal_writer, callbacks))
+        tracker_processes = tracker_processes_of(plan, controller, self.tell)
 
         def processes() -> list[Watched]:
-            archive = controller.archive
-            kept = [] if archive is None else archive.processes()
-            return [*launcher.processes(), *ledger.processes(), *couriers.processes(), *kept]
+            uploads = controller.uploads
+            kept = [] if uploads is None else uploads.processes()
+            return [
+                *launcher.processes(),
+                *journal_writer.processes(),
+                *tracker_processes.processes(),
+                *kept,
+            ]
 
         watch = StoppedWatch(plan.settings.stopped_deadline_s, processes, self.tell)
         try:
-            couriers.open()
+            tracker_processes.open()
             if plan.remote is not None:
                 self._phase = f"opening {plan.location.public}"
-                controller.archive = open_archive(plan, controller, self.tell)
-                await self._until(controller, controller.archive.opened())
+                controller.uploads = open_uploads(plan, controller, self.tell)
+                await self._until(controller, controller.uploads.opened())
                 self._phase = "starting a process that imports your code"
             notice = await loading
             if notice:
                 self.tell(notice, "info")
             self._controller, self._phase = controller, ""
             controller.begin(self._first_events(), await self._overdue(controller))
-            if plan.remote is not None and controller.archive is not None:
-                controller.archive.publish()
+            if plan.remote is not None and controller.uploads is not None:
+                controller.uploads.publish()
             await controller.finished.wait()
             self.outcome = controller.outcome
         finally:
             loading.cancel()
-            await self._end(launcher, ledger, controller, callbacks, couriers)
+            await self._end(launcher, journal_writer, controller, callbacks, tracker_processes)
             watch.close()
         # One that came while everything ended counts as well: another incarnation may own it now.
         if controller.fault is not None:
@@ -282,27 +287,31 @@ class Run:
         is_new = isinstance(first, Begun) or plan.spec.stop_number != plan.machine.spec.stop_number
         if plan.stopper is None or is_new or not plan.runs_trials:
             return []
-        told = history(plan.layout.journal, Position(plan.begins), controller.ledger.position)
+        told = history(
+            plan.layout.journal, Position(plan.begins), controller.journal_writer.position
+        )
         answers = await controller.stopping.retell(told, plan.spec.stop_number)
         return [one for one in answers if self.machine.is_current(one.trial_id, one.attempt)]
 
-    def _parts(self, launcher: Launcher, ledger: Ledger, callbacks: CallbackThread) -> Parts:
+    def _parts(
+        self, launcher: Launcher, journal_writer: JournalWriter, callbacks: CallbackThread
+    ) -> Parts:
         plan = self.plan
         return Parts(
             machine=plan.machine,
             layout=plan.layout,
             settings=plan.settings,
             launcher=launcher,
-            ledger=ledger,
+            journal_writer=journal_writer,
             proposer=plan.proposer,
             callbacks=callbacks,
             stopper=plan.stopper,
-            open_archive=partial(open_archive, plan, tell=self.tell),
+            open_uploads=partial(open_uploads, plan, tell=self.tell),
             capacity=shared(plan.machinery.total),
             gpu_names=plan.machinery.gpu_names,
-            gang=plan.job.gang,
+            group=plan.job.group,
             full_row_of=newest_row,
-            history=history(plan.layout.journal, Position(plan.begins), ledger.position),
+            history=history(plan.layout.journal, Position(plan.begins), journal_writer.position),
             show_line=self._show_line,
             warn=self.tell,
             on_retry=self._on_retry,
@@ -319,10 +328,10 @@ class Run:
     async def _end(
         self,
         launcher: Launcher,
-        ledger: Ledger,
+        journal_writer: JournalWriter,
         controller: Controller,
         callbacks: CallbackThread,
-        couriers: Couriers,
+        tracker_processes: TrackerProcesses,
     ) -> None:
         """End every process, then flush; each step has a deadline."""
         settings = self.plan.settings
@@ -337,42 +346,44 @@ class Run:
             flush_s = min(flush_s, _FLUSH_AFTER_FAULT_S)
             tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
         if not is_patient:
-            ledger.hurry(flush_s)
+            journal_writer.hurry(flush_s)
         self._phase = "ending the worker processes"
         controller.close()
         if left := await launcher.close():
             self.tell(left)
-        controller.crew.close()
+        controller.pool.close()
         self._phase = "writing what is left to be written"
         loop = asyncio.get_running_loop()
         closing = asyncio.ensure_future(
             threads.call(lambda: callbacks.close(settings.callback_deadline_s))
         )
         trials = controller.machine.trials.values()
-        tracked = asyncio.ensure_future(couriers.close(ledger.position, tracker_s, trials))
-        archive = controller.archive
-        if archive is not None and controller.is_usurped:
-            await archive.abandon()
-            archive = None
-        if archive is not None:
+        tracked = asyncio.ensure_future(
+            tracker_processes.close(journal_writer.position, tracker_s, trials)
+        )
+        uploads = controller.uploads
+        if uploads is not None and controller.is_usurped:
+            await uploads.abandon()
+            uploads = None
+        if uploads is not None:
             if self.plan.remote is not None:
                 self._phase = f"waiting for storage, {flush_s:g} s at most"
             flush_by = loop.time() + flush_s
-            await archive.drain(flush_s, is_patient=is_patient)
+            await uploads.drain(flush_s, is_patient=is_patient)
             # What the last commits superseded is removed once that is on the disk.
-            await ledger.sync()
-        is_written = await ledger.finish(flush_s, self._show_written)
+            await journal_writer.sync()
+        is_written = await journal_writer.finish(flush_s, self._show_written)
         if not is_written and (missing := lacking(self.plan.layout, trials)):
             self.tell(missing, "loss")
-        if archive is not None:
+        if uploads is not None:
             left_s = flush_by - loop.time()
             await tracked  # what was not delivered is listed in files that are persisted too
             if self.plan.remote is not None:
-                archive.publish()
+                uploads.publish()
             # What goes on has its whole time again: 20,000 small files take longer than a minute.
             left_s = flush_s if is_patient else max(1.0, left_s)
-            self.unsaved = await archive.close(left_s, is_patient=is_patient)
-        await ledger.close()
+            self.unsaved = await uploads.close(left_s, is_patient=is_patient)
+        await journal_writer.close()
         unheard = await controller.search_told(settings.callback_deadline_s)
         if unheard:
             self.tell(unheard)

@@ -1,4 +1,5 @@
-"""What works beside the control loop: the scribe, the keeper, and the thread of the callbacks."""
+"""What works beside the control loop: the projector, the uploader, and the thread of the
+callbacks."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import Plan
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.persisted_files import orders_for
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.rows import newest_row
-from holdfast.experiment.trackers.supervisor import Couriers
-from holdfast.experiment.uploads.uploads import Archive
+from holdfast.experiment.trackers.supervisor import TrackerProcesses
+from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.runtime.lasting import LastingService
 from holdfast.runtime.service import Beside, Service, ThreadService
@@ -26,17 +27,17 @@ from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.uploader.process import main as keep
 
-COURIER = "holdfast.experiment.trackers.process:main"
-SCRIBE = "holdfast.experiment.projector.process:main"
-KEEPER = "holdfast.syncer.uploader.process:main"
+TRACKER_PROCESS = "holdfast.experiment.trackers.process:main"
+PROJECTOR = "holdfast.experiment.projector.process:main"
+UPLOADER = "holdfast.syncer.uploader.process:main"
 
 
-def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
-    """The journal with its scribe."""
-    ledgers: list[Ledger] = []
+def open_journal_writer(plan: Plan, journal: Journal, tell: Tell) -> JournalWriter:
+    """The journal with its projector."""
+    writers: list[JournalWriter] = []
 
-    def on_scribe(message: list[Any]) -> None:
-        text = ledgers[0].on_scribe(message)
+    def on_projector(message: list[Any]) -> None:
+        text = writers[0].on_projector(message)
         if text:
             tell(text, "loss")
 
@@ -51,11 +52,11 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
         list(plan.lock.claim),
         plan.settings.disk_deadline_s,
     ]
-    scribe = LastingService(
-        "scribe (it writes result.json and its like)",
-        lambda: _start(plan, SCRIBE, on_scribe),
+    projector = LastingService(
+        "projector (it writes result.json and its like)",
+        lambda: _start(plan, PROJECTOR, on_projector),
         first=[opening],
-        again=lambda: ledgers[0].brief_again(),
+        again=lambda: writers[0].brief_again(),
         tell=lambda text: tell(text, "warning"),
         given_up=lambda text: tell(
             f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
@@ -63,21 +64,21 @@ def open_ledger(plan: Plan, journal: Journal, tell: Tell) -> Ledger:
             "loss",
         ),
     )
-    ledger = Ledger(
+    journal_writer = JournalWriter(
         journal,
-        scribe,
+        projector,
         fsync_period_s=plan.settings.fsync_period_s,
         disk_deadline_s=plan.settings.disk_deadline_s,
         warn=lambda text: tell(text, "warning"),
         prove=plan.lock.prove,
     )
-    ledgers.append(ledger)
-    return ledger
+    writers.append(journal_writer)
+    return journal_writer
 
 
-def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
-    """The keeper, and the controller's side of it."""
-    archives: list[Archive] = []
+def open_uploads(plan: Plan, controller: Controller, tell: Tell) -> Uploads:
+    """The uploader, and the controller's side of it."""
+    opened: list[Uploads] = []
     orders = orders_for(
         plan.layout,
         plan.remote,
@@ -89,20 +90,22 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
     )
     epochs: list[str] = []
 
-    def on_keeper(message: list[Any]) -> None:
+    def on_uploader(message: list[Any]) -> None:
         if message[0] == "opened":
             # One that takes its place goes on in this epoch: claiming another could
             # take the experiment away from a restore elsewhere.
             epochs[:] = [message[1]]
-        archives[0].on_keeper(message)
+        opened[0].on_uploader(message)
 
     def brief() -> None:
-        archives[0].brief_again()
+        opened[0].brief_again()
         controller.sweep()
 
-    keeper = LastingService(
-        "keeper (it commits and uploads checkpoints)",
-        lambda: _start_keeper(plan, replace(orders, epoch=epochs[0] if epochs else ""), on_keeper),
+    uploader = LastingService(
+        "uploader (it commits and uploads checkpoints)",
+        lambda: _start_uploader(
+            plan, replace(orders, epoch=epochs[0] if epochs else ""), on_uploader
+        ),
         first=[],
         again=brief,
         tell=lambda text: tell(text, "warning"),
@@ -110,9 +113,9 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
             f"{text}. Nothing local is deleted: restore the experiment to go on"
         ),
     )
-    archive = Archive(
-        keeper,
-        controller.ledger,
+    uploads = Uploads(
+        uploader,
+        controller.journal_writer,
         post=controller.post,
         tell=lambda text: tell(text, "warning"),
         tell_loss=lambda text: tell(text, "loss"),
@@ -125,8 +128,8 @@ def open_archive(plan: Plan, controller: Controller, tell: Tell) -> Archive:
         with_checkpoints=plan.sync.sync_artifacts_on_checkpoint,
         brings_artifacts=plan.sync.restore_artifacts,
     )
-    archives.append(archive)
-    return archive
+    opened.append(uploads)
+    return uploads
 
 
 def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
@@ -151,17 +154,20 @@ def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
     return thread
 
 
-def couriers_of(plan: Plan, controller: Controller, tell: Tell) -> Couriers:
+def tracker_processes_of(plan: Plan, controller: Controller, tell: Tell) -> TrackerProcesses:
     """One for each tracker, to be opened; a tracker that cannot be set up ends the run."""
 
     def refused(text: str) -> None:
         controller.unfit(text)
 
-    couriers = Couriers(
-        plan.couriers, lambda on_message: _start(plan, COURIER, on_message), tell, refused
+    tracker_processes = TrackerProcesses(
+        plan.tracker_processes,
+        lambda on_message: _start(plan, TRACKER_PROCESS, on_message),
+        tell,
+        refused,
     )
-    controller.ledger.follow(couriers.follow)
-    return couriers
+    controller.journal_writer.follow(tracker_processes.follow)
+    return tracker_processes
 
 
 def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
@@ -182,10 +188,10 @@ def _start(plan: Plan, entry: str, on_message: Callable[[list[Any]], None]) -> S
     return Service(entry, on_message, environ=plan.environ, inherited_fds=[plan.lock.fileno()])
 
 
-def _start_keeper(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], None]) -> Beside:
+def _start_uploader(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], None]) -> Beside:
     """In a process of its own, or in a thread where a given filesystem cannot travel."""
     if orders.storage is not None and not orders.storage.is_picklable:
-        return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-keeper")
-    keeper = _start(plan, KEEPER, on_message)
-    keeper.send(["open", dumps(orders, "the storage_filesystem")])
-    return keeper
+        return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-uploader")
+    uploader = _start(plan, UPLOADER, on_message)
+    uploader.send(["open", dumps(orders, "the storage_filesystem")])
+    return uploader

@@ -25,7 +25,7 @@ from holdfast.experiment.folder.containment import check_enclosed, check_enclose
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.projector import tensorboard
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
@@ -162,22 +162,23 @@ def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
 
 
 def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
-    """All trials' files and a snapshot, as the scribe of a run that lost its power writes them."""
+    """All trials' files and a snapshot, as the projector of a run that lost its power writes
+    them."""
     behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
     if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):
         return
     charts, config = found.habits.charts, found.habits.config_in_rows
-    scribe = Scribe(
+    projector = Projector(
         found.layout,
-        ScribeSettings(
+        ProjectorSettings(
             tensorboard=tensorboard.available()
             and (settings.tensorboard if charts is None else charts),
             config_in_rows=settings.config_in_rows if config is None else config,
         ),
         boot="",  # no start of the system is known to have written what is there
     )
-    scribe.catch_up()
-    scribe.snapshot()
+    projector.catch_up()
+    projector.snapshot()
     for finding in behind:
-        if scribe.trouble is None:
+        if projector.trouble is None:
             yield Deed(what="written anew from the journal", where=finding.where)

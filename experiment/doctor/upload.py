@@ -1,8 +1,8 @@
 """`holdfast doctor sync`: commit and upload what a run could not, without running any trial.
 
-It is the end of a run, with the keeper that a run has: checkpoints first, then artifacts where the
-run sends them, then the records, then the head. Like a restore it takes the experiment over from
-any other machine.
+It is the end of a run, with the uploader that a run has: checkpoints first, then artifacts where
+the run sends them, then the records, then the head. Like a restore it takes the experiment over
+from any other machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import for_each
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed
 
@@ -153,34 +153,34 @@ class _Upload:
     async def _session(self, waiting: list[kept.Named]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
-        keeper = Keeper(self._orders(), partial(self._hear, journal))
+        uploader = Uploader(self._orders(), partial(self._hear, journal))
         try:
-            epoch = await keeper.open()
+            epoch = await uploader.open()
             if self._remote is not None and self._stored is not None:
                 await self._clear(self._remote, self._stored, epoch, waiting)
             await for_each(
-                lambda several: _commit(keeper, several), _by_trial(waiting), at_once=_AT_ONCE
+                lambda several: _commit(uploader, several), _by_trial(waiting), at_once=_AT_ONCE
             )
-            await self._send_artifacts(keeper)
-            await self._publish(keeper, journal)
+            await self._send_artifacts(uploader)
+            await self._publish(uploader, journal)
         finally:
             journal.close()
-            await keeper.close()
+            await uploader.close()
 
-    async def _send_artifacts(self, keeper: Keeper) -> None:
-        if sent := await keeper.send_artifacts(None):
+    async def _send_artifacts(self, uploader: Uploader) -> None:
+        if sent := await uploader.send_artifacts(None):
             self._deeds.append(Deed(what=f"{sent} artifacts are uploaded", where="."))
-        if left_out := keeper.left_out:
+        if left_out := uploader.left_out:
             self._tell(left_out)
 
-    async def _publish(self, keeper: Keeper, journal: Journal) -> None:
+    async def _publish(self, uploader: Uploader, journal: Journal) -> None:
         end = journal.sync()
         # What the commits superseded is removed once that is on the disk, and published.
-        await keeper.discard(self._discards)
-        keeper.doom(self._discards)
+        await uploader.discard(self._discards)
+        uploader.doom(self._discards)
         if end > Position(self._begins, len(MAGIC)):
-            await keeper.publish(end, self._begins)
-            await keeper.remove(keeper.condemned())
+            await uploader.publish(end, self._begins)
+            await uploader.remove(uploader.condemned())
 
     async def _clear(
         self, remote: Location, stored: Stored, epoch: str, waiting: list[kept.Named]
@@ -228,7 +228,7 @@ class _Upload:
             case ["progress", *_] | ["moving"]:
                 pass  # of artifacts, among which there is no checkpoint to count; of any wait
             case _:
-                raise ValueError(f"not a message of the keeper: {message!r:.100}")
+                raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
     def _note(self, trial_id: str, text: str) -> None:
         where = self._machine.trials[trial_id].spec.dirname
@@ -262,11 +262,11 @@ def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
     return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
 
 
-async def _commit(keeper: Keeper, several: list[kept.Named]) -> None:
+async def _commit(uploader: Uploader, several: list[kept.Named]) -> None:
     """Those of one trial, in their order: what is superseded follows from it."""
     for one in several:
         record, trial_id = one.record, one.trial.trial_id
-        await keeper.commit(
+        await uploader.commit(
             trial_id,
             record.index,
             one.folder,

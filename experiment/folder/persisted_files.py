@@ -1,4 +1,5 @@
-"""Which of an experiment's files go to its storage: told to the keeper, by a run or the doctor."""
+"""Which of an experiment's files go to its storage: told to the uploader, by a run or the
+doctor."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def _is_record(log_names: Sequence[str], key: str) -> bool:
 
 
 def _is_remade(key: str) -> bool:
-    """Which of them the scribe makes anew from the journal, wherever the experiment goes on."""
+    """Which of them the projector makes anew from the journal, wherever the experiment goes on."""
     folder, _, name = key.rpartition("/")
     logs = (names.STDOUT, names.STDERR)
     return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
-import holdfast
 from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
 # In a checkout holdfast itself lies in none of the others.
-_OURS = os.path.join(os.path.dirname(holdfast.__file__), "")
+_OURS = os.path.join(Path(__file__).parents[2], "")
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 # What `rank_failures.cause_of` puts before the message of a rank.
 _RANK = re.compile(r"^rank (\d+)\b")

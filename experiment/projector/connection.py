@@ -1,4 +1,4 @@
-"""The scribe's side of its connection to the controller."""
+"""The projector's side of its connection to the controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.syncer.journal.journal import Position
 
 _TELL_EVERY_S = 1.0
@@ -28,7 +28,7 @@ class Connection(Protocol):
 def serve(
     connection: Connection,
     layout: Layout,
-    settings: ScribeSettings,
+    settings: ProjectorSettings,
     clock: Callable[[], float] = time.monotonic,
     *,
     prove: Callable[[], None] = lambda: None,
@@ -40,11 +40,11 @@ def serve(
     `["done"]` when all is written after `close`.
     """
     progress = _Progress(connection, clock)
-    _Desk(connection, Scribe(layout, settings, clock, prove=prove, progress=progress)).serve()
+    _Desk(connection, Projector(layout, settings, clock, prove=prove, progress=progress)).serve()
 
 
 class _Progress:
-    """Tells once a second how far the scribe is in a long journal."""
+    """Tells once a second how far the projector is in a long journal."""
 
     def __init__(self, connection: Connection, clock: Callable[[], float]) -> None:
         self._connection = connection
@@ -60,11 +60,11 @@ class _Progress:
 
 
 class _Desk:
-    """The scribe's side of the connection."""
+    """The projector's side of the connection."""
 
-    def __init__(self, connection: Connection, scribe: Scribe) -> None:
+    def __init__(self, connection: Connection, projector: Projector) -> None:
         self._connection = connection
-        self._scribe = scribe
+        self._projector = projector
         self._troubled = False
 
     def serve(self) -> None:
@@ -72,9 +72,9 @@ class _Desk:
             match self._next():
                 case ["upto", int(segment), int(offset)]:
                     stop = Position(segment, offset)
-                    self._attempt(partial(self._scribe.catch_up, stop), self._scribe.tend)
+                    self._attempt(partial(self._projector.catch_up, stop), self._projector.tend)
                 case ["tick"]:
-                    self._attempt(self._scribe.tend)
+                    self._attempt(self._projector.tend)
                 case None:
                     self._finish()
                     return
@@ -83,11 +83,11 @@ class _Desk:
                     self._send(["done"])
                     return
                 case unknown:
-                    raise ValueError(f"the scribe was sent {unknown!r:.200}")
+                    raise ValueError(f"the projector was sent {unknown!r:.200}")
 
     def _next(self) -> list[Any] | None:
         """The next message; of those that wait already, the last: it says all that others say."""
-        message = self._receive(self._scribe.wait_s)
+        message = self._receive(self._projector.wait_s)
         while message is not None and message[0] == "upto":
             later = self._receive(0.0)
             if later == ["tick"]:
@@ -102,13 +102,13 @@ class _Desk:
             return ["tick"]
 
     def _finish(self) -> None:
-        scribe = self._scribe
-        self._attempt(scribe.catch_up, scribe.repair, scribe.sweep, scribe.snapshot)
+        projector = self._projector
+        self._attempt(projector.catch_up, projector.repair, projector.sweep, projector.snapshot)
 
     def _attempt(self, *actions: Callable[[], None]) -> None:
         """Do each; a full disk or a journal that cannot be read is told, and tried again later.
 
-        Anything else is a fault of holdfast: it is told as well, and ends the scribe.
+        Anything else is a fault of holdfast: it is told as well, and ends the projector.
         """
         trouble = None
         for action in actions:
@@ -119,7 +119,7 @@ class _Desk:
             except Exception as error:
                 self._send(["trouble", f"{type(error).__name__}: {error}"])
                 raise
-        trouble = trouble or self._scribe.trouble
+        trouble = trouble or self._projector.trouble
         if trouble and not self._troubled:
             self._send(["trouble", trouble])
         self._troubled = trouble is not None

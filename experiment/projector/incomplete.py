@@ -1,4 +1,5 @@
-"""Which trials' files are not as the journal says, where the scribe could not write them all."""
+"""Which trials' files are not as the journal says, where the projector could not write them
+all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scribe as a process: what it is started with, and when it begins to read."""
+"""The projector as a process: what it is started with, and when it begins to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.connection import serve
-from holdfast.experiment.projector.projector import ScribeSettings
+from holdfast.experiment.projector.projector import ProjectorSettings
 from holdfast.experiment.projector.sweep import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
@@ -36,7 +36,7 @@ class _Begun:
 
 
 def main(channel: Channel) -> None:
-    """Main function of the scribe's process."""
+    """Main function of the projector's process."""
     # Whatever it has to write can wait for training.
     give_way(_NICE)
     opening = channel.receive()
@@ -61,7 +61,7 @@ def main(channel: Channel) -> None:
     serve(
         _Begun(channel, first),
         Layout(Path(root)),
-        ScribeSettings(**settings),
+        ProjectorSettings(**settings),
         prove=prove,
     )
 

@@ -1,7 +1,7 @@
-"""The scribe: the process that tails the journal and writes everything that is made from it.
+"""The projector: the process that tails the journal and writes everything that is made from it.
 
-The controller appends and says how far; the scribe folds the same events through a machine of its
-own, writes each trial's files (`holdfast.experiment.projector.trial_files`) and now and then a
+The controller appends and says how far; the projector folds the same events through a machine of
+its own, writes each trial's files (`holdfast.experiment.projector.trial_files`) and now and then a
 snapshot. It may lag, die or be unable to write without losing a thing: when it starts, the files
 of every trial whose state on disk is not known are written anew from the journal.
 """
@@ -53,7 +53,7 @@ _INVISIBLE = (Committed, CheckpointLost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScribeSettings:
+class ProjectorSettings:
     """What it writes, and how often."""
 
     tensorboard: bool = True
@@ -61,13 +61,13 @@ class ScribeSettings:
     snapshot_period_s: float = 10.0
 
 
-class Scribe:
+class Projector:
     """Projects one experiment's journal. `clock` gives seconds, from anywhere but ever rising."""
 
     def __init__(
         self,
         layout: Layout,
-        settings: ScribeSettings,
+        settings: ProjectorSettings,
         clock: Callable[[], float] = time.monotonic,
         *,
         boot: str | None = None,
@@ -173,7 +173,7 @@ class Scribe:
             write_snapshot(self._layout, taken)
 
     def _save_between(self, fold: Fold) -> None:
-        """While it catches up: who reads the experiment, or takes this scribe's place after its
+        """While it catches up: who reads the experiment, or takes this projector's place after its
         death, need not begin so far back."""
         self._close_ended(fold.machine)
         self._save(self._taken(fold, self._files.behind))
@@ -230,7 +230,7 @@ class Scribe:
     def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Go on from a snapshot.
 
-        After a crash of the scribe alone the files of what was final by then are as they were
+        After a crash of the projector alone the files of what was final by then are as they were
         left; those of what has lived since may be torn, behind, or ahead of the snapshot. After
         one of the system all may be: they are not forced to the disk.
         """

@@ -3,7 +3,7 @@ TensorBoard's event file and error.txt.
 
 Whatever happens to them, the journal can write them again. So nothing here calls fsync, and a file
 that cannot be written, or that something else has changed, is not repaired in place: its trial is
-given up, and the scribe projects it anew from the beginning.
+given up, and the projector projects it anew from the beginning.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TrialFiles:
     def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
         """Make the directory and params.json.
 
-        With `anew` the files are made beside those that an earlier scribe left, and take their
+        With `anew` the files are made beside those that an earlier projector left, and take their
         place only with `settle`: half-way, the old ones are the better ones to read.
         """
         self.behind.pop(spec.trial_id, None)

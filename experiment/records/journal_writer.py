@@ -17,7 +17,8 @@ from holdfast.syncer.files.disk_deadline import silent_for
 from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
 
-# How long the scribe lets rows gather before it writes them: what a reader of result.json waits.
+# How long the projector lets rows gather before it writes them: what a reader of result.json
+# waits.
 _NUDGE_S = 0.05
 # What an answer of the disk takes to be heard where a busy machine resumes a suspended job.
 _RESUMED_S = 10.0
@@ -27,13 +28,13 @@ class NotDurable(StorageError):
     """What was appended to the journal cannot be made to outlive a power cut."""
 
 
-class Ledger:
-    """Owns the journal and the scribe that projects it."""
+class JournalWriter:
+    """Owns the journal and the projector that projects it."""
 
     def __init__(
         self,
         journal: Journal,
-        scribe: LastingService,
+        projector: LastingService,
         *,
         fsync_period_s: float,
         disk_deadline_s: float = 0.0,
@@ -44,7 +45,7 @@ class Ledger:
         failed. `warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
         it raises StorageError where the experiment is not ours any more."""
         self._journal = journal
-        self._scribe = scribe
+        self._projector = projector
         self._period_s = fsync_period_s
         self._deadline_s = disk_deadline_s or math.inf
         self._waiting: asyncio.Timeout | None = None
@@ -61,7 +62,7 @@ class Ledger:
         self._sync_again = False
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
-        self._scribe_done = asyncio.Event()
+        self._projector_done = asyncio.Event()
         self._heard: asyncio.Future[None] = self._loop.create_future()
         self._on_progress: Callable[[int, int], None] = lambda done, total: None
         self._followers: list[Callable[[Position], None]] = []
@@ -90,7 +91,7 @@ class Ledger:
             fail(self._fault)
 
     def follow(self, tell: Callable[[Position], None]) -> None:
-        """Tell others than the scribe, too, how far the journal goes, now and then."""
+        """Tell others than the projector, too, how far the journal goes, now and then."""
         self._followers.append(tell)
 
     def rotate(self) -> int:
@@ -226,38 +227,38 @@ class Ledger:
     def _nudge(self) -> None:
         self._nudge_timer = None
         position = self._journal.position
-        self._scribe.send(["upto", position.segment, position.offset])
+        self._projector.send(["upto", position.segment, position.offset])
         for tell in self._followers:
             tell(position)
 
     def brief_again(self) -> None:
-        """Tell a scribe that took the place of one that died how far the journal goes."""
+        """Tell a projector that took the place of one that died how far the journal goes."""
         self._nudge()
         if self._finishing:
-            self._scribe.send(["close"])
+            self._projector.send(["close"])
 
-    def on_scribe(self, message: Message) -> str | None:
-        """Take in what the scribe says; a text is for the user."""
+    def on_projector(self, message: Message) -> str | None:
+        """Take in what the projector says; a text is for the user."""
         match message:
             case ["trouble", str(text)]:
                 return text
             case ["done"]:
-                self._scribe_done.set()
+                self._projector_done.set()
             case ["progress", int(done), int(total)]:
                 self._on_progress(done, total)
                 if not self._heard.done():
                     self._heard.set_result(None)
             case _:
-                raise ValueError(f"not a message of the scribe: {message!r:.100}")
+                raise ValueError(f"not a message of the projector: {message!r:.100}")
         return None
 
     def processes(self) -> list[Watched]:
-        return [self._scribe.process()]
+        return [self._projector.process()]
 
     async def finish(
         self, patience_s: float, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> bool:
-        """Sync, let the scribe catch up and end; whether it has written everything.
+        """Sync, let the projector catch up and end; whether it has written everything.
 
         However long that takes: only `patience_s` without any progress end it. `progress` hears of
         how many bytes of the journal the files are written, and of how many.
@@ -269,17 +270,17 @@ class Ledger:
         self._on_progress = progress
         self._finishing = True
         self.brief_again()
-        done = asyncio.ensure_future(self._scribe_done.wait())
-        while not (done.done() or self._scribe.ended.done()):
+        done = asyncio.ensure_future(self._projector_done.wait())
+        while not (done.done() or self._projector.ended.done()):
             heard = self._heard = self._loop.create_future()
-            ends: list[asyncio.Future[Any]] = [self._scribe.ended, done, heard]
+            ends: list[asyncio.Future[Any]] = [self._projector.ended, done, heard]
             await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not any(end.done() for end in ends):
-                self._scribe.kill()
+                self._projector.kill()
                 break
         done.cancel()
-        await self._scribe.close()
-        return self._scribe_done.is_set()
+        await self._projector.close()
+        return self._projector_done.is_set()
 
     async def close(self) -> None:
         """The end of the journal, once nobody forces it to the disk any more."""

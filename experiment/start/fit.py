@@ -258,7 +258,7 @@ def _plan(
         sync=request.run.sync_config,
         stopper=request.stopper,
         callbacks=_callbacks(request, view),
-        couriers=briefings_of(_given(request), errand),
+        tracker_processes=briefings_of(_given(request), errand),
         callback_setup={
             "stop": request.run.stop,
             "num_samples": request.tune.num_samples,

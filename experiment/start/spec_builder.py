@@ -98,7 +98,7 @@ def job_of(
         reuse_actors=spec.reuse_actors,
         preemption_grace_s=spec.failure.preemption_grace_s,
         is_mirrored=place.remote is not None,
-        gang=loop.terms if loop else None,
+        group=loop.terms if loop else None,
         metadata=loop.metadata if loop else {},
         trusted=request.trusted,
     )

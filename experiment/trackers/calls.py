@@ -1,4 +1,4 @@
-"""What calls a tracker, in the main thread of its courier, and tells what came of it."""
+"""What calls a tracker, in the main thread of its tracker process, and tells what came of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrackerHands:
             for moment in batch:
                 self._call(moment)
                 taken += 1
-        except (Exception, SystemExit) as error:  # the courier is told, and it the user
+        except (Exception, SystemExit) as error:  # the tracker process is told, and it the user
             failure = error
         try:
             with children_end_here():
@@ -75,7 +75,7 @@ class TrackerHands:
         trial = moment.trial
         view = self._view(moment)
         if trial.trial_id not in self._open:
-            # A courier that goes on after another one, or a start that was refused.
+            # A tracker process that goes on after another one, or a start that was refused.
             self._hook(START, moment, view)
             self._open.add(trial.trial_id)
             if moment.hook == START:
@@ -110,5 +110,5 @@ class TrackerHands:
                 self._tracker.on_experiment_end(trials=list(self._views.values()))
                 self._tracker.flush()
                 return Outcome(taken=0, held=self._tracker.holds())
-        except (Exception, SystemExit) as error:  # the courier is told, and it the user
+        except (Exception, SystemExit) as error:  # the tracker process is told, and it the user
             return self._failed(error, 0, self._tracker.holds())

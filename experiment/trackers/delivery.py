@@ -2,7 +2,7 @@
 
 A *moment* is one call of a hook: an attempt that starts, a row, a checkpoint, an end. The moments
 of a trial follow one another by attempt, iteration and kind, which is the same for whoever reads
-the journal; that is how a courier knows after any death where it was.
+the journal; that is how a tracker process knows after any death where it was.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Account:
 class Books:
     """The accounts of all trials with one tracker.
 
-    `kept` are those of an earlier courier. What it had refused is tried once more, and what came
-    behind that is told once more.
+    `kept` are those of an earlier tracker process. What it had refused is tried once more, and
+    what came behind that is told once more.
     """
 
     def __init__(self, kept: Mapping[str, Account] | None = None) -> None:
@@ -211,7 +211,7 @@ class Books:
 
 
 def encode_books(experiment_id: str, books: Books) -> dict[str, Any]:
-    """What must be known after a courier's death, as plain data."""
+    """What must be known after a tracker process's death, as plain data."""
     return {
         "format": FORMAT,
         "experiment": experiment_id,

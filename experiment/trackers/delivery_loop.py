@@ -1,7 +1,8 @@
-"""The courier: reads the journal for one tracker, has it told, and keeps what it acknowledged.
+"""The tracker process: reads the journal for one tracker, has it told, and keeps what it
+acknowledged.
 
-What waits for a tracker waits in the journal: a courier holds a window of it, whatever the tracker
-does, and after any death the next one goes on behind what the tracker had acknowledged.
+What waits for a tracker waits in the journal: a tracker process holds a window of it, whatever the
+tracker does, and after any death the next one goes on behind what the tracker had acknowledged.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where a courier reads and writes. `begins` is the first segment of the experiment."""
+    """Where a tracker process reads and writes. `begins` is the first segment of the
+    experiment."""
 
     journal: Path
     cursor: Path
@@ -79,7 +81,7 @@ class Route:
     begins: int
 
 
-class Courier:
+class DeliveryLoop:
     """Decides when the hands are to do what. It is asked in turns: `hear` what has happened, then
     `act`, then wait for `wait_s` at most."""
 
@@ -132,7 +134,7 @@ class Courier:
                 self._busy_since = None
                 self._close_books(outcome)
             case unknown:
-                raise ValueError(f"a courier was sent {unknown!r:.200}")
+                raise ValueError(f"a tracker process was sent {unknown!r:.200}")
 
     def act(self) -> None:
         """Do what is due now."""
@@ -302,7 +304,7 @@ class Courier:
 
 
 def routed(layout: Layout, *, file: str, experiment_id: str, begins: int) -> Route:
-    """The route of the courier whose files are called `file`."""
+    """The route of the tracker process whose files are called `file`."""
     return Route(
         journal=layout.journal,
         cursor=layout.tracker_cursor(file),

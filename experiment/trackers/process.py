@@ -1,4 +1,4 @@
-"""A courier as a process: the tracker in its main thread, and beside it what decides."""
+"""A tracker process as a process: the tracker in its main thread, and beside it what decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.rows import newest_row, shown_config
 from holdfast.experiment.trackers.calls import TrackerHands
 from holdfast.experiment.trackers.delivery import Patience
-from holdfast.experiment.trackers.delivery_loop import Courier, Route, routed
+from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Route, routed
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.forked import children_end_here
@@ -35,8 +35,8 @@ _NICE = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Briefing:
-    """What a courier is started with, over its socket: `tracker` is pickled, and `secrets` are
-    its attributes that no pickle holds."""
+    """What a tracker process is started with, over its socket: `tracker` is pickled, and `secrets`
+    are its attributes that no pickle holds."""
 
     root: str
     name: str
@@ -57,7 +57,7 @@ class _Watch:
 
 
 def main(channel: Channel) -> None:
-    """Main function of a courier's process."""
+    """Main function of a tracker process."""
     give_way(_NICE)
     # The user's own settings make errors of warnings that a tracker's library has of itself.
     warnings.simplefilter("ignore")
@@ -136,19 +136,19 @@ def _serve(
             experiment_id=briefing.experiment_id,
             begins=briefing.begins,
         )
-        courier = Courier(
+        loop = DeliveryLoop(
             _route(briefing), begin, hands, _Watch(), channel.send, patience=patience
         )
         has_answered = False
         while True:
-            courier.act()
-            if courier.is_done:
+            loop.act()
+            if loop.is_done:
                 break
             with suppress(queue.Empty):
-                message = inbox.get(timeout=courier.wait_s)
+                message = inbox.get(timeout=loop.wait_s)
                 if message is None:  # the controller is gone: what it left waits for a restore
                     break
-                courier.hear(message)
+                loop.hear(message)
                 if message[0] == "outcome" and not has_answered:
                     has_answered = True
                     children_give_way()  # a tracker may have a service of its own, as W&B has

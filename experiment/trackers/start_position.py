@@ -1,4 +1,4 @@
-"""Where a courier begins to read: a journal of 100,000 rows costs 4 s to fold."""
+"""Where a tracker process begins to read: a journal of 100,000 rows costs 4 s to fold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The controller's side of the couriers: each tracker has one, and the loop waits for none."""
+"""The controller's side of the tracker processes: each tracker has one, and the loop waits for
+none."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Trial
 
-# What a courier that gives up may take to say so, on a machine that may be busy. One that does
-# not (its tracker's library is still being imported) is killed, and nothing is lost by that.
+# What a tracker process that gives up may take to say so, on a machine that may be busy. One that
+# does not (its tracker's library is still being imported) is killed, and nothing is lost by that.
 _ANSWER_S = 5.0
 
 Start = Callable[[Callable[[Message], None]], Beside]
@@ -34,7 +35,7 @@ Start = Callable[[Callable[[Message], None]], Beside]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """What all couriers of an experiment are told: see `Briefing`."""
+    """What all tracker processes of an experiment are told: see `Briefing`."""
 
     root: str
     experiment_id: str
@@ -56,8 +57,8 @@ class Errand:
         )
 
 
-class Couriers:
-    """One courier for each tracker. All on the loop's thread."""
+class TrackerProcesses:
+    """One tracker process for each tracker. All on the loop's thread."""
 
     def __init__(
         self,
@@ -68,21 +69,21 @@ class Couriers:
     ) -> None:
         """`refuse` ends the run: a tracker that cannot be set up will never do."""
         self._briefings = briefings
-        self._begin = partial(_Courier, start=start, tell=tell, refuse=refuse)
-        self._couriers: list[_Courier] = []
+        self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse)
+        self._tracker_processes: list[_TrackerProcess] = []
 
     def open(self) -> None:
         """Start them. Raises OSError; those that were started are ended by `close`."""
         for briefing in self._briefings:
-            self._couriers.append(self._begin(briefing))
+            self._tracker_processes.append(self._begin(briefing))
 
     def processes(self) -> list[Watched]:
-        return [courier.process() for courier in self._couriers]
+        return [one.process() for one in self._tracker_processes]
 
     def follow(self, position: Position) -> None:
         """The journal goes so far by now."""
-        for courier in self._couriers:
-            courier.follow(position)
+        for one in self._tracker_processes:
+            one.follow(position)
 
     async def close(
         self, position: Position, deadline_s: float, trials: Collection[Trial]
@@ -90,10 +91,10 @@ class Couriers:
         """Have the rest delivered, or give up after `deadline_s` and tell what of the trials was
         not."""
         self.follow(position)
-        await asyncio.gather(*(courier.close(deadline_s, trials) for courier in self._couriers))
+        await asyncio.gather(*(one.close(deadline_s, trials) for one in self._tracker_processes))
 
 
-class _Courier:
+class _TrackerProcess:
     def __init__(
         self,
         briefing: Briefing,
@@ -109,7 +110,7 @@ class _Courier:
         # Whether everything was delivered.
         self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._service = LastingService(
-            f"courier of {self._name}",
+            f"tracker process of {self._name}",
             lambda: start(self._hear),
             first=[["open", asdict(briefing)]],
             again=self._brief_again,
@@ -168,7 +169,7 @@ class _Courier:
                 if not self._done.done():
                     self._done.set_result(is_complete)
             case _:
-                raise ValueError(f"not a message of a courier: {message!r:.100}")
+                raise ValueError(f"not a message of a tracker process: {message!r:.100}")
 
     def _brief_again(self) -> None:
         if self._position is not None:
@@ -191,7 +192,7 @@ def check_callbacks(callbacks: Sequence[Callback], environ: Mapping[str, str]) -
     """Refuse, before anything begins, what can never work.
 
     Raises ImportError for a library that is not installed, InvalidConfig for a key that is
-    nowhere, NotPicklable for a callback that cannot travel to its courier.
+    nowhere, NotPicklable for a callback that cannot travel to its tracker process.
     """
     for one in callbacks:
         if isinstance(one, (Tracker, TBXLoggerCallback)):

@@ -43,9 +43,9 @@ class TrackedTrial(TrialView):
 class Tracker(LoggerCallback):
     """Base of the callbacks that speak to a tracking service.
 
-    The object that is given to `RunConfig(callbacks=)` travels, pickled, to a *courier*: a process
-    that reads the journal and calls the `log_trial_*` methods there. A call that raises is made
-    again later, and what a tracker does not answer keeps nobody waiting.
+    The object that is given to `RunConfig(callbacks=)` travels, pickled, to a *tracker process*: a
+    process that reads the journal and calls the `log_trial_*` methods there. A call that raises is
+    made again later, and what a tracker does not answer keeps nobody waiting.
     """
 
     patience: ClassVar[Patience] = Patience()
@@ -56,7 +56,7 @@ class Tracker(LoggerCallback):
         a key that is nowhere. In the user's process, so it imports nothing heavy."""
 
     def secrets(self) -> dict[str, Any]:
-        """Attributes that travel to the courier and are in no file."""
+        """Attributes that travel to the tracker process and are in no file."""
         return {}
 
     def flush(self) -> None:

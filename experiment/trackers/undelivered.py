@@ -22,12 +22,12 @@ def list_missing(
     layout: Layout, file: str, name: str, experiment_id: str, trials: Iterable[Trial]
 ) -> str:
     """List it in the file for that, which is removed where nothing is missing; the same in a line
-    for people. The tracker's courier must be gone."""
+    for people. The tracker's tracker process must be gone."""
     try:
         data = read_json(layout.tracker_cursor(file))
         accounts = decode_accounts(data, experiment_id)
     except (OSError, ValueError):
-        accounts = {}  # then the next courier tells everything once more
+        accounts = {}  # then the next tracker process tells everything once more
     missing = list(undelivered(accounts, trials))
     path = layout.undelivered(file)
     with suppress(OSError):  # it is told as well

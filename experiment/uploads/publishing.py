@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.wire import Message
@@ -21,7 +21,7 @@ class Publishing:
 
     def __init__(
         self,
-        ledger: Ledger,
+        journal_writer: JournalWriter,
         *,
         send: Callable[[Message], None],
         tell: Callable[[str], None],
@@ -31,7 +31,7 @@ class Publishing:
         is_timed: bool,
     ) -> None:
         """`is_timed`: without, as where storage is here, only when it is told to."""
-        self._ledger = ledger
+        self._journal_writer = journal_writer
         self._send = send
         self._tell = tell
         self._begins = begins
@@ -70,13 +70,13 @@ class Publishing:
                 self._send(["artifacts", folders])
             due_s = self._rounds.due_in_s(now)
         self._within(due_s)
-        end = self._ledger.position
+        end = self._journal_writer.position
         self._asked_at[end] = wall_time()
         if end > Position(self._begins, len(MAGIC)):  # else there is no record to go on with yet
-            self._ledger.when_durable(lambda: self._order(end))
+            self._journal_writer.when_durable(lambda: self._order(end))
 
     def order_again(self) -> None:
-        """What a keeper that died may not have done."""
+        """What a uploader that died may not have done."""
         if self._rounds is not None:
             self._send(["artifacts", None])
         if self._ordered > self._published:

@@ -1,4 +1,5 @@
-"""The controller's side of the keeper: checkpoints and records on their way to where they last."""
+"""The controller's side of the uploader: checkpoints and records on their way to where they
+last."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import StorageAge, Upload
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.schedule import ArtifactRounds
@@ -34,7 +35,7 @@ _SHOWN_LEFT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A checkpoint that the keeper has been told to commit, since when, and how large it is."""
+    """A checkpoint that the uploader has been told to commit, since when, and how large it is."""
 
     since: float
     files: int
@@ -51,11 +52,11 @@ class Caller:
     refuse: Callable[[str], None]
 
 
-class Archive:
+class Uploads:
     def __init__(
         self,
-        keeper: LastingService,
-        ledger: Ledger,
+        uploader: LastingService,
+        journal_writer: JournalWriter,
         *,
         post: Callable[[Event], None],
         tell: Callable[[str], None],
@@ -74,8 +75,8 @@ class Archive:
         elsewhere are to find theirs here. `tell_loss` hears of what is not kept, `refused` when
         another incarnation owns the storage, `lost` of a checkpoint that should have been
         committed and is nowhere."""
-        self._keeper = keeper
-        self._ledger = ledger
+        self._uploader = uploader
+        self._journal_writer = journal_writer
         self._post = post
         self._tell = tell
         self._tell_loss = tell_loss
@@ -89,8 +90,8 @@ class Archive:
         self._callers: dict[tuple[str, int], Caller] = {}
         self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
         self._publishing = Publishing(
-            ledger,
-            send=keeper.send,
+            journal_writer,
+            send=uploader.send,
             tell=tell,
             begins=begins,
             period_s=sync_period_s,
@@ -179,13 +180,13 @@ class Archive:
                 trial_folder=spec.dirname,
                 order=order,
             )
-            self._keeper.send(order)
+            self._uploader.send(order)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Only when the journal on the disk names it no more: a power cut must not revive it."""
         self._done_with(spec.trial_id, record.index)
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
-        self._ledger.when_durable(lambda: self._keeper.send(order))
+        self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def sweep(self, trial: Trial, kept: Collection[int]) -> None:
         """Remove what an earlier incarnation superseded and had no time to remove."""
@@ -193,18 +194,18 @@ class Archive:
         if gone:
             folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
             order = ["discard", trial.trial_id, folders]
-            self._ledger.when_durable(lambda: self._keeper.send(order))
+            self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def brief_again(self) -> None:
-        """Tell a keeper that took the place of one that died what still waits."""
+        """Tell a uploader that took the place of one that died what still waits."""
         for item in self._waiting.values():
-            self._keeper.send(item.order)
+            self._uploader.send(item.order)
         for order, _ in self._asked.values():
-            self._keeper.send(order)
+            self._uploader.send(order)
         self._upload = None
         self._publishing.order_again()
         if self._close_order is not None:
-            self._keeper.send(self._close_order)
+            self._uploader.send(self._close_order)
 
     async def opened(self) -> None:
         """Wait until the storage is ours."""
@@ -253,7 +254,7 @@ class Archive:
         """Several may ask for the same: clones of one checkpoint, and its trial itself."""
         if ticket not in self._asked:
             self._asked[ticket] = (order, self._loop.create_future())
-            self._keeper.send(order)
+            self._uploader.send(order)
         answer = await asyncio.shield(self._asked[ticket][1])
         if isinstance(answer, StorageUnavailable):
             raise answer
@@ -264,7 +265,7 @@ class Archive:
         if asked is not None:
             asked.set_result(answer)
 
-    def on_keeper(self, message: Message) -> None:
+    def on_uploader(self, message: Message) -> None:
         match message:
             case ["committed", str(trial_id), int(index)]:
                 waiting = self._waiting.get((trial_id, index))
@@ -321,7 +322,7 @@ class Archive:
             case ["closed", list(failed)]:
                 self._closed.set_result(failed)
             case _:
-                raise ValueError(f"not a message of the keeper: {message!r:.100}")
+                raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
     def _done_with(self, trial_id: str, index: int, problem: str = "") -> None:
         """A checkpoint waits no more; whoever reported while too many waited is answered."""
@@ -341,7 +342,7 @@ class Archive:
         self._publishing.publish()
 
     def processes(self) -> list[Watched]:
-        return [self._keeper.process()]
+        return [self._uploader.process()]
 
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
         """Wait until every checkpoint is committed, or for so long; with patience, for so long
@@ -349,7 +350,7 @@ class Archive:
         while self._held:
             self._held.popleft()()
         idle = asyncio.ensure_future(self._idle.wait())
-        ends: list[asyncio.Future[Any]] = [idle, self._keeper.ended]
+        ends: list[asyncio.Future[Any]] = [idle, self._uploader.ended]
         await self._wait_for(ends, deadline_s, is_patient)
         idle.cancel()
 
@@ -367,25 +368,25 @@ class Archive:
     async def abandon(self) -> None:
         """End without a further word to storage: it belongs to somebody else."""
         self._publishing.stop()
-        self._keeper.kill()
-        await self._keeper.close()
+        self._uploader.kill()
+        await self._uploader.close()
 
     async def close(self, deadline_s: float, *, is_patient: bool = False) -> list[str]:
         """Finish what waits; returns what is not in storage. With patience the deadline counts
         from the last progress."""
-        await self._ledger.sync()
+        await self._journal_writer.sync()
         self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
         self._publishing.stop()
-        self._keeper.send(self._close_order)
-        ends: list[asyncio.Future[Any]] = [self._closed, self._keeper.ended]
+        self._uploader.send(self._close_order)
+        ends: list[asyncio.Future[Any]] = [self._closed, self._uploader.ended]
         await self._wait_for(ends, deadline_s + 5, is_patient)
         if self._closed.done():
             failed = self._closed.result()
-        elif self._keeper.ended.done():
-            failed = [f"the keeper {self._keeper.ended.result() or 'ended'}"]
+        elif self._uploader.ended.done():
+            failed = [f"the uploader {self._uploader.ended.result() or 'ended'}"]
         else:
-            failed = [f"the keeper had not finished after {deadline_s + 5:g} s"]
-        await self._keeper.close()
+            failed = [f"the uploader had not finished after {deadline_s + 5:g} s"]
+        await self._uploader.close()
         return failed
 
 

@@ -56,7 +56,7 @@ class TrialHost:
         with passing() as references:
             job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)
-        if job.gang is not None:
+        if job.group is not None:
             job.trainable.import_modules()
         import_packages(references)
         self.take(job)
@@ -85,7 +85,7 @@ class TrialHost:
         """One attempt. Returns the class trainable, which a later trial may use again, and whether
         this process is fit for another attempt."""
         assert self._job is not None
-        kind = Session if self._job.gang is None else RankSession
+        kind = Session if self._job.group is None else RankSession
         session = kind(self._job, assignment, channel)
         attempt = assignment.attempt
         try:

@@ -11,7 +11,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangTerms:
+class GroupTerms:
     """How several workers train one trial. `keeps_all_metrics`: rows have those of every rank
     beside those of rank 0. `refuses_clashes`: files of one name from two ranks fail the report."""
 
@@ -26,7 +26,7 @@ class Job:
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
     files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
     to the controller too. `capture` is off only where the trial runs in the script's own process.
-    `is_mirrored`: the storage is elsewhere. `gang` is there where each trial has
+    `is_mirrored`: the storage is elsewhere. `group` is there where each trial has
     several workers. Unless it is `trusted`, no checkpoint is unpickled.
     """
 
@@ -46,7 +46,7 @@ class Job:
     reuse_actors: bool = False
     preemption_grace_s: float = 5.0
     is_mirrored: bool = False
-    gang: GangTerms | None = None
+    group: GroupTerms | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trusted: bool = True
 

@@ -63,7 +63,7 @@ class RankSession(Session):
         checkpoint: Checkpoint | None = None,
         upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
     ) -> None:
-        keeps_all = self.job.gang is not None and self.job.gang.keeps_all_metrics
+        keeps_all = self.job.group is not None and self.job.group.keeps_all_metrics
         if keeps_all and isinstance(metrics, Mapping) and "ranks" in metrics:
             raise InvalidMetrics(
                 "'ranks' is where the metrics of all ranks are kept (keep_all_metrics): give this "
@@ -151,12 +151,12 @@ class RankSession(Session):
 
     def _gather(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
         self._check_seen(parts)
-        assert self.job.gang is not None
+        assert self.job.group is not None
         self._add_metadata(list(parts.values()))
         gathered = gather(
             parts,
             self.trial_dir / checkpoint_dirname(index),
-            refuse_clashes=self.job.gang.refuses_clashes,
+            refuse_clashes=self.job.group.refuses_clashes,
             look_for_clashes=not self._has_looked,
         )
         # Once is enough: what a loop saves has the same names, and is alike or not, each time.

@@ -12,7 +12,7 @@ from typing import Any, Self
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.data_config import DataConfig
-from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -74,7 +74,7 @@ class TrainLoop:
     data_config: DataConfig = field(default_factory=DataConfig)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     start: Checkpoint | None = None
-    terms: GangTerms = field(default_factory=GangTerms)
+    terms: GroupTerms = field(default_factory=GroupTerms)
 
     def __post_init__(self) -> None:
         check_loop(self.function)

@@ -72,7 +72,7 @@ class TrialActor:
         reusable: bool,
         is_rank: bool = False,
     ) -> None:
-        """`is_rank`: what it stages is a part of its gang's checkpoint."""
+        """`is_rank`: what it stages is a part of its group's checkpoint."""
         self.assignment = assignment
         self._is_rank = is_rank
         self._reusable = reusable

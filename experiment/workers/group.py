@@ -1,8 +1,8 @@
 """The controller's side of a trial that several workers train together.
 
-To its crew a gang is one actor, to each of its ranks it is the desk: what the ranks say is made
-into what one trial says. Ranks start together and end together; where one fails, the others have a
-moment to say what that did to them, so that the cause can be told from its consequences.
+To its worker pool a group is one actor, to each of its ranks it is the desk: what the ranks say is
+made into what one trial says. Ranks start together and end together; where one fails, the others
+have a moment to say what that did to them, so that the cause can be told from its consequences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.worker.job import Assignment, GangTerms, parts_of
+from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import Desk, Patience, TrialActor
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
@@ -34,7 +34,7 @@ START_TIMEOUT_S = 60.0
 
 
 class Floor(Desk, Protocol):
-    """What a gang needs of its crew."""
+    """What a group needs of its worker pool."""
 
     def has_room(self, trial_id: str) -> bool: ...
 
@@ -43,24 +43,24 @@ class Floor(Desk, Protocol):
 class _Seat:
     """The desk of one rank."""
 
-    gang: Gang
+    group: WorkerGroup
     rank: int
 
     @property
     def launcher(self) -> Launcher:
-        return self.gang.desk.launcher
+        return self.group.desk.launcher
 
     def post(self, event: Event) -> None:
-        self.gang.on_event(self.rank, event)
+        self.group.on_event(self.rank, event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
-        self.gang.desk.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
+        self.group.desk.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
 
     def hear(self, message: Message) -> None:
-        self.gang.on_message(self.rank, message)
+        self.group.on_message(self.rank, message)
 
 
-class Gang:
+class WorkerGroup:
     """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` hears what
     the user should know."""
 
@@ -70,7 +70,7 @@ class Gang:
         assignment: Assignment,
         *,
         patience: Patience,
-        terms: GangTerms,
+        terms: GroupTerms,
         warn: Callable[[str], None],
     ) -> None:
         self.assignment = assignment
@@ -103,7 +103,7 @@ class Gang:
                 actor.disown()
             raise
 
-    # -- what the crew orders -----------------------------------------------------------------
+    # -- what the worker pool orders --------------------------------------------------------------
 
     def reply(self, verdict: Verdict) -> None:
         if verdict is not Verdict.CONTINUE:

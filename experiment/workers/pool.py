@@ -17,10 +17,10 @@ from holdfast.experiment.uploads.unrecorded_checkpoints import (
     lacks_newest,
     newest_beyond,
 )
-from holdfast.experiment.uploads.uploads import Archive
-from holdfast.experiment.worker.job import Assignment, GangTerms
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.worker.job import Assignment, GroupTerms
 from holdfast.experiment.workers.actor import Front, Patience, TrialActor
-from holdfast.experiment.workers.group import Gang
+from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.shared_capacity import SharedCapacity, Waiting
 from holdfast.runtime.telling import message_of, named, type_name
 from holdfast.runtime.wire import Message
@@ -40,10 +40,10 @@ from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
 class Office(Front, Protocol):
-    """What a crew needs of its controller."""
+    """What a worker pool needs of its controller."""
 
     machine: Machine
-    archive: Archive | None
+    uploads: Uploads | None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
 
@@ -52,7 +52,7 @@ class Office(Front, Protocol):
     def warn(self, text: str) -> None: ...
 
 
-class Crew:
+class WorkerPool:
     """Performs Launch, Halt and Release; to its actors it is the desk that they report to."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Crew:
         settings: Settings,
         capacity: SharedCapacity,
         gpu_names: tuple[str, ...],
-        gang: GangTerms | None,
+        group: GroupTerms | None,
     ) -> None:
         self.launcher = office.launcher
         self._office = office
@@ -71,9 +71,9 @@ class Crew:
         self._settings = settings
         self._capacity = capacity
         self._gpu_names = gpu_names
-        self._gang = gang
+        self._group = group
         self._loop = asyncio.get_running_loop()
-        self._actors: dict[str, TrialActor | Gang] = {}
+        self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, Waiting]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
@@ -112,8 +112,8 @@ class Crew:
 
     def awaited(self, now: float) -> list[RankWait]:
         """Where ranks wait for others, at `now`; may be called from another thread."""
-        gangs = [actor for actor in list(self._actors.values()) if isinstance(actor, Gang)]
-        return [wait for gang in gangs if (wait := gang.awaited(now)) is not None]
+        groups = [actor for actor in list(self._actors.values()) if isinstance(actor, WorkerGroup)]
+        return [wait for group in groups if (wait := group.awaited(now)) is not None]
 
     # -- what the controller orders -----------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Crew:
         if effect.reuse is not None:
             self._held[effect.trial_id] = self._held.pop(effect.reuse)
             reused = self._actors.pop(effect.reuse)
-            assert isinstance(reused, TrialActor)  # gangs are not used again
+            assert isinstance(reused, TrialActor)  # groups are not used again
             self._begin(effect, reused)
             return
 
@@ -241,8 +241,8 @@ class Crew:
 
     def _may_miss_files(self, trial: Trial) -> bool:
         """Whether what the trial wrote on another machine is to be had from storage."""
-        archive = self._office.archive
-        asked = archive is not None and archive.brings_artifacts
+        uploads = self._office.uploads
+        asked = uploads is not None and uploads.brings_artifacts
         return asked and trial.trial_id in self._unvisited
 
     def _may_have_more(self, trial: Trial) -> bool:
@@ -345,16 +345,16 @@ class Crew:
         Where they never had a checkpoint, storage is only ahead of what was published: without
         the records the rows are missing, and the trial makes them again.
         """
-        archive = self._office.archive
-        is_stored = archive is not None and archive.is_remote and trial.next_checkpoint > 0
-        found = await newest_beyond(trial, self._layout, archive if is_stored else None)
+        uploads = self._office.uploads
+        is_stored = uploads is not None and uploads.is_remote and trial.next_checkpoint > 0
+        found = await newest_beyond(trial, self._layout, uploads if is_stored else None)
         self._unsearched.discard(trial.trial_id)
         return found
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):
-            assert self._office.archive is not None
-            await self._office.archive.bring(trial.spec)
+            assert self._office.uploads is not None
+            await self._office.uploads.bring(trial.spec)
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
@@ -364,9 +364,9 @@ class Crew:
         """
         folder = self._layout.checkpoint(spec, checkpoint)
         problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
-        archive = self._office.archive
-        if problem and archive is not None and archive.is_remote:
-            return await archive.fetch(spec, checkpoint)
+        uploads = self._office.uploads
+        if problem and uploads is not None and uploads.is_remote:
+            return await uploads.fetch(spec, checkpoint)
         return problem
 
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
@@ -381,12 +381,12 @@ class Crew:
             reused.assign(assignment)
             self._actors[trial.trial_id] = reused
             return
-        if self._gang is not None:
-            self._actors[trial.trial_id] = Gang(
+        if self._group is not None:
+            self._actors[trial.trial_id] = WorkerGroup(
                 self,
                 assignment,
                 patience=self._patience,
-                terms=self._gang,
+                terms=self._group,
                 warn=self._office.warn,
             )
             return

@@ -1,4 +1,4 @@
-"""What the keeper must know of an experiment, and which of its files are persisted."""
+"""What the uploader must know of an experiment, and which of its files are persisted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _none(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the keeper must know. `storage` is None where the local tree is the storage.
+    """What the uploader must know. `storage` is None where the local tree is the storage.
 
     `is_record(key)` says which small files are persisted always, `is_remade(key)` which of them
     every restore writes anew; `artifacts` adds all other files. What is called one of `private`
     in the experiment's folder, or one of `private_inside` in a trial's, is never uploaded as a
     file, nor are a trial's checkpoints (folders whose names are so by `is_checkpoint(name)`).
     `disk_deadline_s` is how long a call may wait for the disk, 0 for no deadline. `epoch` is what
-    an earlier keeper of this same incarnation has claimed, "" where none has.
+    an earlier uploader of this same incarnation has claimed, "" where none has.
     """
 
     root: Path

@@ -3,7 +3,8 @@
 On a dead NFS server, or a stuck disk, an fsync never returns, and nothing can interrupt it. So a
 thread that nobody joins makes the call. Whoever waits for it waits for so long: the user hears of
 it, and later the call counts as failed (`NoAnswer`), like any other error of the disk. A run, its
-scribe and its keeper say how long they wait (`wait_at_most`). For all others there is no deadline.
+projector and its uploader say how long they wait (`wait_at_most`). For all others there is no
+deadline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An s3fs filesystem of which nothing is known but a place and credentials.
 
-A filesystem reaches the keeper's process as its class and arguments, and is made anew there. Where
-these say no more than an `s3://` URI does, the S3 client for such URIs does the same with a
+A filesystem reaches the uploader's process as its class and arguments, and is made anew there.
+Where these say no more than an `s3://` URI does, the S3 client for such URIs does the same with a
 quarter of the CPU, and has conditional puts. A subclass, any other argument or a section `s3` in
 the user's AWS configuration may mean more: such a filesystem is called itself.
 """

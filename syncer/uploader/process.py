@@ -1,4 +1,4 @@
-"""The keeper in a process of its own: orders come over a connection, and are done side by side.
+"""The uploader in a process of its own: orders come over a connection, and are done side by side.
 
 told:     ["open", pickled Orders]
           ["commit", trial, index, folder, iteration, training time in seconds]
@@ -34,7 +34,7 @@ from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.owned_store import Usurped
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 
 # How long the end waits for removals alone.
 _TIDY_S = 20.0
@@ -50,14 +50,14 @@ class Wire(Protocol):
     def receive(self, timeout_s: float | None = None) -> list[Any] | None: ...
 
 
-class KeeperProcess:
+class UploaderProcess:
     """Takes orders from a connection and performs them side by side."""
 
     def __init__(self, wire: Wire, orders: Orders | None = None) -> None:
-        """`orders` are those of a keeper in the process that made them; else they are sent."""
+        """`orders` are those of a uploader in the process that made them; else they are sent."""
         self._wire = wire
         self._orders = orders
-        self._keeper: Keeper | None = None
+        self._uploader: Uploader | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
         # With what is missing where it is not done in the end: "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
@@ -107,22 +107,22 @@ class KeeperProcess:
                 int(iteration),
                 float() | int() as time_total_s,
             ]:
-                keeper = self._opened()
+                uploader = self._opened()
                 reached = Reached(
                     trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
                 )
                 self._in_lane(
                     trial_id,
                     folder,
-                    lambda: keeper.commit(
+                    lambda: uploader.commit(
                         trial_id, index, folder, reached=reached, uploads=how == "commit"
                     ),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["discard", str(trial_id), list(folders)]:
-                keeper = self._opened()
+                uploader = self._opened()
                 # Before the lane is free: a publication that was ordered later counts on it.
-                keeper.doom(folders)
+                uploader.doom(folders)
                 what = f"remove {folders[0]}"
                 discard = partial(self._discard, trial_id, what, folders)
                 self._in_lane(trial_id, what, discard, is_needed=False)
@@ -146,16 +146,16 @@ class KeeperProcess:
 
     def _begin(self, orders: Orders) -> None:
         wait_at_most(orders.disk_deadline_s, self._tell_of_silence)
-        self._keeper = Keeper(orders, self._told)
+        self._uploader = Uploader(orders, self._told)
         self._in_lane("open", "open the storage", self._open)
 
     def _tell_of_silence(self, text: str) -> None:
         with suppress(ConnectionError):  # nobody is left to tell
             self._wire.send(["warning", text])
 
-    def _opened(self) -> Keeper:
-        assert self._keeper is not None
-        return self._keeper
+    def _opened(self) -> Uploader:
+        assert self._uploader is not None
+        return self._uploader
 
     async def _open(self) -> None:
         try:
@@ -196,11 +196,11 @@ class KeeperProcess:
         end, begins, _ = max(self._asked)
         doomed = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
-        keeper = self._opened()
+        uploader = self._opened()
         try:
-            await keeper.publish(end, begins)
+            await uploader.publish(end, begins)
         except BaseException:
-            keeper.doom(doomed)
+            uploader.doom(doomed)
             raise
         # In a lane of its own: no later publication waits for what cannot be removed.
         self._in_lane("remove", "remove", lambda: self._remove(doomed), is_needed=False)
@@ -289,7 +289,7 @@ class KeeperProcess:
             self._failed.pop(key, None)
 
     def _told(self, message: list[Any]) -> None:
-        """What the keeper tells, on its way to whoever gives the orders."""
+        """What the uploader tells, on its way to whoever gives the orders."""
         if message == ["moving"]:
             self._moved_at = asyncio.get_running_loop().time()
         self._wire.send(message)
@@ -307,20 +307,20 @@ class KeeperProcess:
         late = self._late() if any(self._under_way.values()) else []
         tidy_by = min(end, loop.time() + _TIDY_S)
         await self._settle(tidy_by, lambda: bool(self._under_way))
-        if self._keeper is not None and not self._under_way:
+        if self._uploader is not None and not self._under_way:
             with suppress(TimeoutError, StorageError):  # told by what is left
                 async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
-                    await self._keeper.tidy()
-        if self._keeper is not None and (left := self._keeper.left):
+                    await self._uploader.tidy()
+        if self._uploader is not None and (left := self._uploader.left):
             self._wire.send(["left", left])
-        if self._keeper is not None and (left_out := self._keeper.left_out):
+        if self._uploader is not None and (left_out := self._uploader.left_out):
             self._wire.send(["warning", left_out])
         # Told before anything else is closed, which might take its time as well.
         self._wire.send(["closed", [*self._failed.values(), *late]])
         for task in list(self._under_way):
             task.cancel()
-        if self._keeper is not None:
-            await self._keeper.close()
+        if self._uploader is not None:
+            await self._uploader.close()
 
     async def _settle(self, until: float, is_busy: Callable[[], bool]) -> None:
         """Wait while it is busy, or until then."""
@@ -349,7 +349,7 @@ def told(error: Exception) -> str:
 
 
 def main(wire: Wire, orders: Orders | None = None) -> None:
-    """Main function of the keeper's process; or of its thread, where `orders` cannot travel."""
+    """Main function of the uploader's process; or of its thread, where `orders` cannot travel."""
     import uvloop
 
-    uvloop.run(KeeperProcess(wire, orders).serve())
+    uvloop.run(UploaderProcess(wire, orders).serve())

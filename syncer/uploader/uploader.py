@@ -1,4 +1,4 @@
-"""The keeper: hashes, syncs, uploads and removes, behind every report.
+"""The uploader: hashes, syncs, uploads and removes, behind every report.
 
 A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
 where storage is elsewhere, confirmed by it.
@@ -46,7 +46,7 @@ _TIDY_S = 5.0
 _SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
 
 
-class Keeper:
+class Uploader:
     """Performs orders; each method is one of them."""
 
     def __init__(self, orders: Orders, tell: Callable[[list[Any]], None]) -> None:

@@ -41,7 +41,7 @@ IN_A_BUCKET: tuple[Remote, ...] = (
     Strike(ill=Ill.CORRUPTED, at=6),
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
-    Kill(at=60, victims=("script", "keeper"), is_performed=False),
+    Kill(at=60, victims=("script", "uploader"), is_performed=False),
     Freeze(at=55, elsewhere=True),
 )
 
@@ -106,8 +106,8 @@ def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> 
 STOPS = (
     Stop(role="worker", at=9, victim="warm"),
     Stop(role="script", at=20, victim="worker", mirrored=True),
-    Stop(role="keeper", at=8, victim="keeper"),
-    Stop(role="script", at=25, victim="scribe"),
+    Stop(role="uploader", at=8, victim="uploader"),
+    Stop(role="script", at=25, victim="projector"),
 )
 
 

@@ -258,7 +258,7 @@ def test_what_left_the_session_does_not_outlive_the_controller(bench: Bench, end
     script = bench.run(bench.write(DESERTING), str(bench.storage))
     script.wait_for("daemon")
     script.wait_for("started")
-    assert len(script.processes()) >= 6  # script, warm, scribe, worker and the two
+    assert len(script.processes()) >= 6  # script, warm, projector, worker and the two
     script.signal(getattr(signal, ending))
     script.ends()
     assert script.left() == []

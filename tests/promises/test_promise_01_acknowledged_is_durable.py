@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing import checker
@@ -53,7 +53,7 @@ def test_no_acknowledged_row_is_missing_after_a_kill_in_full_flight(
 
 
 class DeafScribe:
-    """Stands for the scribe, whose work this is not about."""
+    """Stands for the projector, whose work this is not about."""
 
     def send(self, message: list[Any]) -> None: ...
 
@@ -76,15 +76,15 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
 
     async def run() -> bool:
         loop = asyncio.get_running_loop()
-        ledger = Ledger(
+        journal_writer = JournalWriter(
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=0.01,
         )
-        ledger.append([b"first"])
+        journal_writer.append([b"first"])
         await loop.run_in_executor(None, began.wait, 10)
         due = loop.create_future()
-        ledger.append([b"during the sync"])
+        journal_writer.append([b"during the sync"])
         # The timer of this append comes due while the first sync is still under way.
         loop.call_later(0.05, due.set_result, None)
         await due
@@ -96,15 +96,15 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
 
 def test_what_waits_for_the_disk_is_done_though_nothing_more_is_appended(tmp_path: Path) -> None:
     async def run() -> None:
-        ledger = Ledger(
+        journal_writer = JournalWriter(
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=0.01,
         )
-        ledger.append([b"row"])
-        await ledger.sync()
+        journal_writer.append([b"row"])
+        await journal_writer.sync()
         durable = asyncio.Event()
-        ledger.when_durable(durable.set)
+        journal_writer.when_durable(durable.set)
         async with asyncio.timeout(10):
             await durable.wait()
 

@@ -32,9 +32,9 @@ def test_a_stalled_bucket_delays_no_report(bench: Bench, moto: S3Server, proxy: 
     assert [found["epoch"] for found in results(script)] == [120, 120]
 
 
-def test_a_scribe_and_a_keeper_that_stand_still_delay_no_report(bench: Bench) -> None:
+def test_a_projector_and_a_uploader_that_stand_still_delay_no_report(bench: Bench) -> None:
     script, gate = bench.held_in(2, epochs=100, checkpoint_every=10)
-    services = [*script.processes("scribe"), *script.processes("keeper")]
+    services = [*script.processes("projector"), *script.processes("uploader")]
     for service in services:
         service.signal(signal.SIGSTOP)
     gate.open()

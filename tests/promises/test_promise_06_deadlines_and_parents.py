@@ -50,7 +50,7 @@ def test_no_process_outlives_the_end_of_the_controller(bench: Bench, ending: str
     script = bench.run(bench.write(STUBBORN), str(bench.storage))
     script.wait_for("started 0")
     script.wait_for("started 1")
-    assert len(script.processes()) >= 8  # script, warm, scribe, two workers and what they began
+    assert len(script.processes()) >= 8  # script, warm, projector, two workers and what they began
     script.signal(getattr(signal, ending))
     assert script.ends() != 0
     assert script.left() == []

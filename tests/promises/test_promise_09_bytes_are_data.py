@@ -103,7 +103,7 @@ def test_nothing_listens_on_any_address(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("at 0 2")
     processes = script.processes()
-    assert {process.role for process in processes} >= {"script", "warm", "scribe", "worker"}
+    assert {process.role for process in processes} >= {"script", "warm", "projector", "worker"}
     assert [listening(process.pid) for process in processes] == [[]] * len(processes)
     gate.open()
     script.succeeds()

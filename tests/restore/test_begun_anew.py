@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import read, segment_name
@@ -110,10 +110,10 @@ def lose_the_start(root: Path, behind: int) -> None:
     for name in snapshot_names(root):
         (root / name).unlink()
     places = [end for _, end in read(layout.journal)]
-    scribe = Scribe(layout, ScribeSettings(), boot="")
-    scribe.catch_up(places[-1 - behind])
-    scribe.snapshot()
-    scribe.catch_up()
+    projector = Projector(layout, ProjectorSettings(), boot="")
+    projector.catch_up(places[-1 - behind])
+    projector.snapshot()
+    projector.catch_up()
     start = read_snapshot(layout, snapshot_names(root)[0]).last.start
     path = layout.journal / segment_name(0)
     lost = min(4096, start)

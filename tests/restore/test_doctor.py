@@ -97,7 +97,7 @@ def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
         monkeypatch.setenv(name, value)
     place = bucket.storage_path.replace("?", "/run?")
     ran = len(bench.notes())
-    # What the scribe of a busy machine had not written within that second is written here.
+    # What the projector of a busy machine had not written within that second is written here.
     assert main(["doctor", "repair", place]) == 1
     assert main(["doctor", "sync", place]) == 0
     assert len(bench.notes()) == ran

@@ -76,8 +76,8 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     script, gate = bench.held_in(2, sync_period=3600)
     # Else it depends on the load of the machine what is written and uploaded before the kill.
     bucket.proxy.break_off()
-    (scribe,) = script.processes("scribe")
-    scribe.signal(signal.SIGSTOP)
+    (projector,) = script.processes("projector")
+    projector.signal(signal.SIGSTOP)
     gate.open()
     for trial in (0, 1):
         script.wait_for(f"at {trial} 3")

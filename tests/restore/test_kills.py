@@ -98,7 +98,7 @@ def test_a_killed_warm_parent_is_replaced(bench: Bench) -> None:
     assert bench.problems(tensorboard=True) == []
 
 
-@pytest.mark.parametrize("role", ["scribe", "keeper"])
+@pytest.mark.parametrize("role", ["projector", "uploader"])
 def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: str) -> None:
     gate = bench.gate("any-3")
     script = bench.start(num_to_keep=1)
@@ -114,13 +114,15 @@ def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: st
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(bench: Bench) -> None:
+def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
+    bench: Bench,
+) -> None:
     script, gate = bench.held_in(3)
     killed = 0
     while killed < 4:
-        for scribe in script.processes("scribe"):
-            scribe.kill()
-            assert scribe.ends()
+        for projector in script.processes("projector"):
+            projector.kill()
+            assert projector.ends()
             killed += 1
     gate.open()
     script.succeeds()
@@ -130,7 +132,7 @@ def test_a_scribe_that_dies_again_and_again_is_given_up_and_the_run_goes_on(benc
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_restored(
+def test_a_uploader_that_dies_again_and_again_ends_the_run_so_that_it_can_be_restored(
     bench: Bench,
 ) -> None:
     gate = bench.gate("any-3")
@@ -138,9 +140,9 @@ def test_a_keeper_that_dies_again_and_again_ends_the_run_so_that_it_can_be_resto
     script.wait_for("at 0 3")
     killed = 0
     while killed < 4:
-        for keeper in script.processes("keeper"):
-            keeper.kill()
-            assert keeper.ends()
+        for uploader in script.processes("uploader"):
+            uploader.kill()
+            assert uploader.ends()
             killed += 1
     assert script.ends() == 1
     script.finish_reading()
@@ -156,7 +158,7 @@ def test_everything_killed_at_once_is_restored(bench: Bench) -> None:
     script, gate = bench.held_in(3, num_to_keep=1)
     everything = script.processes()
     roles = sorted(process.role for process in everything)
-    assert roles == ["keeper", "scribe", "script", "warm", "worker", "worker"]
+    assert roles == ["uploader", "projector", "script", "warm", "worker", "worker"]
     for process in everything:
         process.kill()
     assert script.left() == []

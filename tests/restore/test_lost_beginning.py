@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.journal import MAGIC, read, segment_name
 from holdfast.testing.bench import Bench, results
@@ -62,10 +62,10 @@ def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
     places = [end for _, end in read(layout.journal)]
     for name in snapshot_names(killed.root):
         (killed.root / name).unlink()
-    scribe = Scribe(layout, ScribeSettings(), boot="")
-    scribe.catch_up(places[-1 - behind])
-    scribe.snapshot()
-    scribe.catch_up()
+    projector = Projector(layout, ProjectorSettings(), boot="")
+    projector.catch_up(places[-1 - behind])
+    projector.snapshot()
+    projector.catch_up()
     rows = {path: path.read_bytes() for path in killed.root.glob("*/result.json")}
     assert len(rows) == 2
     damage(layout.journal, read_snapshot(layout, snapshot_names(killed.root)[0]).last.start)

@@ -182,7 +182,7 @@ def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> P
 
 
 def publish(place: Place, root: Path) -> None:
-    """What the keeper makes of a tree in storage."""
+    """What the uploader makes of a tree in storage."""
     assert place.remote is not None
     stored = Path(place.remote.path)
     shutil.rmtree(stored, ignore_errors=True)

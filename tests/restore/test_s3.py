@@ -317,13 +317,13 @@ def test_a_filesystem_given_as_an_object_is_used_for_everything(
     assert restored.left() == []
 
 
-def test_a_killed_keeper_is_replaced_within_the_same_epoch_of_the_bucket(
+def test_a_killed_uploader_is_replaced_within_the_same_epoch_of_the_bucket(
     bench: Bench, bucket: Bucket
 ) -> None:
     script, gate = bench.held_in(3, num_to_keep=1)
     bucket.wait_for_committed(2)
-    (keeper,) = script.processes("keeper")
-    keeper.kill()
+    (uploader,) = script.processes("uploader")
+    uploader.kill()
     script.said("it is started again")
     gate.open()
     script.succeeds()

@@ -95,7 +95,7 @@ def test_a_run_that_hangs_with_its_disk_is_left_after_the_third_ctrl_c(bench: Be
 
 
 def test_a_checkpoint_whose_disk_is_silent_is_not_kept_and_the_run_ends(bench: Bench) -> None:
-    script = falls_silent(bench, "keeper")
+    script = falls_silent(bench, "uploader")
     assert script.ends() == 1
     assert script.left() == []
     script.finish_reading()
@@ -104,8 +104,8 @@ def test_a_checkpoint_whose_disk_is_silent_is_not_kept_and_the_run_ends(bench: B
     goes_on(bench)
 
 
-def test_a_scribe_whose_disk_is_silent_takes_nothing_from_the_run(bench: Bench) -> None:
-    script = falls_silent(bench, "scribe")
+def test_a_projector_whose_disk_is_silent_takes_nothing_from_the_run(bench: Bench) -> None:
+    script = falls_silent(bench, "projector")
     assert script.ends() == 0
     assert script.left() == []
     assert [found["epoch"] for found in results(script)] == [4, 4]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 HERE = Path(__file__).parent
 USER_SCRIPT, TRACKED_SCRIPT = HERE / "user_script.py", HERE.parent / "fit" / "tracked_script.py"
-ROLES = ("warm", "worker", "scribe", "keeper")
+ROLES = ("warm", "worker", "projector", "uploader")
 QUICK = {"HOLDFAST_STOPPED_DEADLINE_S": "0.4"}
 # Nobody looks for stopped processes: the deadlines of what waits for them must do.
 UNSEEN = {
@@ -110,16 +110,16 @@ def test_a_run_outlives_a_process_that_is_stopped_for_ever(
     assert bench.problems() == [], script.stderr
 
 
-def test_a_courier_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
+def test_a_tracker_process_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
     with workbench(tmp_path, TRACKED_SCRIPT) as bench:
         bench.environ |= QUICK
         fake = ["holdfast.testing.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
         gate = bench.gate("0-2")
         script = bench.start(lrs=[1.0], trackers=[fake])
         script.wait_for("at 0 2")
-        stop(script, "courier")
+        stop(script, "tracker_process")
         gate.open()
         script.succeeds()
         script.finish_reading()
-        assert "courier of FakeTracker" in script.said("holdfast continues it (SIGCONT)")
+        assert "tracker process of FakeTracker" in script.said("holdfast continues it (SIGCONT)")
         assert "not delivered" not in script.stderr

@@ -225,7 +225,7 @@ class Told:
 
 def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> LastingService:
     return LastingService(
-        "keeper",
+        "uploader",
         lambda: Service(ENTRY, heard.on_message, environ=os.environ, inherited_fds=[lifeline.fd]),
         first=[["echo", "first"]],
         again=told.count,
@@ -242,7 +242,7 @@ async def test_one_that_died_is_started_again_with_its_first_messages(
     service = lasting(lifeline, heard, told, restarts=2)
     assert await heard.message() == ["echo", "first"]
     service.send(["leave", 1])
-    assert "the keeper exited with status 1; it is started again" in await told.restart()
+    assert "the uploader exited with status 1; it is started again" in await told.restart()
     assert await heard.message() == ["echo", "first"]
     service.send(["echo", "second"])
     assert await heard.message() == ["echo", "second"]

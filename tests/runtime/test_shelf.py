@@ -18,7 +18,7 @@ import pytest
 from holdfast.runtime import mapped, shelf
 
 VALUE = mapped.pickled(b"x" * 1000)
-KEEPER = """
+UPLOADER = """
 import sys
 from holdfast.runtime import mapped, shelf
 own = shelf.Shelf({shelf.FOLDER: sys.argv[1]})
@@ -48,9 +48,9 @@ def files(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file()]
 
 
-def path_of(keeper: subprocess.Popen[str]) -> Path:
-    assert keeper.stdout is not None
-    return Path(keeper.stdout.readline().strip())
+def path_of(uploader: subprocess.Popen[str]) -> Path:
+    assert uploader.stdout is not None
+    return Path(uploader.stdout.readline().strip())
 
 
 def test_what_was_put_is_one_file_until_the_shelf_is_closed(
@@ -68,7 +68,7 @@ def test_what_was_put_is_one_file_until_the_shelf_is_closed(
 def test_only_what_a_dead_process_has_left_is_swept(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", KEEPER, environ[shelf.FOLDER]]
+    command = [sys.executable, "-c", UPLOADER, environ[shelf.FOLDER]]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     own = shelf.Shelf(environ)
     with (

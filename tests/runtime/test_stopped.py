@@ -166,7 +166,7 @@ class Watch:
         self.now = 0.0
         self.watch = StoppedWatch(
             deadline_s,
-            lambda: [Watched(2**22, "the scribe", self.killed.append)],
+            lambda: [Watched(2**22, "the projector", self.killed.append)],
             self.told.append,
             lambda pid: self.is_stopped,
         )
@@ -191,7 +191,7 @@ async def test_who_is_stopped_is_continued_and_when_stopped_again_ended() -> Non
         assert watch.told == []
     watch.look(1)
     assert len(watch.told) == 1
-    assert "the scribe" in watch.told[0]
+    assert "the projector" in watch.told[0]
     for _ in range(4):
         watch.look(1)
         assert watch.killed == []

@@ -437,7 +437,7 @@ class AnyOrder(RuleBasedStateMachine):
         for _ in range(steps):
             busy = self.those("starting", "running", "reporting", "leaving")
             if self.uncommitted and dice.random() < 0.5:
-                self.keeper_commits(dice.randrange(len(self.uncommitted)))
+                self.uploader_commits(dice.randrange(len(self.uncommitted)))
             elif self.asked and dice.random() < 0.5:
                 self.user_answers(self.asked.pop(), self.rolled(dice))
             elif busy:
@@ -594,14 +594,14 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.uncommitted)
     @rule(data=st.data())
     def some_checkpoint_is_committed(self, data: st.DataObject) -> None:
-        self.keeper_commits(data.draw(st.integers(0, len(self.uncommitted) - 1)))
+        self.uploader_commits(data.draw(st.integers(0, len(self.uncommitted) - 1)))
 
-    def keeper_commits(self, at: int) -> None:
+    def uploader_commits(self, at: int) -> None:
         self.perform(self.run.commit(*self.uncommitted.pop(at)))
 
     @precondition(lambda self: self.uncommitted)
     @rule(data=st.data())
-    def keeper_finds_it_gone(self, data: st.DataObject) -> None:
+    def uploader_finds_it_gone(self, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         trial_id, index = self.uncommitted.pop(at)
         worker = self.workers.get(trial_id)

@@ -32,7 +32,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.scheduler.search import Searcher
-from holdfast.simulate import CurveFailed, Faults, Simulation, crew, simulate
+from holdfast.simulate import CurveFailed, Faults, Simulation, pool, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
@@ -473,7 +473,7 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
 
 
 def test_a_training_that_nothing_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "MOST_ITERATIONS", 100)
+    monkeypatch.setattr(pool, "MOST_ITERATIONS", 100)
     with pytest.raises(CurveFailed, match="has come to 100 iterations and nothing ends it"):
         study(run={"stop": None})
 

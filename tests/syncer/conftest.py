@@ -1,4 +1,4 @@
-"""Real S3 servers for the whole session, and an event loop like the keeper's."""
+"""Real S3 servers for the whole session, and an event loop like the uploader's."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.advice import Proposes, Search, ask_stopper
 from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
-from holdfast.simulate.crew import Crew
 from holdfast.simulate.faults import Faults, Luck
+from holdfast.simulate.pool import SimulatedPool
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Trace
 from holdfast.simulate.worker import Training
@@ -79,7 +79,7 @@ class World:
         spec = scene.begun.spec
         luck = Luck(spec.seed)
         cluster = Cluster(scene.places, scene.faults, luck)
-        self._crew = Crew(
+        self._pool = SimulatedPool(
             self, scene.training, cluster, scene.faults, luck, reuses=spec.reuse_actors
         )
 
@@ -89,7 +89,7 @@ class World:
         Raises CurveFailed, and whatever the user's search or the scheduler's functions raise.
         """
         self.post(self._scene.begun)
-        self._crew.expect_losses()
+        self._pool.expect_losses()
         budget_s = self._scene.begun.spec.budget_s
         if budget_s is not None:
             self.agenda.after(budget_s, self.post, budget_spent(budget_s), awaited=False)
@@ -112,7 +112,7 @@ class World:
         self._trace.add(event, now, machine.answers)
         if isinstance(event, Reported) and after is before:
             # Its worker has not heard the order to stop, and waits for an answer.
-            self._crew.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
+            self._pool.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
         self._tally.saw(event, before, after, self.agenda.elapsed_s)
         self._tell(event, before, after)
         for effect in effects:
@@ -127,14 +127,14 @@ class World:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Reply():
-                self._crew.reply(effect)
+                self._pool.reply(effect)
             case Commit():
                 done = Committed(trial_id=effect.trial_id, index=effect.checkpoint.index)
                 self._later(self._scene.commit_s, done)
             case Discard():
-                self._crew.discard(effect)
+                self._pool.discard(effect)
             case Launch():
-                self._crew.launch(effect)
+                self._pool.launch(effect)
             case Suggest():
                 self._search.ask(effect.index)
             case AskStopper():
@@ -147,11 +147,11 @@ class World:
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
                 self._later(effect.seconds, ended)
             case Halt():
-                self._crew.halt(effect)
+                self._pool.halt(effect)
             case Preempt():
-                self._crew.preempt(effect)
+                self._pool.preempt(effect)
             case Release():
-                self._crew.release(effect)
+                self._pool.release(effect)
             case Warn():
                 self.warnings.append(effect.text)
             case Finish():
@@ -174,7 +174,7 @@ class World:
     def _story(self) -> str:
         return "; ".join(t.story() for t in self.trials.values() if not t.status.is_final)[:1000]
 
-    # -- what the crew needs ----------------------------------------------------------------------
+    # -- what the worker pool needs ---------------------------------------------------------------
 
     @property
     def trials(self) -> Mapping[str, Trial]:

@@ -160,7 +160,7 @@ class BucketStage:
                     process.kill()
                     process.ends()
                 os.close(process.pidfd)
-            return not {"script", "keeper"} & set(kill.victims)
+            return not {"script", "uploader"} & set(kill.victims)
 
         moment = Moment(at=kill.at, is_performed=kill.is_performed, act=act)
         with self._run(Well(), moment=moment) as run:

@@ -202,7 +202,7 @@ def _each_request(buckets: BucketStage, jobs: int) -> Iterator[Story]:
     most = buckets.requests()
     for is_performed in (False, True):
         each = [
-            Kill(at=at, victims=("script", "keeper"), is_performed=is_performed)
+            Kill(at=at, victims=("script", "uploader"), is_performed=is_performed)
             for at in range(1, most + 1)
         ]
         when = "performed" if is_performed else "not performed"

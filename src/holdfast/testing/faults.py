@@ -30,7 +30,7 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 
 VARIABLE: Final = "HOLDFAST_TEST_FAULT"
-ROLES: Final = ("script", "warm", "worker", "scribe", "keeper")
+ROLES: Final = ("script", "warm", "worker", "projector", "uploader")
 HOOK: Final = Path(__file__).parent / "hook"
 _SLOT = struct.Struct("<Q")
 
@@ -97,7 +97,7 @@ def install(environ: Mapping[str, str]) -> None:
 def role_here() -> str:
     """Which of the ROLES this process has at its start."""
     words = " ".join(sys.orig_argv)
-    for role, module in (("scribe", "projector.process"), ("keeper", "uploader.process")):
+    for role, module in (("projector", "projector.process"), ("uploader", "uploader.process")):
         if module in words:
             return role
     return "warm" if "runtime.warm" in words else "script"

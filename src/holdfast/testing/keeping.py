@@ -1,4 +1,4 @@
-"""The keeper under many checkpoints, and what it holds while there are ever more of them."""
+"""The uploader under many checkpoints, and what it holds while there are ever more of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.uploader.process import KeeperProcess
+from holdfast.syncer.uploader.process import UploaderProcess
 
 _CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 # After so many commits everything is published, as a controller does from time to time.
@@ -28,9 +28,9 @@ _PUBLISH_EVERY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the keeper's process holds after so many checkpoints, with nothing under way.
+    """What the uploader's process holds after so many checkpoints, with nothing under way.
 
-    `entries` counts what is in the containers of the keeper and all that belongs to it, `blocks`
+    `entries` counts what is in the containers of the uploader and all that belongs to it, `blocks`
     Python's allocations.
     """
 
@@ -71,7 +71,7 @@ class Orderer:
         self.troubles += message[0] == "trouble"
         if message[0] in {"uncommitted", "lost", "refused", "failed"}:
             for told in self._waited.values():
-                told.set_exception(RuntimeError(f"the keeper says: {message}"))
+                told.set_exception(RuntimeError(f"the uploader says: {message}"))
             self._waited.clear()
             return
         for length in (1, 3):
@@ -83,14 +83,14 @@ class Orderer:
 
 
 class Keeping:
-    """An experiment of `trials` whose keeper commits, supersedes and publishes."""
+    """An experiment of `trials` whose uploader commits, supersedes and publishes."""
 
     def __init__(self, root: Path, location: Location, *, trials: int) -> None:
         self.root = root
         self._trials = [f"trial_{number:03}" for number in range(trials)]
         self._journal = Journal(root / "journal")
         self.orderer = Orderer()
-        self.process = KeeperProcess(
+        self.process = UploaderProcess(
             self.orderer,
             Orders(
                 root=root,
@@ -218,7 +218,7 @@ def run(
     checkpoints: int,
     points: int,
 ) -> None:
-    """All of it in a loop of its own, as the keeper's process has one."""
+    """All of it in a loop of its own, as the uploader's process has one."""
     import uvloop
 
     keeping = Keeping(root, cast(Location, location), trials=trials)

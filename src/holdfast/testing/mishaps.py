@@ -339,7 +339,7 @@ def strikes(requests: int, chance: random.Random, *, outage_s: float = 0) -> Ite
         for is_silent in (False, True):
             yield Outage(at=at.pop(), is_silent=is_silent, lasts_s=outage_s)
             yield Outage(at=at.pop(), is_silent=is_silent, lasts_s=None)
-        for victims in (*((role,) for role in ROLES), ("script", "keeper"), EVERYONE):
+        for victims in (*((role,) for role in ROLES), ("script", "uploader"), EVERYONE):
             performed = chance.random() < 0.5
             yield Kill(at=chance.randint(1, requests), victims=victims, is_performed=performed)
         yield Freeze(at=at.pop(), elsewhere=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.scheduler.events import (
     FORMAT,
@@ -37,7 +37,7 @@ _TRACEBACK = """Traceback (most recent call last):
 
 
 class RecordedExperiment:
-    """Writes the journal through the machine, and everything else through the scribe.
+    """Writes the journal through the machine, and everything else through the projector.
 
     Each event happens `step_s` after the one before. `boot` is the start of the system that it
     ran in, `version` the format of the journal. `spec` are fields of ExperimentSpec.
@@ -72,8 +72,8 @@ class RecordedExperiment:
                 version=version,
             )
         )
-        self._scribe = Scribe(
-            self.layout, ScribeSettings(tensorboard=tensorboard), lambda: self.now, boot="boot"
+        self._projector = Projector(
+            self.layout, ProjectorSettings(tensorboard=tensorboard), lambda: self.now, boot="boot"
         )
 
     @property
@@ -181,10 +181,10 @@ class RecordedExperiment:
             self.add(Exited(trial_id=trial_id, attempt=trial.attempt, cause="ended"))
 
     def write_files(self, *, snapshot: bool = False) -> None:
-        """Let the scribe write the trials' files, and a snapshot if wanted."""
-        self._scribe.catch_up()
+        """Let the projector write the trials' files, and a snapshot if wanted."""
+        self._projector.catch_up()
         if snapshot:
-            self._scribe.snapshot()
+            self._projector.snapshot()
 
     def close(self) -> None:
         """Also where the test has moved it away."""

@@ -93,8 +93,8 @@ class UserScript:
     """Runs `python path arguments...` and knows every process that comes of it.
 
     `folder` holds marks, gates and notes; several scripts, one after the other, may share it.
-    `roles` that `processes` gives: script, warm, successor, worker, scribe, keeper, courier,
-    other.
+    `roles` that `processes` gives: script, warm, successor, worker, projector, uploader, tracker
+    process, other.
     """
 
     def __init__(
@@ -277,11 +277,11 @@ class UserScript:
         if pid == self.process.pid:
             return "script"
         if "projector.process:main" in command:
-            return "scribe"
+            return "projector"
         if "uploader.process:main" in command:
-            return "keeper"
+            return "uploader"
         if "trackers.process:main" in command:
-            return "courier"
+            return "tracker_process"
         if "runtime.warm" in command:
             if int(stat[1]) == self.process.pid:
                 return "warm"

@@ -21,7 +21,7 @@ from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
@@ -534,7 +534,7 @@ def paused(in_memory: Path) -> Path:
     run.finish(first)
     run.close()
     assert run.trial(first).attempt == 2
-    Scribe(run.layout, ScribeSettings(tensorboard=False)).catch_up()
+    Projector(run.layout, ProjectorSettings(tensorboard=False)).catch_up()
     tuner_file.write(run.layout.tuner, {"scheduler": Field(pickled=b"of no use here")})
     return root
 

@@ -1,4 +1,4 @@
-"""A scribe that is cut off in the middle of a long journal: the next one continues there."""
+"""A projector that is cut off in the middle of a long journal: the next one continues there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
-from holdfast.experiment.projector import projector as scribes
+from holdfast.experiment.projector import projector as projectors
 from holdfast.experiment.projector.incomplete import lacking
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.trial_files import TrialFiles
-from holdfast.experiment.records.journal_writer import Ledger
+from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
@@ -28,13 +28,13 @@ TRIALS = 24
 
 
 class CutOff(Exception):
-    """The scribe was killed."""
+    """The projector was killed."""
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedExperiment]:
     """Many trials; some failed and were resumed after the others had ended."""
-    monkeypatch.setattr(scribes, "_FLUSH_BYTES", 4_000)
+    monkeypatch.setattr(projectors, "_FLUSH_BYTES", 4_000)
     recorded = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=0))
     failed = []
     for number in range(TRIALS):
@@ -55,7 +55,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedExp
     recorded.close()
 
 
-def scribe(run: RecordedExperiment, *, cut_at: int = 0, boot: str = "one") -> Scribe:
+def projector(run: RecordedExperiment, *, cut_at: int = 0, boot: str = "one") -> Projector:
     """One that takes a snapshot wherever it can, and is killed at its `cut_at`-th pause."""
     pauses = [0]
 
@@ -65,8 +65,8 @@ def scribe(run: RecordedExperiment, *, cut_at: int = 0, boot: str = "one") -> Sc
         if pauses[0] == cut_at:
             raise CutOff
 
-    settings = ScribeSettings(tensorboard=False, snapshot_period_s=0.0)
-    return Scribe(run.layout, settings, lambda: 0.0, boot=boot, progress=progress)
+    settings = ProjectorSettings(tensorboard=False, snapshot_period_s=0.0)
+    return Projector(run.layout, settings, lambda: 0.0, boot=boot, progress=progress)
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -80,7 +80,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def expected(run: RecordedExperiment, tmp_path: Path) -> dict[str, bytes]:
     clean = Layout(tmp_path / "clean")
     shutil.copytree(run.layout.journal, clean.journal)
-    Scribe(clean, ScribeSettings(tensorboard=False), lambda: 0.0, boot="one").catch_up()
+    Projector(clean, ProjectorSettings(tensorboard=False), lambda: 0.0, boot="one").catch_up()
     return contents(clean.root)
 
 
@@ -98,7 +98,7 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_each_scribe_continues_where_the_one_before_was_cut_off(
+def test_each_projector_continues_where_the_one_before_was_cut_off(
     run: RecordedExperiment, tmp_path: Path, created: list[str]
 ) -> None:
     """Each is killed at its third pause: one that began anew would never come to the end."""
@@ -106,12 +106,12 @@ def test_each_scribe_continues_where_the_one_before_was_cut_off(
     for _ in range(TRIALS):
         created.clear()
         try:
-            scribe(run, cut_at=3).catch_up()
+            projector(run, cut_at=3).catch_up()
             break
         except CutOff:
             begun.append(len(created))
     assert len(begun) > 3
-    one = scribe(run)
+    one = projector(run)
     one.catch_up()
     one.snapshot()
     assert contents(run.layout.root) == expected(run, tmp_path)
@@ -121,25 +121,25 @@ def test_after_a_start_of_the_system_all_files_are_written_once_and_not_again_an
     run: RecordedExperiment, tmp_path: Path, created: list[str]
 ) -> None:
     """A snapshot of before says what there is; no file of before can be relied on."""
-    before = scribe(run, boot="before")
+    before = projector(run, boot="before")
     before.catch_up()
     before.snapshot()
     for path in run.layout.root.glob(f"train_*/{RESULTS}"):
         path.write_bytes(b"torn")
     created.clear()
     with pytest.raises(CutOff):
-        scribe(run, cut_at=9).catch_up()
+        projector(run, cut_at=9).catch_up()
     assert len(created) > 5
     first = len(created)
     created.clear()
-    scribe(run).catch_up()
+    projector(run).catch_up()
     assert len(set(created)) < TRIALS
     assert first + len(set(created)) <= TRIALS + 12
     assert contents(run.layout.root) == expected(run, tmp_path)
 
 
 class Service:
-    """A scribe's process, as the ledger sees it."""
+    """A projector's process, as the journal writer sees it."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -165,37 +165,37 @@ async def service() -> Service:
 
 
 @pytest.fixture
-async def ledger(tmp_path: Path, service: Service) -> Ledger:
+async def journal_writer(tmp_path: Path, service: Service) -> JournalWriter:
     journal = Journal(tmp_path / "journal")
-    return Ledger(journal, cast(LastingService, service), fsync_period_s=1.0)
+    return JournalWriter(journal, cast(LastingService, service), fsync_period_s=1.0)
 
 
-async def test_the_end_waits_as_long_as_the_scribe_comes_further(
-    ledger: Ledger, service: Service
+async def test_the_end_waits_as_long_as_the_projector_comes_further(
+    journal_writer: JournalWriter, service: Service
 ) -> None:
     told: list[tuple[int, int]] = []
-    ending = asyncio.ensure_future(ledger.finish(30.0, lambda *share: told.append(share)))
+    ending = asyncio.ensure_future(journal_writer.finish(30.0, lambda *share: told.append(share)))
     await service.closing.wait()
     for done in range(5):
-        ledger.on_scribe(["progress", done, 100])
+        journal_writer.on_projector(["progress", done, 100])
         await asyncio.sleep(0)
-    ledger.on_scribe(["done"])
+    journal_writer.on_projector(["done"])
     assert await ending
     assert told == [(done, 100) for done in range(5)]
     assert not service.killed
-    await ledger.close()
+    await journal_writer.close()
 
 
-async def test_a_scribe_that_makes_no_progress_is_not_waited_for(
-    ledger: Ledger, service: Service
+async def test_a_projector_that_makes_no_progress_is_not_waited_for(
+    journal_writer: JournalWriter, service: Service
 ) -> None:
-    assert not await ledger.finish(0.01)
+    assert not await journal_writer.finish(0.01)
     assert service.killed
-    await ledger.close()
+    await journal_writer.close()
 
 
 def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> None:
-    scribe(run).catch_up()
+    projector(run).catch_up()
     trials = run.machine.trials.values()
     assert lacking(run.layout, trials) == ""
     missing, behind, *_ = trials
@@ -211,7 +211,7 @@ def test_trials_whose_rows_are_missing_are_named(run: RecordedExperiment) -> Non
 
 def test_a_snapshot_in_between_is_one_that_a_reader_can_use(run: RecordedExperiment) -> None:
     with pytest.raises(CutOff):
-        scribe(run, cut_at=4).catch_up()
+        projector(run, cut_at=4).catch_up()
     from holdfast.experiment.records.snapshots import load_newest_snapshot
 
     loaded = load_newest_snapshot(run.layout)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.scheduler.events import Exited
 from holdfast.scheduler.policy import (
     CloneTrial,
@@ -67,7 +67,7 @@ def goes_on(run: RecordedExperiment, trial_id: str) -> None:
 
 
 def project(run: RecordedExperiment, *, tensorboard: bool = False) -> None:
-    Scribe(run.layout, ScribeSettings(tensorboard=tensorboard)).catch_up()
+    Projector(run.layout, ProjectorSettings(tensorboard=tensorboard)).catch_up()
 
 
 def lines(path: Path) -> list[Any]:
@@ -100,12 +100,12 @@ def test_it_is_written_anew_whatever_is_there(tmp_path: Path, left: str) -> None
 
 def test_it_goes_on_after_a_snapshot_with_all_that_was_before(tmp_path: Path) -> None:
     run = recorded(tmp_path, TakesOver())
-    before = Scribe(run.layout, ScribeSettings(tensorboard=False))
+    before = Projector(run.layout, ProjectorSettings(tensorboard=False))
     before.catch_up()
     before.snapshot()
     goes_on(run, "d2a66_00002")
     run.report("d2a66_00002", {"loss": 9})
-    after = Scribe(run.layout, ScribeSettings(tensorboard=False))
+    after = Projector(run.layout, ProjectorSettings(tensorboard=False))
     after.catch_up()
     assert [row[:2] for row in lines(run.layout.policy_log)] == [
         ["1", "0"],
@@ -117,12 +117,12 @@ def test_it_goes_on_after_a_snapshot_with_all_that_was_before(tmp_path: Path) ->
 def test_a_log_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
     run = recorded(tmp_path, TakesOver())
     run.layout.policy_log_of("d2a66_00002").mkdir()
-    scribe = Scribe(run.layout, ScribeSettings(tensorboard=False))
-    scribe.catch_up()
-    assert "Is a directory" in str(scribe.trouble)
+    projector = Projector(run.layout, ProjectorSettings(tensorboard=False))
+    projector.catch_up()
+    assert "Is a directory" in str(projector.trouble)
     run.layout.policy_log_of("d2a66_00002").rmdir()
-    scribe.repair()
-    assert not scribe.trouble
+    projector.repair()
+    assert not projector.trouble
     assert lines(run.layout.policy_log) == [FIRST, SECOND]
     assert lines(run.layout.policy_log_of("d2a66_00002")) == [FIRST, SECOND]
 

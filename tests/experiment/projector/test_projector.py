@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import connection
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed
@@ -51,8 +51,8 @@ def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
     recorded.close()
 
 
-def make_scribe(layout: Layout, boot: str = "one", **wanted: Any) -> Scribe:
-    return Scribe(layout, ScribeSettings(**wanted), Clock(), boot=boot)
+def make_projector(layout: Layout, boot: str = "one", **wanted: Any) -> Projector:
+    return Projector(layout, ProjectorSettings(**wanted), Clock(), boot=boot)
 
 
 def live(run: RecordedExperiment) -> None:
@@ -80,11 +80,11 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def expected(run: RecordedExperiment, tmp_path: Path) -> dict[str, bytes]:
-    """What a scribe writes that has the whole journal before it and a clean directory."""
+    """What a projector writes that has the whole journal before it and a clean directory."""
     clean = Layout(tmp_path / "clean")
     shutil.rmtree(clean.root, ignore_errors=True)
     shutil.copytree(run.layout.journal, clean.journal)
-    make_scribe(clean).catch_up()
+    make_projector(clean).catch_up()
     return contents(clean.root)
 
 
@@ -109,23 +109,23 @@ def loss_of(run: RecordedExperiment, trial: str) -> list[int]:
     return [row["loss"] for row in rows_of(run.folder(trial))]
 
 
-def test_the_scribe_reads_as_far_as_it_is_told(run: RecordedExperiment) -> None:
+def test_the_projector_reads_as_far_as_it_is_told(run: RecordedExperiment) -> None:
     trial = run.begin()
     run.report(trial, {"loss": 1})
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    place = scribe.position
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    place = projector.position
     run.report(trial, {"loss": 2})
-    scribe.catch_up(place)
-    assert (scribe.position, loss_of(run, trial)) == (place, [1])
-    scribe.catch_up()
+    projector.catch_up(place)
+    assert (projector.position, loss_of(run, trial)) == (place, [1])
+    projector.catch_up()
     assert loss_of(run, trial) == [1, 2]
 
 
 def test_without_a_journal_there_is_nothing_to_do(tmp_path: Path) -> None:
-    scribe = make_scribe(Layout(tmp_path))
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(Layout(tmp_path))
+    projector.catch_up()
+    projector.snapshot()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,11 +135,11 @@ def test_a_record_that_is_still_being_written_is_waited_for(run: RecordedExperim
     segment = run.layout.journal / "000000.log"
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-3])
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
+    projector = make_projector(run.layout)
+    projector.catch_up()
     assert not (run.folder(trial) / "result.json").exists()
     segment.write_bytes(whole)
-    scribe.catch_up()
+    projector.catch_up()
     assert loss_of(run, trial) == [1]
 
 
@@ -151,7 +151,7 @@ def test_only_the_newest_experiment_of_a_directory_is_written(tmp_path: Path) ->
     second = RecordedExperiment(tmp_path, run="beef0")
     new = second.begin()
     second.report(new, {"loss": 2})
-    make_scribe(second.layout).catch_up()
+    make_projector(second.layout).catch_up()
     assert not (first.folder(old) / "result.json").exists()
     assert loss_of(second, new) == [2]
     second.close()
@@ -160,12 +160,12 @@ def test_only_the_newest_experiment_of_a_directory_is_written(tmp_path: Path) ->
 def test_written_in_one_go_or_event_by_event_it_is_the_same(
     run: RecordedExperiment, tmp_path: Path
 ) -> None:
-    scribe = make_scribe(run.layout)
+    projector = make_projector(run.layout)
     add = run.add
 
     def add_and_tell(event: Any) -> None:
         add(event)
-        scribe.catch_up()
+        projector.catch_up()
 
     run.add = add_and_tell  # type: ignore[method-assign]
     live(run)
@@ -181,10 +181,10 @@ def test_after_a_crash_torn_files_are_right_again(
     run: RecordedExperiment, tmp_path: Path, boot: str, with_snapshot: bool
 ) -> None:
     live(run)
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
+    projector = make_projector(run.layout)
+    projector.catch_up()
     if with_snapshot:
-        scribe.snapshot()
+        projector.snapshot()
     run.report(run.begin(), {"loss": 5})
     wanted = expected(run, tmp_path)
     safe = with_snapshot and boot == "one"
@@ -195,7 +195,7 @@ def test_after_a_crash_torn_files_are_right_again(
             path = run.layout.root / name
             if not (safe and path.parent == done):
                 path.write_bytes(data[: dice.randrange(len(data))])
-        make_scribe(run.layout, boot).catch_up()
+        make_projector(run.layout, boot).catch_up()
         assert contents(run.layout.root) == wanted
 
 
@@ -203,24 +203,24 @@ def test_files_of_trials_that_had_ended_are_left_alone_after_a_crash(
     run: RecordedExperiment,
 ) -> None:
     live(run)
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     done = next(iter(run.machine.trials))
     path = run.folder(done) / "result.json"
     before = path.stat().st_ino
-    make_scribe(run.layout).catch_up()
+    make_projector(run.layout).catch_up()
     assert path.stat().st_ino == before
 
 
 def test_after_a_power_cut_all_files_are_written_anew(run: RecordedExperiment) -> None:
     live(run)
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     done = next(iter(run.machine.trials))
     (run.folder(done) / "result.json").write_bytes(b"")
-    make_scribe(run.layout, boot="two").catch_up()
+    make_projector(run.layout, boot="two").catch_up()
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
@@ -228,25 +228,25 @@ def test_where_the_start_of_the_system_is_not_known_all_files_are_written_anew(
     run: RecordedExperiment,
 ) -> None:
     live(run)
-    scribe = make_scribe(run.layout, boot="")
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout, boot="")
+    projector.catch_up()
+    projector.snapshot()
     done = next(iter(run.machine.trials))
     (run.folder(done) / "result.json").unlink()
-    make_scribe(run.layout, boot="").catch_up()
+    make_projector(run.layout, boot="").catch_up()
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
 def test_a_trial_that_ended_after_the_snapshot_is_written_anew(run: RecordedExperiment) -> None:
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     trial = run.begin()
     run.report(trial, {"loss": 1})
     run.finish(trial)
-    scribe.catch_up()
+    projector.catch_up()
     (run.folder(trial) / "result.json").write_bytes(b'{"los')
-    make_scribe(run.layout).catch_up()
+    make_projector(run.layout).catch_up()
     assert loss_of(run, trial) == [1]
 
 
@@ -257,15 +257,15 @@ def test_a_finished_trial_that_a_restore_takes_up_goes_on_in_its_files(
     run.report(trial, {"loss": 1}, checkpoint="staged")
     run.report(trial, {"loss": 2})
     run.finish(trial)
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
+    projector = make_projector(run.layout)
+    projector.catch_up()
     run.start(trial)
     run.report(trial, {"loss": 3})
-    scribe.catch_up()
+    projector.catch_up()
     assert loss_of(run, trial) == [1, 3]
 
 
@@ -275,17 +275,17 @@ def test_what_a_restore_takes_up_is_written_anew_once_and_then_goes_on(
     trial = run.begin()
     run.report(trial, {"loss": 1}, checkpoint="staged")
     run.finish(trial)
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
+    projector = make_projector(run.layout)
+    projector.catch_up()
     path = run.folder(trial) / "result.json"
     before = path.stat().st_ino
     run.start(trial)
     run.report(trial, {"loss": 3})
-    scribe.catch_up()
+    projector.catch_up()
     assert (loss_of(run, trial), path.stat().st_ino) == ([1, 3], before)
 
 
@@ -296,7 +296,7 @@ def test_a_restart_from_scratch_shows_nothing_of_before(run: RecordedExperiment)
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="restart"))
     run.start(trial)
     run.report(trial, {"loss": 9})
-    make_scribe(run.layout).catch_up()
+    make_projector(run.layout).catch_up()
     assert loss_of(run, trial) == [9]
 
 
@@ -305,17 +305,17 @@ def test_a_journal_of_several_segments_is_one_journal(
 ) -> None:
     live(run)
     layout = Layout(tmp_path / "split")
-    scribe, journal = make_scribe(layout), Journal(layout.journal)
+    projector, journal = make_projector(layout), Journal(layout.journal)
     for payload, _ in read(run.layout.journal):
         journal.append([payload])
-        scribe.catch_up(journal.position)
-        scribe.snapshot()
+        projector.catch_up(journal.position)
+        projector.snapshot()
         loaded = load_newest_snapshot(layout)
         assert loaded.snapshot is not None
         assert loaded.snapshot.position == journal.position
         journal.rotate()
     journal.close()
-    make_scribe(layout, boot="two").catch_up()
+    make_projector(layout, boot="two").catch_up()
     assert contents(layout.root) == expected(run, tmp_path)
 
 
@@ -335,14 +335,14 @@ def test_what_a_policy_has_decided_is_known_without_it(tmp_path: Path) -> None:
     run.machine.policy = StopsTheThird()
     trial = run.begin()
     run.report(trial, {"loss": 1})
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     run.report(trial, {"loss": 2})
     run.report(trial, {"loss": 3})
-    scribe = make_scribe(run.layout)
-    scribe.catch_up()
-    scribe.snapshot()
+    projector = make_projector(run.layout)
+    projector.catch_up()
+    projector.snapshot()
     loaded = load_newest_snapshot(run.layout)
     assert loaded.snapshot is not None
     assert loaded.snapshot.machine.trials[trial].status is Status.STOPPING
@@ -368,10 +368,10 @@ def test_a_paused_trial_that_the_scheduler_stops_has_ended_for_tensorboard(
     run = RecordedExperiment(tmp_path)
     run.machine.policy = StopsThePaused()
     first, second = run.begin(), run.begin()
-    scribe = make_scribe(run.layout)
+    projector = make_projector(run.layout)
     run.report(first, {"loss": 1}, checkpoint="committed")
     run.report(second, {"loss": 1})
-    scribe.catch_up()
+    projector.catch_up()
     ended = [
         b"session_end_info" in events.read_bytes() for events in sorted(tmp_path.glob("*/ev*"))
     ]
@@ -390,27 +390,27 @@ def as_json(machine: Machine) -> str:
 def test_whatever_happens_the_files_are_what_the_journal_says(
     tmp_path: Path, data: st.DataObject
 ) -> None:
-    """Trials report, fail, go on and end; scribes crash, lag and start again in between."""
+    """Trials report, fail, go on and end; projectors crash, lag and start again in between."""
     shutil.rmtree(tmp_path / "exp", ignore_errors=True)
     run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=99))
-    boot, scribe = "one", make_scribe(run.layout)
+    boot, projector = "one", make_projector(run.layout)
     for _ in range(data.draw(st.integers(1, 25))):
         act(run, data)
         move = data.draw(st.sampled_from(["lag", "follow", "save", "crash", "cut power"]))
         if move in ("follow", "save"):
-            scribe.catch_up()
+            projector.catch_up()
         if move == "save":
-            scribe.snapshot()
+            projector.snapshot()
         if move == "crash":
-            scribe = make_scribe(run.layout, boot)
+            projector = make_projector(run.layout, boot)
         if move == "cut power":
             for path in run.layout.root.glob("train_*/*.*"):
                 if path.is_file():
                     os.truncate(path, data.draw(st.integers(0, path.stat().st_size)))
             boot = f"boot at {run.now}"
-            scribe = make_scribe(run.layout, boot)
-    scribe.catch_up()
-    scribe.snapshot()
+            projector = make_projector(run.layout, boot)
+    projector.catch_up()
+    projector.snapshot()
     assert without_curves(contents(run.layout.root)) == without_curves(expected(run, tmp_path))
     for path in run.layout.root.glob("train_*"):
         assert steps(path) == [row["training_iteration"] for row in rows_of(path)]
@@ -448,11 +448,11 @@ def test_the_period_of_snapshots_grows_with_their_cost(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    scribe = Scribe(run.layout, ScribeSettings(snapshot_period_s=10.0), clock, boot="one")
-    scribe.catch_up()
-    waits = [scribe.wait_s]
+    projector = Projector(run.layout, ProjectorSettings(snapshot_period_s=10.0), clock, boot="one")
+    projector.catch_up()
+    waits = [projector.wait_s]
     clock.now = 4.0
-    waits.append(scribe.wait_s)
+    waits.append(projector.wait_s)
     clock.now = 11.0
 
     def slow(*_: object) -> str:
@@ -460,11 +460,11 @@ def test_the_period_of_snapshots_grows_with_their_cost(
         return ""
 
     monkeypatch.setattr("holdfast.experiment.projector.projector.write_snapshot", slow)
-    scribe.tend()
-    waits.append(scribe.wait_s)
+    projector.tend()
+    waits.append(projector.wait_s)
     run.suggest()
-    scribe.catch_up()
-    assert [*waits, scribe.wait_s] == [10.0, 6.0, None, 60.0]
+    projector.catch_up()
+    assert [*waits, projector.wait_s] == [10.0, 6.0, None, 60.0]
 
 
 class Controller:
@@ -499,7 +499,7 @@ class Controller:
 def serve(run: RecordedExperiment, *script: Any) -> list[list[Any]]:
     clock = Clock()
     controller = Controller(clock, *script)
-    connection.serve(controller, run.layout, ScribeSettings(tensorboard=False), clock)
+    connection.serve(controller, run.layout, ProjectorSettings(tensorboard=False), clock)
     assert not controller.script
     return controller.told
 
@@ -532,7 +532,7 @@ def test_news_that_wait_already_are_read_in_one_go(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
-    monkeypatch.setattr(Scribe, "catch_up", lambda self, stop=None: told.append(stop))
+    monkeypatch.setattr(Projector, "catch_up", lambda self, stop=None: told.append(stop))
     news = [["upto", 0, offset] for offset in (8, 90, 200)]
     serve(run, *news, "pause", ["upto", 0, 300], ["close"])
     assert told == [Position(0, 200), None]
@@ -590,7 +590,9 @@ def test_trouble_that_comes_back_is_told_again(run: RecordedExperiment) -> None:
     assert [kind for kind, *_ in told] == ["trouble", "trouble", "done"]
 
 
-def test_what_could_not_be_written_is_written_by_the_next_scribe(run: RecordedExperiment) -> None:
+def test_what_could_not_be_written_is_written_by_the_next_projector(
+    run: RecordedExperiment,
+) -> None:
     trial = run.begin()
     blocked = in_the_way(run, trial)
     run.report(trial, {"loss": 1})
@@ -604,7 +606,7 @@ def test_what_could_not_be_written_is_written_by_the_next_scribe(run: RecordedEx
     assert loss_of(run, trial) == [1]
 
 
-def test_a_snapshot_that_cannot_be_written_does_not_end_the_scribe(
+def test_a_snapshot_that_cannot_be_written_does_not_end_the_projector(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = run.begin()
@@ -619,7 +621,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_end_the_scribe(
     assert loss_of(run, trial) == [1]
 
 
-def test_a_journal_that_makes_no_sense_is_told_and_ends_the_scribe(tmp_path: Path) -> None:
+def test_a_journal_that_makes_no_sense_is_told_and_ends_the_projector(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path)
     run.close()
     journal = Journal(run.layout.journal)
@@ -628,12 +630,12 @@ def test_a_journal_that_makes_no_sense_is_told_and_ends_the_scribe(tmp_path: Pat
     controller = Controller(Clock(), ["close"])
     with pytest.raises(ValueError, match="Unheard"):
         connection.serve(
-            controller, run.layout, ScribeSettings(tensorboard=False), controller.clock
+            controller, run.layout, ProjectorSettings(tensorboard=False), controller.clock
         )
     assert [kind for kind, *_ in controller.told] == ["trouble"]
     assert "Unheard" in controller.told[0][1]
 
 
-def test_a_message_that_nobody_knows_ends_the_scribe(run: RecordedExperiment) -> None:
+def test_a_message_that_nobody_knows_ends_the_projector(run: RecordedExperiment) -> None:
     with pytest.raises(ValueError, match="sing"):
         serve(run, ["sing", 3])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.sweep import sweep_tree, sweep_unnamed
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -99,7 +99,7 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     with Checkpoint(gone).as_directory():
         sweep_unnamed(run.layout, trials)
         assert (gone / "weights").exists()
-    run.write_files()  # the scribe does it first of all
+    run.write_files()  # the projector does it first of all
     assert not gone.exists()
     assert kept.exists()
     assert users.exists()
@@ -140,12 +140,12 @@ def test_what_no_record_names_goes_at_the_end_where_its_trial_has_not_run_again(
     run.report(trial_id, {"loss": 1})
     left = unnamed(run, trial_id)
     take_over(run.layout, in_s=10)
-    scribe = Scribe(run.layout, ScribeSettings())
-    scribe.catch_up()
-    scribe.sweep()
+    projector = Projector(run.layout, ProjectorSettings())
+    projector.catch_up()
+    projector.sweep()
     assert left.exists()
     run.finish(trial_id)
-    scribe.catch_up()
-    scribe.sweep()
+    projector.catch_up()
+    projector.sweep()
     assert not left.exists()
     run.close()

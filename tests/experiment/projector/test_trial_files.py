@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import api_pb2, metadata
 
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.scheduler.events import Exited, Resumed
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import CheckpointConfig, FailureConfig
@@ -23,19 +23,19 @@ END = "_hparams_/session_end_info"
 
 
 class Written:
-    """A recorded experiment and a scribe that is told of it."""
+    """A recorded experiment and a projector that is told of it."""
 
     def __init__(self, root: Path, *, config_in_rows: bool = True, **spec: Any) -> None:
         self.run = RecordedExperiment(root, **spec)
-        settings = ScribeSettings(config_in_rows=config_in_rows)
-        self.scribe = Scribe(self.run.layout, settings, lambda: self.run.now, boot="one")
+        settings = ProjectorSettings(config_in_rows=config_in_rows)
+        self.projector = Projector(self.run.layout, settings, lambda: self.run.now, boot="one")
 
     def path(self, trial: str, name: str) -> Path:
         return self.run.folder(trial) / name
 
     def text(self, trial: str, name: str) -> str:
-        self.scribe.catch_up()
-        assert self.scribe.trouble is None
+        self.projector.catch_up()
+        assert self.projector.trouble is None
         return self.path(trial, name).read_bytes().decode()
 
     def rows(self, trial: str) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ class Written:
         return list(csv.DictReader(text))
 
     def events(self, trial: str) -> EventAccumulator:
-        self.scribe.catch_up()
+        self.projector.catch_up()
         loaded = EventAccumulator(str(self.run.folder(trial)))
         loaded.Reload()
         return loaded
@@ -133,7 +133,7 @@ def test_a_metric_that_appears_late_adds_a_column_and_loses_no_row(written: Writ
     big = list(range(60_000))  # a cell beyond what Python's csv reads by default
     for metrics in ({"loss": 3, "big": big}, {"loss": 2, "note": "a\r\nb"}, {"late": 1}):
         written.run.report(trial, metrics)
-        written.scribe.catch_up()
+        written.projector.catch_up()
     written.run.report(trial, {"loss": 1, "last": "x"})
     table = written.table(trial)
     assert [row["loss"] for row in table] == ["3", "2", "", "1"]
@@ -182,10 +182,10 @@ def test_a_roll_back_inside_one_batch_is_the_same(written: Written) -> None:
 def test_without_a_checkpoint_a_new_attempt_begins_with_nothing(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0, "first": 1})
-    written.scribe.catch_up()
+    written.projector.catch_up()
     written.run.fail(trial)
     written.run.start(trial)
-    written.scribe.catch_up()
+    written.projector.catch_up()
     assert not written.path(trial, "result.json").exists()
     assert not written.path(trial, "progress.csv").exists()
     written.run.report(trial, {"loss": 5.0})
@@ -216,7 +216,7 @@ def test_a_running_tensorboard_follows_a_roll_back(written: Written) -> None:
         written.run.fail(trial)
         written.run.start(trial)
         written.run.report(trial, {"loss": loss})
-        written.scribe.catch_up()
+        written.projector.catch_up()
         running.Reload()
         events = running.Scalars("ray/tune/loss")
         assert [(e.step, e.value) for e in events] == [(1, 9.0), (2, loss)]
@@ -266,7 +266,7 @@ def test_a_trial_that_did_well_has_no_error_txt(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0})
     written.run.finish(trial)
-    written.scribe.catch_up()
+    written.projector.catch_up()
     assert not written.path(trial, "error.txt").exists()
 
 
@@ -289,10 +289,10 @@ def test_tensorboard_is_told_how_the_trial_ended(tmp_path: Path, fails: bool, st
 
 def test_an_event_file_of_the_users_own_is_left_alone(written: Written) -> None:
     trial = written.run.suggest()
-    written.scribe.catch_up()
+    written.projector.catch_up()
     own = written.path(trial, "events.out.tfevents.1700000000.host.77.0")
     own.write_bytes(b"mine")
-    again = Scribe(written.run.layout, ScribeSettings(), boot="two")
+    again = Projector(written.run.layout, ProjectorSettings(), boot="two")
     again.catch_up()
     assert own.read_bytes() == b"mine"
 
@@ -302,7 +302,7 @@ def test_a_trial_taken_up_again_by_a_restore_goes_on_where_it_was(written: Writt
     written.run.report(trial, {"loss": 9.0}, checkpoint="staged")
     written.run.report(trial, {"loss": 8.0})
     written.run.finish(trial)
-    written.scribe.catch_up()
+    written.projector.catch_up()
     written.run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
     written.run.start(trial)
     written.run.report(trial, {"loss": 7.0})
@@ -314,7 +314,7 @@ def test_a_trial_taken_up_again_by_a_restore_goes_on_where_it_was(written: Writt
 def test_a_file_that_something_else_has_changed_is_written_anew(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0})
-    written.scribe.catch_up()
+    written.projector.catch_up()
     with written.path(trial, "result.json").open("a") as file:
         file.write("not ours")
     written.run.report(trial, {"loss": 8.0})
@@ -324,7 +324,7 @@ def test_a_file_that_something_else_has_changed_is_written_anew(written: Written
 def test_a_directory_that_was_removed_is_made_again(written: Written) -> None:
     trial = written.run.begin({"lr": 0.5})
     written.run.report(trial, {"loss": 9.0})
-    written.scribe.catch_up()
+    written.projector.catch_up()
     for path in written.run.folder(trial).iterdir():
         path.unlink()
     written.run.folder(trial).rmdir()
@@ -351,14 +351,14 @@ def test_a_full_disk_leaves_whole_lines_and_all_of_them_later(
     monkeypatch.setattr(os, "write", full)
     written.run.report(trial, {"loss": 8.0})
     written.run.report(other, {"loss": 2.0})
-    written.scribe.catch_up()
-    assert "No space left on device" in (written.scribe.trouble or "")
+    written.projector.catch_up()
+    assert "No space left on device" in (written.projector.trouble or "")
     left = written.path(trial, "result.json").read_text()
     assert [json.loads(line)["loss"] for line in left.splitlines()] == [9.0]
     assert len(written.path(other, "result.json").read_text().splitlines()) == 2
     monkeypatch.undo()
     written.run.report(trial, {"loss": 7.0})
-    written.scribe.repair()
+    written.projector.repair()
     assert written.shown(trial) == [(1, 9.0), (2, 8.0), (3, 7.0)]
     assert written.shown(other) == [(1, 1.0), (2, 2.0)]
 
@@ -367,7 +367,7 @@ def test_a_trial_that_was_rebuilt_while_it_ran_is_still_open(written: Written) -
     trial = written.run.begin()
     for loss in (9.0, 8.0, 7.0):
         written.run.report(trial, {"loss": loss}, checkpoint="staged")
-        written.scribe.catch_up()
+        written.projector.catch_up()
         written.path(trial, "progress.csv").write_text("broken")
         written.run.now += 60
     written.run.report(trial, {"loss": 6.0})

@@ -1,4 +1,4 @@
-"""The ledger: what is done once something is durable, and what ends the run."""
+"""The journal writer: what is done once something is durable, and what ends the run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.records.journal_writer import Ledger, NotDurable
+from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
 from holdfast.syncer.files.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, read
 
 
 class DeafScribe:
-    """Stands for the scribe, whose work this is not about."""
+    """Stands for the projector, whose work this is not about."""
 
     def send(self, message: list[Any]) -> None: ...
 
 
 class Heard:
-    """What a ledger told of faults, and of what it survived."""
+    """What a journal writer told of faults, and of what it survived."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Heard:
         self.faults: list[Exception] = []
         self.warnings: list[str] = []
         self.folder = folder / "journal"
-        self.ledger = Ledger(
+        self.journal_writer = JournalWriter(
             Journal(self.folder),
             DeafScribe(),  # type: ignore[arg-type]
             fsync_period_s=3600,
@@ -45,7 +45,7 @@ class Heard:
             warn=self.warnings.append,
             prove=prove,
         )
-        self.ledger.report_to(self.faults.append)
+        self.journal_writer.report_to(self.faults.append)
 
     def payloads(self) -> list[bytes]:
         return [payload for payload, _ in read(self.folder)]
@@ -74,12 +74,12 @@ def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
-        heard.ledger.append([b"row"])
-        heard.ledger.when_durable(broken)
-        heard.ledger.when_durable(lambda: called.append("second"))
-        await heard.ledger.sync()
-        heard.ledger.when_durable(lambda: called.append("third"))
-        await heard.ledger.sync()
+        heard.journal_writer.append([b"row"])
+        heard.journal_writer.when_durable(broken)
+        heard.journal_writer.when_durable(lambda: called.append("second"))
+        await heard.journal_writer.sync()
+        heard.journal_writer.when_durable(lambda: called.append("third"))
+        await heard.journal_writer.sync()
         return heard
 
     heard = asyncio.run(run())
@@ -89,12 +89,12 @@ def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
 
 def test_a_fault_that_came_before_anybody_listened_is_told_to_who_does(tmp_path: Path) -> None:
     async def run() -> list[Exception]:
-        ledger = Heard(tmp_path).ledger
-        ledger.report_to(lambda error: None)
-        ledger.when_durable(lambda: 1 // 0)  # type: ignore[arg-type]
-        await ledger.sync()
+        journal_writer = Heard(tmp_path).journal_writer
+        journal_writer.report_to(lambda error: None)
+        journal_writer.when_durable(lambda: 1 // 0)  # type: ignore[arg-type]
+        await journal_writer.sync()
         later: list[Exception] = []
-        ledger.report_to(later.append)
+        journal_writer.report_to(later.append)
         return later
 
     (fault,) = asyncio.run(run())
@@ -109,14 +109,14 @@ def test_after_an_fsync_that_failed_nothing_counts_as_durable_before_it_is_writt
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
-        heard.ledger.append([b"first", b"second"])
-        heard.ledger.when_durable(
+        heard.journal_writer.append([b"first", b"second"])
+        heard.journal_writer.when_durable(
             lambda: durable.append([(heard.folder / "000001.log").read_bytes()[-6:]])
         )
-        await heard.ledger.sync()
-        heard.ledger.append([b"third"])
-        await heard.ledger.sync()
-        await heard.ledger.close()
+        await heard.journal_writer.sync()
+        heard.journal_writer.append([b"third"])
+        await heard.journal_writer.sync()
+        await heard.journal_writer.close()
         return heard
 
     heard = asyncio.run(run())
@@ -136,11 +136,11 @@ def test_a_disk_that_refuses_twice_ends_the_run_and_nothing_that_waited_is_done(
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
-        heard.ledger.append([b"row"])
-        heard.ledger.when_durable(lambda: done.append(1))
-        await heard.ledger.sync()
-        await heard.ledger.sync()
-        await heard.ledger.close()
+        heard.journal_writer.append([b"row"])
+        heard.journal_writer.when_durable(lambda: done.append(1))
+        await heard.journal_writer.sync()
+        await heard.journal_writer.sync()
+        await heard.journal_writer.close()
         return heard
 
     heard = asyncio.run(run())
@@ -154,11 +154,11 @@ def test_a_disk_that_refuses_twice_ends_the_run_and_nothing_that_waited_is_done(
 def test_a_journal_that_was_removed_ends_the_run(tmp_path: Path, ends: bool) -> None:
     async def run() -> Heard:
         heard = Heard(tmp_path)
-        heard.ledger.append([b"row"])
+        heard.journal_writer.append([b"row"])
         (heard.folder / "000000.log").unlink()
         if not ends:
-            await heard.ledger.sync()
-        await heard.ledger.close()
+            await heard.journal_writer.sync()
+        await heard.journal_writer.close()
         return heard
 
     (fault,) = asyncio.run(run()).faults
@@ -171,10 +171,10 @@ def test_an_experiment_that_is_not_ours_any_more_ends_the_run(tmp_path: Path) ->
 
     async def run() -> Heard:
         heard = Heard(tmp_path, taken)
-        heard.ledger.append([b"row"])
-        heard.ledger.when_durable(lambda: pytest.fail("it is not ours"))
-        await heard.ledger.sync()
-        await heard.ledger.close()
+        heard.journal_writer.append([b"row"])
+        heard.journal_writer.when_durable(lambda: pytest.fail("it is not ours"))
+        await heard.journal_writer.sync()
+        await heard.journal_writer.close()
         return heard
 
     (fault,) = asyncio.run(run()).faults
@@ -196,10 +196,10 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
 
     async def run() -> Heard:
         heard = Heard(tmp_path)
-        heard.ledger.append([b"row"])
-        syncing = asyncio.ensure_future(heard.ledger.sync())
+        heard.journal_writer.append([b"row"])
+        syncing = asyncio.ensure_future(heard.journal_writer.sync())
         assert await asyncio.to_thread(begun.wait, 30)
-        closing = asyncio.ensure_future(heard.ledger.close())
+        closing = asyncio.ensure_future(heard.journal_writer.close())
         await asyncio.sleep(0)
         may_end.set()
         await asyncio.gather(syncing, closing)
@@ -225,15 +225,15 @@ def test_a_disk_that_does_not_answer_ends_the_run_and_nobody_waits_for_it(
 
     async def run() -> Heard:
         heard = Heard(tmp_path, disk_deadline_s=0.0 if is_hurried else 0.01)
-        heard.ledger.append([b"row"])
-        heard.ledger.when_durable(lambda: done.append(1))
-        syncing = asyncio.ensure_future(heard.ledger.sync())
+        heard.journal_writer.append([b"row"])
+        heard.journal_writer.when_durable(lambda: done.append(1))
+        syncing = asyncio.ensure_future(heard.journal_writer.sync())
         assert await asyncio.to_thread(begun.wait, 30)
         if is_hurried:
-            heard.ledger.hurry(0.01)
+            heard.journal_writer.hurry(0.01)
         await syncing
-        await heard.ledger.sync()
-        await heard.ledger.close()
+        await heard.journal_writer.sync()
+        await heard.journal_writer.close()
         return heard
 
     try:
@@ -267,12 +267,12 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
 
     async def run() -> Heard:
         heard = Heard(tmp_path, prove=ended.set, disk_deadline_s=deadline_s)
-        heard.ledger.append([b"row"])
-        syncing = asyncio.ensure_future(heard.ledger.sync())
+        heard.journal_writer.append([b"row"])
+        syncing = asyncio.ensure_future(heard.journal_writer.sync())
         assert await asyncio.to_thread(begun.wait, 30)
         suspended()
         await syncing
-        await heard.ledger.close()
+        await heard.journal_writer.close()
         return heard
 
     heard = asyncio.run(run())

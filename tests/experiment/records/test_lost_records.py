@@ -14,7 +14,7 @@ from holdfast.experiment.control.replay import history
 from holdfast.experiment.doctor.case import Case
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import read_events
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.records.recovery import recover
@@ -157,8 +157,8 @@ def test_files_are_written_anew_from_what_is_left(root: Path) -> None:
     zero(root)
     assert main(["doctor", "repair", str(root)]) == 0
     before = files(root)
-    scribe = Scribe(Layout(root), ScribeSettings(), boot="another start of the system")
-    scribe.catch_up()
+    projector = Projector(Layout(root), ProjectorSettings(), boot="another start of the system")
+    projector.catch_up()
     assert files(root) == before
     (torn,) = root.glob("*_00000_*/result.json")
     torn.write_bytes(torn.read_bytes()[:-10])

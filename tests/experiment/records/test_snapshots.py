@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.projector.projector import Scribe, ScribeSettings
+from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.snapshots import load_newest_snapshot
@@ -26,11 +26,11 @@ def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
     recorded.close()
 
 
-def take(run: RecordedExperiment, boot: str = "one") -> Scribe:
-    scribe = Scribe(run.layout, ScribeSettings(tensorboard=False), boot=boot)
-    scribe.catch_up()
-    scribe.snapshot()
-    return scribe
+def take(run: RecordedExperiment, boot: str = "one") -> Projector:
+    projector = Projector(run.layout, ProjectorSettings(tensorboard=False), boot=boot)
+    projector.catch_up()
+    projector.snapshot()
+    return projector
 
 
 def as_json(machine: Machine) -> str:
@@ -50,11 +50,11 @@ def test_a_snapshot_gives_back_the_machine_and_its_place(run: RecordedExperiment
     trial = run.begin({"lr": 0.5, "sizes": (1, 2)})
     run.report(trial, {"loss": float("inf"), "raw": b"\xff\x00"}, checkpoint="staged")
     run.suggest()
-    scribe = take(run)
+    projector = take(run)
     loaded = load_newest_snapshot(run.layout)
     assert loaded.skipped == ()
     assert loaded.snapshot is not None
-    assert loaded.snapshot.position == scribe.position
+    assert loaded.snapshot.position == projector.position
     assert as_json(loaded.snapshot.machine) == as_json(run.machine)
     assert loaded.snapshot.machine.trials == run.machine.trials
     assert loaded.snapshot.boot_id == "one"
@@ -238,18 +238,18 @@ def test_only_two_sessions_of_an_experiment_keep_their_snapshots(
 def test_a_failed_write_leaves_the_snapshot_that_was_there(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scribe = take(run)
+    projector = take(run)
     before = (run.layout.root / FIRST).read_bytes()
     run.suggest()
-    scribe.catch_up()
+    projector.catch_up()
 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("holdfast.syncer.files.durable.fsync_file", refuse)
     with pytest.raises(OSError, match="No space left"):
-        scribe.snapshot()
+        projector.snapshot()
     assert (run.layout.root / FIRST).read_bytes() == before
     monkeypatch.undo()
-    scribe.snapshot()
+    projector.snapshot()
     assert (run.layout.root / FIRST).read_bytes() != before

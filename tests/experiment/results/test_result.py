@@ -92,7 +92,7 @@ def test_from_path_says_what_the_records_say(run: RecordedExperiment) -> None:
     assert isinstance(read.filesystem, LocalFileSystem)
 
 
-def test_metrics_do_not_wait_for_the_scribe(run: RecordedExperiment) -> None:
+def test_metrics_do_not_wait_for_the_projector(run: RecordedExperiment) -> None:
     trial_id = run.begin({"lr": 1})
     run.report(trial_id, {"loss": 3.0})
     run.write_files()

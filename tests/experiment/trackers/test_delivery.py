@@ -40,7 +40,7 @@ def delivered(books: Books) -> int:
 
 
 def later(books: Books, experiment_id: str = "e") -> Books:
-    """Those of the next courier."""
+    """Those of the next tracker process."""
     return Books(decode_accounts(encode_books("e", books), experiment_id))
 
 
@@ -111,7 +111,7 @@ def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
     assert books.are_settled
 
 
-def test_a_later_courier_goes_on_behind_what_was_acknowledged() -> None:
+def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
     books = Books()
     first, second = rows(books, 1, 2)
     books.gave(first)
@@ -120,7 +120,7 @@ def test_a_later_courier_goes_on_behind_what_was_acknowledged() -> None:
     assert [row.mark.rows for row in rows(later(books), 1, 2)] == [2]
 
 
-def test_what_was_refused_is_tried_again_by_a_later_courier() -> None:
+def test_what_was_refused_is_tried_again_by_a_later_tracker_process() -> None:
     books = Books()
     first, second, third, fourth = rows(books, 1, 2, 3, 4)
     books.gave(first)
@@ -176,7 +176,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     # What follows is told as ever, and nothing that was there before.
     assert rows(anew, 5) == []
     assert [moment.mark.iteration for moment in rows(anew, 6)] == [6]
-    # The next courier reads the same journal, and names the same rows.
+    # The next tracker process reads the same journal, and names the same rows.
     again = later(anew)
     again.begin_anew(at(5))
     assert again.accounts["a_0"].refused == (span,)

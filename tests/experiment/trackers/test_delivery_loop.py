@@ -1,4 +1,4 @@
-"""The courier with a virtual clock, over a journal that no worker wrote."""
+"""The tracker process with a virtual clock, over a journal that no worker wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.experiment.trackers import delivery_loop as module
 from holdfast.experiment.trackers.delivery import Books, Moment, Patience, decode_accounts
-from holdfast.experiment.trackers.delivery_loop import Courier, Outcome, routed
+from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Outcome, routed
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.testing.recorded import RecordedExperiment
@@ -45,7 +45,7 @@ class Given:
 
 
 class Desk:
-    """A courier, its clock and what it said."""
+    """A tracker process, its clock and what it said."""
 
     def __init__(self, run: RecordedExperiment) -> None:
         self.clock, self.hands, self.said = Clock(), Given(), list[list[Any]]()
@@ -57,19 +57,19 @@ class Desk:
         begin = partial(
             fold_for, layout=run.layout, experiment_id=route.experiment_id, begins=route.begins
         )
-        self.courier = Courier(
+        self.tracker_process = DeliveryLoop(
             route, begin, self.hands, self.clock, self.said.append, patience=Patience(tries=2)
         )
 
     def follow(self) -> None:
         end = readable_end(self.run.layout.journal)
-        self.courier.hear(["upto", end.segment, end.offset])
-        self.courier.act()
+        self.tracker_process.hear(["upto", end.segment, end.offset])
+        self.tracker_process.act()
 
     def answer(self, outcome: Outcome, after_s: float = 1.0) -> None:
-        self.courier.hear(["outcome", outcome])
+        self.tracker_process.hear(["outcome", outcome])
         self.clock.at += after_s
-        self.courier.act()
+        self.tracker_process.act()
 
     def takes(self, held: frozenset[str] = frozenset()) -> list[str]:
         """Take the batch that waits; the hooks in it."""
@@ -122,7 +122,7 @@ def test_one_batch_is_under_way_at_a_time_and_a_window_of_the_journal_in_memory(
     given = len(desk.takes())
     while given < 101:
         given += len(desk.takes())
-    assert desk.courier.wait_s is None
+    assert desk.tracker_process.wait_s is None
 
 
 def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedExperiment) -> None:
@@ -131,9 +131,9 @@ def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedEx
     desk.follow()
     desk.answer(Outcome(taken=1, error="ConnectionError: away"), after_s=0.4)
     assert len(desk.hands.batches) == 1
-    assert desk.courier.wait_s == pytest.approx(0.1)
+    assert desk.tracker_process.wait_s == pytest.approx(0.1)
     desk.clock.at += 0.1
-    desk.courier.act()
+    desk.tracker_process.act()
     assert [moment.mark.rows for moment in desk.hands.batches[-1]] == [1]
     assert [words[0] for words in desk.said] == ["trouble"]
     desk.answer(Outcome(taken=0, error="ConnectionError: away"))
@@ -155,10 +155,10 @@ def test_a_tracker_that_does_not_answer_is_told_once(run: RecordedExperiment) ->
     trial_of(run, 1)
     desk = Desk(run)
     desk.follow()
-    assert desk.courier.wait_s == 30
+    assert desk.tracker_process.wait_s == 30
     for _ in range(3):
         desk.clock.at += 31
-        desk.courier.act()
+        desk.tracker_process.act()
     assert [words[0] for words in desk.said] == ["trouble"]
     assert "has not answered for 30 s" in desk.said[0][1]
 
@@ -170,11 +170,11 @@ def test_at_the_end_it_gives_up_in_time_and_reads_nothing_more(run: RecordedExpe
     run.report(trial_id, {"loss": 2})
     desk.answer(Outcome(taken=2))
     run.layout.journal.joinpath("000000.log").unlink()
-    desk.courier.hear(["upto", 0, 1 << 30])
-    desk.courier.hear(["close", 5])
+    desk.tracker_process.hear(["upto", 0, 1 << 30])
+    desk.tracker_process.hear(["close", 5])
     desk.clock.at += 5
-    desk.courier.act()
-    assert desk.courier.is_done
+    desk.tracker_process.act()
+    assert desk.tracker_process.is_done
     assert desk.said == [["done", False]]
     assert desk.cursor[trial_id]["delivered"]["iteration"] == 1
 
@@ -184,11 +184,11 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     desk = Desk(run)
     desk.follow()
     desk.takes(held=frozenset({trial_id}))
-    desk.courier.hear(["close", 5])
-    desk.courier.act()
+    desk.tracker_process.hear(["close", 5])
+    desk.tracker_process.act()
     assert desk.hands.ends == 1
-    desk.courier.hear(["finished", Outcome(taken=0)])
-    assert desk.courier.is_done
+    desk.tracker_process.hear(["finished", Outcome(taken=0)])
+    assert desk.tracker_process.is_done
     assert desk.said[-1] == ["done", True]
 
 
@@ -204,7 +204,9 @@ def test_a_cursor_that_is_broken_means_that_everything_is_told_again(
     assert again.takes() == ["start", "result"]
 
 
-def test_another_courier_gives_only_what_was_not_acknowledged(run: RecordedExperiment) -> None:
+def test_another_tracker_process_gives_only_what_was_not_acknowledged(
+    run: RecordedExperiment,
+) -> None:
     trial_id = trial_of(run, 2)
     desk = Desk(run)
     desk.follow()
@@ -218,14 +220,14 @@ def test_another_courier_gives_only_what_was_not_acknowledged(run: RecordedExper
 
 
 def begin_of(run: RecordedExperiment) -> Position:
-    """Where another courier would begin to read."""
+    """Where another tracker process would begin to read."""
     experiment_id = run.machine.spec.experiment_id
     data = json.loads(run.layout.tracker_cursor("T").read_text())
     accounts = Books(decode_accounts(data, experiment_id)).accounts
     return fold_for(accounts, layout=run.layout, experiment_id=experiment_id, begins=0).position
 
 
-def test_another_courier_begins_at_a_snapshot_of_which_the_tracker_has_everything(
+def test_another_tracker_process_begins_at_a_snapshot_of_which_the_tracker_has_everything(
     run: RecordedExperiment,
 ) -> None:
     trial_id = trial_of(run, 2)
@@ -234,7 +236,7 @@ def test_another_courier_begins_at_a_snapshot_of_which_the_tracker_has_everythin
     run.start(trial_id)
     desk = Desk(run)
     desk.follow()
-    while desk.courier.wait_s is not None:
+    while desk.tracker_process.wait_s is not None:
         desk.takes()
     run.write_files(snapshot=True)
     taken = readable_end(run.layout.journal)

@@ -1,4 +1,4 @@
-"""The controller's side of the keeper, over a keeper that writes down what it is told."""
+"""The controller's side of the uploader, over a uploader that writes down what it is told."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.progress.summary import StorageAge
-from holdfast.experiment.records.journal_writer import Ledger
-from holdfast.experiment.uploads.uploads import BACKLOG, Archive
+from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
 from holdfast.runtime.lasting import LastingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal.journal import Position
@@ -57,13 +57,13 @@ class Desk:
     def __init__(
         self, *, is_remote: bool = False, sync_period_s: float = 300.0, **artifacts: bool
     ) -> None:
-        self.keeper = FakeKeeper()
-        self.ledger = FakeLedger()
+        self.uploader = FakeKeeper()
+        self.journal_writer = FakeLedger()
         self.events: list[Event] = []
         self.lost: list[tuple[str, int, str]] = []
-        self.archive = Archive(
-            cast(LastingService, self.keeper),
-            cast(Ledger, self.ledger),
+        self.uploads = Uploads(
+            cast(LastingService, self.uploader),
+            cast(JournalWriter, self.journal_writer),
             post=self.events.append,
             tell=lambda text: None,
             tell_loss=lambda text: None,
@@ -80,14 +80,14 @@ class Desk:
             trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
         )
         record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-        self.archive.commit(spec, record)
+        self.uploads.commit(spec, record)
 
     def sent(self, order: str) -> list[Any]:
-        return [message[1] for message in self.keeper.sent if message[0] == order]
+        return [message[1] for message in self.uploader.sent if message[0] == order]
 
     @property
     def publications(self) -> int:
-        return sum(order[0] == "publish" for order in self.keeper.sent)
+        return sum(order[0] == "publish" for order in self.uploader.sent)
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -130,7 +130,7 @@ async def test_records_are_published_soon_after_commits_and_once_for_all(clock: 
     await clock.pass_s(100)
     for number in range(3):
         desk.commit(number)
-        desk.archive.on_keeper(["committed", f"t{number}", 0])
+        desk.uploads.on_uploader(["committed", f"t{number}", 0])
         await clock.pass_s(4)
     assert desk.publications == 1
     # The period counts from there.
@@ -144,7 +144,7 @@ async def test_records_are_published_soon_after_commits_and_once_for_all(clock: 
 async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=5)
     await clock.pass_s(4)
-    desk.archive.on_keeper(["committed", "t0", 0])
+    desk.uploads.on_uploader(["committed", "t0", 0])
     await clock.pass_s(1)
     assert desk.publications == 1
 
@@ -152,22 +152,22 @@ async def test_a_commit_does_not_put_off_a_publication_that_is_due(clock: Clock)
 @timed
 async def test_artifacts_go_each_period_at_the_end_and_with_a_checkpoint(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300, artifacts=True)
-    desk.archive.publish()
+    desk.uploads.publish()
     assert desk.sent("artifacts") == [None]
     await clock.pass_s(295)
     desk.commit(0)
-    desk.archive.on_keeper(["committed", "t0", 0])
+    desk.uploads.on_uploader(["committed", "t0", 0])
     await clock.pass_s(5)  # the turn of all comes first, and takes this trial along
     assert desk.sent("artifacts") == [None, None]
     desk.commit(1)
-    desk.archive.on_keeper(["committed", "t1", 0])
+    desk.uploads.on_uploader(["committed", "t1", 0])
     await clock.pass_s(10)
     assert desk.sent("artifacts") == [None, None, ["folder-1"]]
     await clock.pass_s(289)
     assert desk.publications == 3
     await clock.pass_s(1)
     assert desk.sent("artifacts")[3:] == [None]
-    desk.archive.publish()
+    desk.uploads.publish()
     assert desk.sent("artifacts")[4:] == [None]
 
 
@@ -175,51 +175,51 @@ async def test_artifacts_go_each_period_at_the_end_and_with_a_checkpoint(clock: 
 async def test_artifacts_that_are_off_are_never_sent(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=5)
     desk.commit(0)
-    desk.archive.on_keeper(["committed", "t0", 0])
+    desk.uploads.on_uploader(["committed", "t0", 0])
     await clock.pass_s(600)
-    desk.archive.publish()
-    desk.archive.brief_again()
+    desk.uploads.publish()
+    desk.uploads.brief_again()
     assert desk.sent("artifacts") == []
 
 
 @timed
-async def test_a_keeper_that_took_the_place_of_another_looks_at_all_artifacts(
+async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
     clock: Clock,
 ) -> None:
     desk = Desk(is_remote=True, artifacts=True)
-    desk.archive.on_keeper(["progress", 10, 500, 1000, 5000])
-    age = desk.archive.age(time.time())
+    desk.uploads.on_uploader(["progress", 10, 500, 1000, 5000])
+    age = desk.uploads.age(time.time())
     assert age is not None
     assert [(one.name, one.done_bytes, one.total_bytes) for one in age.uploads] == [
         ("10 of 500 artifacts", 1000, 5000)
     ]
-    desk.archive.brief_again()
+    desk.uploads.brief_again()
     assert desk.sent("artifacts") == [None]
-    age = desk.archive.age(time.time())
+    age = desk.uploads.age(time.time())
     assert age is None or age.uploads == ()
 
 
 @timed
 async def test_nothing_is_published_once_it_closes(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300)
-    desk.archive.on_keeper(["committed", "t0", 0])
-    closing = asyncio.ensure_future(desk.archive.close(1000.0))
+    desk.uploads.on_uploader(["committed", "t0", 0])
+    closing = asyncio.ensure_future(desk.uploads.close(1000.0))
     await clock.pass_s(0)
-    desk.archive.on_keeper(["committed", "t1", 0])
+    desk.uploads.on_uploader(["committed", "t1", 0])
     await clock.pass_s(600)
-    desk.archive.on_keeper(["closed", []])
+    desk.uploads.on_uploader(["closed", []])
     assert await closing == []
-    assert [order[0] for order in desk.keeper.sent] == ["close"]
+    assert [order[0] for order in desk.uploader.sent] == ["close"]
 
 
 @timed
-async def test_the_end_waits_for_as_long_as_the_keeper_makes_progress(clock: Clock) -> None:
+async def test_the_end_waits_for_as_long_as_the_uploader_makes_progress(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300)
     desk.commit(0)
-    draining = asyncio.ensure_future(desk.archive.drain(60.0, is_patient=True))
+    draining = asyncio.ensure_future(desk.uploads.drain(60.0, is_patient=True))
     for _ in range(5):
         await clock.pass_s(50)
-        desk.archive.on_keeper(["moving"])
+        desk.uploads.on_uploader(["moving"])
     assert not draining.done()
     for _ in range(2):
         await clock.pass_s(61)
@@ -230,10 +230,10 @@ async def test_the_end_waits_for_as_long_as_the_keeper_makes_progress(clock: Clo
 async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Clock) -> None:
     desk = Desk(is_remote=True, sync_period_s=300)
     desk.commit(0)
-    draining = asyncio.ensure_future(desk.archive.drain(60.0))
+    draining = asyncio.ensure_future(desk.uploads.drain(60.0))
     await clock.pass_s(0)
     await clock.pass_s(59)
-    desk.archive.on_keeper(["moving"])
+    desk.uploads.on_uploader(["moving"])
     assert not draining.done()
     await clock.pass_s(2)
     await draining
@@ -242,7 +242,7 @@ async def test_an_end_that_was_asked_for_takes_no_longer_than_was_said(clock: Cl
 @timed
 async def test_what_is_local_is_not_published(clock: Clock) -> None:
     desk = Desk(is_remote=False, sync_period_s=5)
-    desk.archive.on_keeper(["committed", "t0", 0])
+    desk.uploads.on_uploader(["committed", "t0", 0])
     await clock.pass_s(600)
     assert desk.publications == 0
 
@@ -255,9 +255,9 @@ async def test_the_age_counts_from_the_publication_that_is_done(
     desk = Desk(is_remote=True)
     for began_s in (1010.0, 1020.0, 1030.0):
         now_s = began_s
-        desk.archive.publish()
-    desk.archive.on_keeper(["published", 0, 200])
-    age = desk.archive.age(1100.0)
+        desk.uploads.publish()
+    desk.uploads.on_uploader(["published", 0, 200])
+    age = desk.uploads.age(1100.0)
     assert age is not None
     assert age.oldest_s == 80.0
 
@@ -266,13 +266,13 @@ async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-    halted = asyncio.ensure_future(desk.archive.fetch(spec, record))
+    halted = asyncio.ensure_future(desk.uploads.fetch(spec, record))
     await asyncio.sleep(0)
     halted.cancel()
-    again = asyncio.ensure_future(desk.archive.fetch(spec, record))
+    again = asyncio.ensure_future(desk.uploads.fetch(spec, record))
     await asyncio.sleep(0)
     for _ in range(2):
-        desk.archive.on_keeper(["fetched", "t0/0", ""])
+        desk.uploads.on_uploader(["fetched", "t0/0", ""])
     assert await again == ""
 
 
@@ -280,11 +280,11 @@ async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-    both = [asyncio.ensure_future(desk.archive.fetch(spec, record)) for _ in range(2)]
+    both = [asyncio.ensure_future(desk.uploads.fetch(spec, record)) for _ in range(2)]
     await asyncio.sleep(0)
-    desk.archive.on_keeper(["fetched", "t0/0", "gone"])
+    desk.uploads.on_uploader(["fetched", "t0/0", "gone"])
     assert await asyncio.gather(*both) == ["gone", "gone"]
-    assert [message for message in desk.keeper.sent if message[0] == "fetch"] == [
+    assert [message for message in desk.uploader.sent if message[0] == "fetch"] == [
         ["fetch", "t0/0", "d/checkpoint_000000"]
     ]
 
@@ -293,12 +293,12 @@ async def test_everybody_whom_back_pressure_held_is_answered() -> None:
     desk, answered = Desk(), []
     for number in range(3 * BACKLOG):
         desk.commit(number)
-        if desk.archive.has_backlog:
-            desk.archive.hold(lambda number=number: answered.append(number))  # type: ignore[misc]
+        if desk.uploads.has_backlog:
+            desk.uploads.hold(lambda number=number: answered.append(number))  # type: ignore[misc]
     held = 2 * BACKLOG + 1
     assert answered == []
     for number in range(3 * BACKLOG):
-        desk.archive.on_keeper(["committed", f"t{number}", 0])
+        desk.uploads.on_uploader(["committed", f"t{number}", 0])
     assert len(answered) == held
     assert len(desk.events) == 3 * BACKLOG
 
@@ -306,10 +306,10 @@ async def test_everybody_whom_back_pressure_held_is_answered() -> None:
 async def test_a_checkpoint_that_is_nowhere_is_waited_for_no_more() -> None:
     desk = Desk()
     desk.commit(0)
-    desk.archive.on_keeper(["lost", "t0", 0, "it is gone"])
+    desk.uploads.on_uploader(["lost", "t0", 0, "it is gone"])
     assert desk.lost == [("t0", 0, "it is gone")]
     assert not any(isinstance(event, Committed) for event in desk.events)
-    await desk.archive.drain(3600)
+    await desk.uploads.drain(3600)
 
 
 async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
@@ -317,12 +317,12 @@ async def test_what_lies_in_its_storage_already_has_no_age_there() -> None:
     for desk in (here, elsewhere):
         desk.commit(0)
     later = time.time() + 100
-    assert here.archive.age(later) is None
-    age = elsewhere.archive.age(later)
+    assert here.uploads.age(later) is None
+    age = elsewhere.uploads.age(later)
     assert age is not None
     assert (age.pending_bytes, age.oldest_s >= 100) == (1, True)
-    here.archive.on_keeper(["trouble", "the disk is full"])
-    assert here.archive.age(later) == StorageAge(trouble="the disk is full")
+    here.uploads.on_uploader(["trouble", "the disk is full"])
+    assert here.uploads.age(later) == StorageAge(trouble="the disk is full")
 
 
 async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None:
@@ -331,9 +331,9 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
     record = CheckpointRecord(
         index=3, iteration=1, attempt=1, files=1, size_bytes=1, upload="NO_UPLOAD"
     )
-    desk.archive.commit(spec, record)
-    desk.archive.brief_again()
-    assert desk.keeper.sent == [["seal", "t0", 3, "d/checkpoint_000003", 1, 0.0]] * 2
+    desk.uploads.commit(spec, record)
+    desk.uploads.brief_again()
+    assert desk.uploader.sent == [["seal", "t0", 3, "d/checkpoint_000003", 1, 0.0]] * 2
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ async def test_who_waits_for_storage_hears_of_its_own_checkpoint_alone(
     heard: list[str] = []
     for number in (0, 1):
         desk.commit(number)
-        desk.archive.hold_until_kept(f"t{number}", 0, lambda: heard.append("kept"), heard.append)
-    desk.archive.on_keeper(message)
+        desk.uploads.hold_until_kept(f"t{number}", 0, lambda: heard.append("kept"), heard.append)
+    desk.uploads.on_uploader(message)
     assert len(heard) == 1
     assert told in heard[0]

@@ -25,7 +25,7 @@ from holdfast.experiment.user_objects.tuner_file import (
     read,
     write,
 )
-from holdfast.experiment.worker.job import GangTerms
+from holdfast.experiment.worker.job import GroupTerms
 from holdfast.lazy import Framework
 from holdfast.tune import schedulers, search, stopper
 from tests.data import moved_objects, tuner_objects
@@ -340,10 +340,10 @@ def test_a_pickle_finds_what_has_moved_since() -> None:
 
 def test_a_frozen_class_takes_a_state_of_fewer_fields() -> None:
     """As an older release has written it."""
-    before = GangTerms(keeps_all_metrics=True)
+    before = GroupTerms(keeps_all_metrics=True)
     state: Any = before.__getstate__()
     for old in ([True], {"keeps_all_metrics": True}, [*state.values()], {**state, "gone": 1}):
-        twin = GangTerms.__new__(GangTerms)
+        twin = GroupTerms.__new__(GroupTerms)
         twin.__setstate__(old)  # type: ignore[attr-defined]
         assert twin == before
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.worker.job import Assignment, GangTerms
-from holdfast.experiment.workers import group as gangs
+from holdfast.experiment.worker.job import Assignment, GroupTerms
+from holdfast.experiment.workers import group as groups
 from holdfast.experiment.workers.actor import Patience
-from holdfast.experiment.workers.group import Gang
+from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
@@ -148,19 +148,19 @@ def opened(
     whole: Assignment | None = None,
     *,
     patience: Patience | None = None,
-    terms: GangTerms | None = None,
-) -> Gang:
-    return Gang(
+    terms: GroupTerms | None = None,
+) -> WorkerGroup:
+    return WorkerGroup(
         desk,
         whole or assignment(),
         patience=patience or Patience(grace_s=3600),
-        terms=terms or GangTerms(),
+        terms=terms or GroupTerms(),
         warn=desk.warnings.append,
     )
 
 
 @pytest.fixture
-async def gang(desk: Desk) -> Gang:
+async def group(desk: Desk) -> WorkerGroup:
     patience = Patience(grace_s=3600, barrier_timeout_s=3600)
     made = opened(desk, patience=patience)
     for rank in desk.ranks:
@@ -192,7 +192,7 @@ async def test_no_rank_begins_before_all_have_started(desk: Desk) -> None:
 async def test_a_rank_that_does_not_start_is_given_up(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gangs, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(groups, "START_TIMEOUT_S", 0.0)
     opened(desk)
     desk.ranks[0].starts()
     await desk.ranks[1].signalled.wait()
@@ -206,7 +206,7 @@ async def test_a_rank_that_does_not_start_is_given_up(
 async def test_no_rank_begins_where_one_has_failed_before_all_had_started(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gangs, "_AFTERMATH_S", 0.0)
+    monkeypatch.setattr(groups, "_AFTERMATH_S", 0.0)
     opened(desk)
     desk.ranks[0].starts()
     desk.ranks[0].raises("no module named model")
@@ -223,7 +223,7 @@ async def test_all_ranks_see_all_gpus_as_under_torchrun(desk: Desk) -> None:
 
 
 async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     desk.ranks[1].reports(1, loss=2)
     assert desk.kinds == [Started]
@@ -231,23 +231,23 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
     reported = desk.events[-1]
     assert isinstance(reported, Reported)
     assert (reported.iteration, reported.metrics, reported.checkpoint) == (1, {"loss": 1}, None)
-    gang.reply(Verdict.CONTINUE)
+    group.reply(Verdict.CONTINUE)
     assert [rank.orders for rank in desk.ranks] == [[["reply", "continue"]]] * 2
 
 
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
-    desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.experiment.workers.group.wall_time", lambda: 1000.0)
-    assert gang.awaited(1000.0) is None
+    assert group.awaited(1000.0) is None
     desk.ranks[0].reports(1)
-    assert gang.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
+    assert group.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
     desk.ranks[1].reports(1)
-    assert gang.awaited(1036.0) is None
+    assert group.awaited(1036.0) is None
 
 
 async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     desk.ranks[1].reports(1, files=True)
     desk.ranks[0].reports(1)
@@ -257,13 +257,15 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
     reported = desk.events[-1]
     assert isinstance(reported, Reported)
     assert reported.checkpoint is not None
-    gang.reply(Verdict.CONTINUE)
+    group.reply(Verdict.CONTINUE)
     told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
     assert [rank.orders[-2:] for rank in desk.ranks] == [told, told]
     assert desk.warnings == []
 
 
-async def test_a_file_that_two_ranks_gave_is_told_with_both(desk: Desk, gang: Gang) -> None:
+async def test_a_file_that_two_ranks_gave_is_told_with_both(
+    desk: Desk, group: WorkerGroup
+) -> None:
     for rank in desk.ranks:
         rank.reports(1, files=True)
     desk.ranks[0].says(["gathered", WHOLE, {"model.pt": [0, 1]}])
@@ -271,16 +273,18 @@ async def test_a_file_that_two_ranks_gave_is_told_with_both(desk: Desk, gang: Ga
     assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
 
 
-async def test_metrics_that_differ_by_rank_are_told_once(desk: Desk, gang: Gang) -> None:
+async def test_metrics_that_differ_by_rank_are_told_once(desk: Desk, group: WorkerGroup) -> None:
     for iteration in (1, 2):
         desk.ranks[0].reports(iteration, loss=1)
         desk.ranks[1].reports(iteration, accuracy=1)
-        gang.reply(Verdict.CONTINUE)
+        group.reply(Verdict.CONTINUE)
     (warning,) = desk.warnings
     assert "rank 1 does not report the same metrics as rank 0 (accuracy, loss)" in warning
 
 
-async def test_the_trial_returns_and_exits_when_all_ranks_have(desk: Desk, gang: Gang) -> None:
+async def test_the_trial_returns_and_exits_when_all_ranks_have(
+    desk: Desk, group: WorkerGroup
+) -> None:
     for rank in desk.ranks:
         rank.says(["returned", 1])
     assert desk.kinds == [Started, Returned]
@@ -290,7 +294,9 @@ async def test_the_trial_returns_and_exits_when_all_ranks_have(desk: Desk, gang:
     assert desk.kinds == [Started, Returned, Exited]
 
 
-async def test_the_cause_is_told_with_what_it_did_to_the_others(desk: Desk, gang: Gang) -> None:
+async def test_the_cause_is_told_with_what_it_did_to_the_others(
+    desk: Desk, group: WorkerGroup
+) -> None:
     desk.ranks[1].raises("boom")
     desk.ranks[0].raises("connection closed by peer")
     desk.ranks[0].ends()
@@ -317,7 +323,7 @@ def test_what_several_ranks_say_alike_is_told_once() -> None:
 
 
 async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_before(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     desk.ranks[0].raises("connection closed by peer")
     desk.ranks[1].ends(signal.SIGKILL)
@@ -329,7 +335,7 @@ async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_befo
 
 
 async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
-    desk: Desk, gang: Gang, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.experiment.workers.group._AFTERMATH_S", 0.0)
     desk.ranks[1].raises("boom")
@@ -340,7 +346,7 @@ async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
     assert desk.kinds == [Started, Raised, Exited]
 
 
-async def test_a_rank_that_returns_early_is_named(desk: Desk, gang: Gang) -> None:
+async def test_a_rank_that_returns_early_is_named(desk: Desk, group: WorkerGroup) -> None:
     desk.ranks[0].reports(1)
     desk.ranks[1].says(["returned", 1])
     for rank in desk.ranks:
@@ -380,11 +386,11 @@ async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(desk: De
 
 
 async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk: Desk) -> None:
-    gang = opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
+    group = opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
     for rank in desk.ranks:
         rank.starts()
         rank.reports(1)
-    gang.refuse("not in storage")
+    group.refuse("not in storage")
     await desk.ranks[0].signalled.wait()
     assert desk.ranks[0].signals == [guard.DUMP]
 
@@ -407,7 +413,7 @@ async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_long
 
 
 async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     for rank in desk.ranks:
         rank.reports(1, files=True)
@@ -421,7 +427,7 @@ async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
 
 
 async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     for rank in desk.ranks:
         rank.reports(1, files=True)
@@ -434,15 +440,17 @@ async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
     assert failure.message == "rank 0 on host: the disk is full"
 
 
-async def test_where_rank_0_meets_the_others_is_told_to_them(desk: Desk, gang: Gang) -> None:
+async def test_where_rank_0_meets_the_others_is_told_to_them(
+    desk: Desk, group: WorkerGroup
+) -> None:
     desk.ranks[0].says(["meeting", "127.0.0.1:1"])
     assert desk.ranks[0].orders == []
     assert desk.ranks[1].orders == [["meet", "127.0.0.1:1"]]
 
 
-async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, gang: Gang) -> None:
+async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, group: WorkerGroup) -> None:
     desk.ranks[0].reports(1)
-    gang.halt()
+    group.halt()
     for rank in desk.ranks:
         rank.says(["stopped", 1])
         rank.ends()
@@ -450,7 +458,7 @@ async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, gang: Gang
 
 
 async def test_when_one_rank_is_to_be_taken_away_all_others_are_told_once(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     desk.ranks[1].says(["preempting"])
     desk.ranks[0].says(["preempting"])
@@ -458,11 +466,11 @@ async def test_when_one_rank_is_to_be_taken_away_all_others_are_told_once(
 
 
 async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
-    desk: Desk, gang: Gang
+    desk: Desk, group: WorkerGroup
 ) -> None:
     for rank in desk.ranks:
         rank.reports(1)
-    gang.refuse("not in storage")
+    group.refuse("not in storage")
     assert [rank.orders[-1] for rank in desk.ranks] == [["refused", "not in storage"]] * 2
     for rank in desk.ranks:
         rank.reports(2)
@@ -470,7 +478,7 @@ async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
 
 
 async def test_rows_have_the_metrics_of_every_rank_where_asked(desk: Desk) -> None:
-    opened(desk, terms=GangTerms(keeps_all_metrics=True))
+    opened(desk, terms=GroupTerms(keeps_all_metrics=True))
     for number, rank in enumerate(desk.ranks):
         rank.starts()
         rank.reports(1, loss=number)
@@ -478,7 +486,7 @@ async def test_rows_have_the_metrics_of_every_rank_where_asked(desk: Desk) -> No
     assert report.metrics == {"loss": 0, "ranks": {"0": {"loss": 0}, "1": {"loss": 1}}}
 
 
-async def test_ranks_of_a_gang_that_cannot_be_begun_are_ended_and_say_nothing(
+async def test_ranks_of_a_group_that_cannot_be_begun_are_ended_and_say_nothing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = desk.launch

@@ -25,7 +25,7 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Usurped
 from holdfast.syncer.stores.store import Store, Stored
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.s3_server import S3Server
@@ -42,7 +42,7 @@ def is_record(key: str) -> bool:
 
 
 class Machine:
-    """A tree on one machine, and the keeper that works there; `told` is what it says."""
+    """A tree on one machine, and the uploader that works there; `told` is what it says."""
 
     def __init__(self, root: Path, store: Store) -> None:
         self.root = root
@@ -67,14 +67,14 @@ class Machine:
         path.write_text(text or key)
         return path
 
-    async def open(self, **changes: Any) -> Keeper:
-        keeper = Keeper(replace(self.orders, **changes), self.told.append)
-        await keeper.open()
+    async def open(self, **changes: Any) -> Uploader:
+        uploader = Uploader(replace(self.orders, **changes), self.told.append)
+        await uploader.open()
         self.done()
-        return keeper
+        return uploader
 
     def done(self) -> list[str]:
-        """Puts and deletions since the last look, of what is not the keeper's own affair."""
+        """Puts and deletions since the last look, of what is not the uploader's own affair."""
         log = [f"{what} {key}" for what, key in self.store.log if what in ("put", "delete")]
         self.store.log.clear()
         return sorted(line for line in log if not line.endswith((LISTING, "/000001")))
@@ -102,13 +102,13 @@ def _tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_what_has_not_changed_is_sent_once(machine: Machine) -> None:
     for key in ("trial/a", "trial/deep/b", "trial/stdout", "tuner.pkl"):
         machine.write(key)
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/a", "put trial/deep/b"]
     machine.write("trial/a", "changed")
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/a"]
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == []
 
 
@@ -117,9 +117,9 @@ async def test_with_artifacts_off_no_file_of_the_user_leaves_the_machine(
 ) -> None:
     for key in ("mine", "trial/a", "trial/deep/stdout", "trial/stdout", "tuner.pkl"):
         machine.write(key)
-    keeper = await machine.open(artifacts=False)
-    await keeper.send_artifacts(None)
-    await keeper.publish(START, 0)
+    uploader = await machine.open(artifacts=False)
+    await uploader.send_artifacts(None)
+    await uploader.publish(START, 0)
     assert set(memory.objects) == {"head.json", ".epochs/000001", "trial/stdout", "tuner.pkl"}
 
 
@@ -129,26 +129,26 @@ async def test_after_a_restart_nothing_is_sent_again_also_where_only_the_times_h
     for name in "abc":
         machine.write(f"trial/{name}")
     machine.write("trial/stdout")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
-    await keeper.publish(START, 0)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
+    await uploader.publish(START, 0)
     for name in "ab":
         os.utime(machine.root / "trial" / name, (LONG_AGO_S, LONG_AGO_S))
     machine.write("trial/b", "trial/B")  # of the same length, with the same times
     os.utime(machine.root / "trial/b", (LONG_AGO_S, LONG_AGO_S))
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/b"]
-    await keeper.publish(START, 0)
+    await uploader.publish(START, 0)
     assert "put trial/stdout" not in machine.done()
 
 
-async def test_a_keeper_that_takes_the_place_of_one_that_died_sends_nothing_again(
+async def test_a_uploader_that_takes_the_place_of_one_that_died_sends_nothing_again(
     machine: Machine,
 ) -> None:
     machine.write("trial/a")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     second = await machine.open(epoch=".epochs/000001")
     await second.send_artifacts(None)
     assert machine.done() == []
@@ -220,13 +220,13 @@ async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
 ) -> None:
     machine.write("trial/a")
     gone = machine.write("trial/samples/1")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     gone.unlink()
     machine.done()
-    await keeper.send_artifacts(["other"])  # not its turn
+    await uploader.send_artifacts(["other"])  # not its turn
     assert machine.done() == []
-    await keeper.send_artifacts(["trial"])
+    await uploader.send_artifacts(["trial"])
     assert machine.done() == ["delete trial/samples/1"]
     assert set(json.loads(memory.objects[LISTING])["files"]) == {"a"}
 
@@ -241,13 +241,13 @@ async def test_what_the_user_removed_while_nobody_ran_goes_there_too(machine: Ma
 
 async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> None:
     old = machine.write("trial/stdout")
-    keeper = await machine.open()
-    await keeper.publish(START, 0)
+    uploader = await machine.open()
+    await uploader.publish(START, 0)
     old.unlink()
     machine.done()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == []
-    await keeper.publish(START, 0)
+    await uploader.publish(START, 0)
     assert "delete trial/stdout" in machine.done()
 
 
@@ -256,19 +256,19 @@ async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> 
 async def test_nothing_goes_there_because_the_folder_here_was_lost(
     machine: Machine, memory: MemoryStore, made_anew: bool, restarted: bool
 ) -> None:
-    """The scribe makes a trial's folder anew, with our records in it."""
+    """The projector makes a trial's folder anew, with our records in it."""
     machine.write("trial/a")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     shutil.rmtree(machine.root / "trial")
     if made_anew:
         machine.write("trial/stdout")
     if restarted:
-        keeper = await machine.open()
+        uploader = await machine.open()
     machine.done()
     for _ in range(2):
-        await keeper.send_artifacts(None)
-        await keeper.publish(START, 0)
+        await uploader.send_artifacts(None)
+        await uploader.publish(START, 0)
     assert not any(line.startswith("delete") for line in machine.done())
     assert "trial/a" in memory.objects
 
@@ -279,19 +279,19 @@ async def test_where_the_index_cannot_be_written_nothing_is_removed_there(
     """Whether the folder was lost meanwhile could not be told."""
     gone = machine.write("trial/a")
     machine.write("trial/b")
-    keeper = await machine.open()
+    uploader = await machine.open()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LocalIndex, "save", full)
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     gone.unlink()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/a", "put trial/b"]
     monkeypatch.undo()
-    await keeper.send_artifacts(None)
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert "trial/b" in memory.objects
 
 
@@ -317,11 +317,11 @@ async def test_what_a_storage_only_says_to_have_kept_is_sent_until_it_is_there(
 
 async def test_a_renamed_file_is_in_storage_all_the_time(machine: Machine) -> None:
     before = machine.write("trial/a")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     before.rename(machine.root / "trial" / "b")
     machine.store.log.clear()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     steps = [step for step in machine.store.log if step[0] in ("put", "delete")]
     assert steps[:2] == [("put", "trial/b"), ("delete", "trial/a")]
 
@@ -333,13 +333,13 @@ async def test_files_and_folders_may_change_places_in_a_directory(
     machine = Machine(tmp_path / "run", LocalStore(tmp_path / "there"))
     machine.write("trial/a")
     machine.write("trial/b/x")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     (machine.root / "trial/a").unlink()
     shutil.rmtree(machine.root / "trial/b")
     machine.write("trial/a/x")
     machine.write("trial/b")
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     there = tmp_path / "there" / "trial"
     assert (there / "a" / "x").read_text() == "trial/a/x"
     assert (there / "b").read_text() == "trial/b"
@@ -350,9 +350,9 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
 ) -> None:
     path = machine.write("trial/deep/a", "content")
     machine.write("trial/stdout")
-    keeper = await machine.open()
-    await keeper.publish(START, 0)
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.publish(START, 0)
+    await uploader.send_artifacts(None)
     listed = json.loads(memory.objects[LISTING])["files"]
     assert listed == {
         "deep/a": {
@@ -362,7 +362,7 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
         }
     }
     machine.store.log.clear()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert ("put", LISTING) not in machine.store.log
 
 
@@ -379,17 +379,17 @@ async def test_an_unreadable_file_is_told_once_and_everything_else_goes(
         return real(path, *args, **options)
 
     monkeypatch.setattr(os, "open", refusing)
-    keeper = await machine.open()
+    uploader = await machine.open()
     for _ in range(3):
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/a", "put trial/z"]
     why = "trial/closed: it cannot be read (permission denied)"
     assert machine.warnings == [f"not persisted: {why}"]
-    assert keeper.left_out == f"this file is not in storage as here: {why}"
+    assert uploader.left_out == f"this file is not in storage as here: {why}"
     monkeypatch.undo()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/closed"]
-    assert keeper.left_out == ""
+    assert uploader.left_out == ""
 
 
 async def test_a_file_that_the_storage_refuses_keeps_no_other_from_going(
@@ -406,25 +406,25 @@ async def test_a_file_that_the_storage_refuses_keeps_no_other_from_going(
         return await real(self, key, source, **options)
 
     monkeypatch.setattr(FaultyStore, "put", put)
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/0", "put trial/2", "put trial/4"]
     (told,) = machine.warnings
     assert "put trial/1: the key is too long" in told
-    assert "these 2 files are not" in keeper.left_out
+    assert "these 2 files are not" in uploader.left_out
     refused.update(f"trial/more/{number}" for number in range(30))
     for key in refused:
         machine.write(key)
     with pytest.raises(StorageRefused):
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
 
 
 async def test_a_file_that_is_being_overwritten_is_kept_back_and_sent_when_it_stands_still(
     machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = machine.write("trial/model", "the first whole state")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     machine.write("trial/model", "the second whole state")
     real = os.pread
 
@@ -436,14 +436,14 @@ async def test_a_file_that_is_being_overwritten_is_kept_back_and_sent_when_it_st
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", overwritten)
         for number in range(1, 5):
-            await keeper.send_artifacts(None)
+            await uploader.send_artifacts(None)
             assert len(machine.warnings) == (number >= 3)
     assert memory.objects["trial/model"] == b"the first whole state"
-    assert "kept back until it stands still" in keeper.left_out
+    assert "kept back until it stands still" in uploader.left_out
     machine.write("trial/model", "the last whole state")
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert memory.objects["trial/model"] == b"the last whole state"
-    assert keeper.left_out == ""
+    assert uploader.left_out == ""
 
 
 async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
@@ -455,7 +455,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
         lambda path, copies: stable_read.read_steady(path, copies=copies, small_bytes=10),
     )
     path = machine.write("trial/model", "one " * 10)
-    keeper = await machine.open()
+    uploader = await machine.open()
     real = FaultyStore.put
 
     async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
@@ -465,7 +465,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
         return stored
 
     monkeypatch.setattr(FaultyStore, "put", put)
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/model"] * 2
     assert memory.objects["trial/model"] == b"two " * 10
     assert json.loads(memory.objects[LISTING])["files"]["model"]["sha256"]
@@ -476,10 +476,10 @@ async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_le
 ) -> None:
     for number in range(40):
         machine.write(f"trial/{number:02}")
-    keeper = await machine.open(timeout_s=0.05)
+    uploader = await machine.open(timeout_s=0.05)
     machine.store.disturb(at=20, fault=Fault.FAIL, lasting=True)
     with pytest.raises(StorageUnavailable, match="no progress within"):
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
     machine.store.disturb(at=0, fault=Fault.FAIL)
     machine.store.log.clear()
     await (await machine.open()).send_artifacts(None)
@@ -496,12 +496,12 @@ async def test_each_operation_may_fail_once_and_everything_is_there_in_the_end(
         machine = Machine(root, memory)
         machine.write("trial/a")
         gone = machine.write("trial/b")
-        keeper = await machine.open()
+        uploader = await machine.open()
         machine.store.disturb(at=at, fault=fault)
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
         gone.unlink()
         machine.write("trial/a", "more")
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
         times = {"mtime_ns": None}
         listed = json.loads(memory.objects.pop(LISTING))["files"]
         listing = {name: one | times for name, one in listed.items()}
@@ -518,15 +518,15 @@ async def test_who_was_usurped_sends_and_removes_nothing_more(
 ) -> None:
     monkeypatch.setattr("holdfast.syncer.stores.owned_store._LOOK_S", 0.0)
     gone = machine.write("trial/gone")
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     memory.objects[".epochs/000002"] = b"another's"
     gone.unlink()
     with pytest.raises(Usurped):
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
     machine.write("trial/a")
     with pytest.raises(Usurped):
-        await keeper.send_artifacts(None)
+        await uploader.send_artifacts(None)
     assert "trial/gone" in memory.objects
     assert "trial/a" not in memory.objects
 
@@ -578,14 +578,14 @@ async def test_many_small_files_go_to_a_bucket_and_go_once(
     machine = Machine(tmp_path / "run", store)
     for number in range(300):
         machine.write(f"trial/samples/{number // 50}/{number}", "x" * 1024)
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
     puts = [line for line in proxy.log if line.startswith("PUT") and "/samples/" in line]
     assert len(puts) == len(set(puts)) == 300
     proxy.log.clear()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert proxy.log == []
-    await keeper.close()
+    await uploader.close()
 
 
 @pytest.mark.server
@@ -598,9 +598,9 @@ async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
     for name in names:
         machine.write(f"trial/{name}")
     machine.write("trial/new\nline")  # to which this server answers 404
-    keeper = await machine.open()
-    await keeper.send_artifacts(None)
-    assert keeper.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
+    uploader = await machine.open()
+    await uploader.send_artifacts(None)
+    assert uploader.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
     other = Machine(tmp_path / "elsewhere", store)
     second = await other.open()
     await second.bring_artifacts("trial")

@@ -19,7 +19,7 @@ from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Entry, Store, Stored
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ class Machine:
         self.told: list[list[Any]] = []
         (root / "journal").mkdir(parents=True)
 
-    async def keeper(self, **changes: Any) -> Keeper:
+    async def uploader(self, **changes: Any) -> Uploader:
         orders = Orders(
             root=self.root,
             storage=cast(Location, Place(self.store)),
@@ -65,9 +65,9 @@ class Machine:
             artifacts=True,
             timeout_s=5.0,
         )
-        keeper = Keeper(replace(orders, **changes), self.told.append)
-        await keeper.open()
-        return keeper
+        uploader = Uploader(replace(orders, **changes), self.told.append)
+        await uploader.open()
+        return uploader
 
     def write(self, key: str, text: str = "") -> Path:
         path = self.root / key
@@ -99,10 +99,10 @@ async def first(tmp_path: Path, store: Timed) -> Machine:
     for name in ("log", "samples/1", "stdout", "result.json", "checkpoint_000001/model"):
         machine.write(f"trial/{name}")
     os.utime(machine.root / "trial" / "log", ns=(10**18, 10**18))
-    keeper = await machine.keeper()
-    await keeper.publish(START, 0)
-    await keeper.commit("t", 1, "trial/checkpoint_000001")
-    await keeper.send_artifacts(None)
+    uploader = await machine.uploader()
+    await uploader.publish(START, 0)
+    await uploader.commit("t", 1, "trial/checkpoint_000001")
+    await uploader.send_artifacts(None)
     store.now = 2.0
     return machine
 
@@ -113,8 +113,8 @@ def second(tmp_path: Path, first: Machine, store: Timed) -> Machine:
 
 
 async def test_a_trial_finds_its_files_and_nothing_that_is_had_otherwise(second: Machine) -> None:
-    keeper = await second.keeper()
-    await keeper.bring_artifacts("trial")
+    uploader = await second.uploader()
+    await uploader.bring_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     log = second.root / "trial" / "log"
     assert log.read_text() == "trial/log"
@@ -125,14 +125,14 @@ async def test_a_trial_finds_its_files_and_nothing_that_is_had_otherwise(second:
 async def test_what_was_brought_is_not_sent_again_and_may_be_removed(
     second: Machine, store: Timed
 ) -> None:
-    keeper = await second.keeper()
-    await keeper.bring_artifacts("trial")
-    await keeper.send_artifacts(None)
-    await keeper.publish(START, 0)
+    uploader = await second.uploader()
+    await uploader.bring_artifacts("trial")
+    await uploader.send_artifacts(None)
+    await uploader.publish(START, 0)
     sent = {key for key, at in store.put_at.items() if at == 2.0}
     assert sent == {".epochs/000002", "head.json"}
     (second.root / "trial" / "samples" / "1").unlink()
-    await keeper.send_artifacts(None)
+    await uploader.send_artifacts(None)
     assert "trial/samples/1" not in store.objects
     assert set(json.loads(store.objects[LISTING])["files"]) == {"log"}
 
@@ -142,7 +142,7 @@ async def test_what_is_here_stays_and_what_was_removed_here_does_not_come_back(
 ) -> None:
     (first.root / "trial" / "samples" / "1").unlink()
     first.write("trial/log", "further here")
-    await (await first.keeper()).bring_artifacts("trial")
+    await (await first.uploader()).bring_artifacts("trial")
     assert first.here == {"log", "stdout", "result.json"} | {
         "checkpoint_000001/model",
         "checkpoint_000001/.holdfast.json",
@@ -154,14 +154,14 @@ async def test_a_file_that_is_here_stays_also_where_nothing_is_known_of_it(
     second: Machine,
 ) -> None:
     second.write("trial/log", "mine")
-    await (await second.keeper()).bring_artifacts("trial")
+    await (await second.uploader()).bring_artifacts("trial")
     assert (second.root / "trial" / "log").read_text() == "mine"
     assert second.here == {"log", "samples/1", "stdout"}
 
 
 async def test_a_trial_that_was_lost_here_finds_its_files(first: Machine) -> None:
     shutil.rmtree(first.root / "trial")
-    await (await first.keeper()).bring_artifacts("trial")
+    await (await first.uploader()).bring_artifacts("trial")
     assert first.here == {"log", "samples/1", "stdout"}
 
 
@@ -169,8 +169,8 @@ async def test_a_file_with_other_bytes_than_were_sent_is_told_and_not_brought(
     second: Machine, store: Timed
 ) -> None:
     store.objects["trial/log"] = b"trial/lag"
-    keeper = await second.keeper()
-    await keeper.bring_artifacts("trial")
+    uploader = await second.uploader()
+    await uploader.bring_artifacts("trial")
     assert second.here == {"samples/1", "stdout"}
     why = "trial/log: its bytes in storage are not those that were sent"
     assert second.told == [["warning", f"not persisted: {why}"]]
@@ -182,7 +182,7 @@ async def test_a_file_that_is_newer_than_the_listing_is_brought(
     """The first machine was lost between the file and the listing."""
     await store.put("trial/log", b"a newer state")
     await store.put("trial/new", b"a new file")
-    await (await second.keeper()).bring_artifacts("trial")
+    await (await second.uploader()).bring_artifacts("trial")
     assert second.here == {"log", "new", "samples/1", "stdout"}
     assert (second.root / "trial" / "log").read_text() == "a newer state"
 
@@ -194,7 +194,7 @@ async def test_without_a_listing_the_files_are_brought_all_the_same(
     del store.objects[LISTING]
     if listing is not None:
         store.objects[LISTING] = listing
-    await (await second.keeper()).bring_artifacts("trial")
+    await (await second.uploader()).bring_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
 
 
@@ -209,7 +209,7 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
     outside.mkdir()
     (second.root / "trial").mkdir()
     (second.root / "trial" / "out").symlink_to(outside)
-    await (await second.keeper()).bring_artifacts("trial")
+    await (await second.uploader()).bring_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
     assert list(outside.iterdir()) == []
     assert second.told[0][1].endswith("(a link leads out of the trial's folder)")
@@ -220,20 +220,20 @@ async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_goes_on_late
 ) -> None:
     faulty = FaultyStore(store)
     second.store = faulty
-    keeper = await second.keeper(timeout_s=0.05)
+    uploader = await second.uploader(timeout_s=0.05)
     faulty.disturb(at=len(faulty.log) + 4, fault=Fault.FAIL, lasting=True)
     with pytest.raises(StorageUnavailable):
-        await keeper.bring_artifacts("trial")
+        await uploader.bring_artifacts("trial")
     assert len(second.here) == 1
     assert not [name for name in second.here if name.startswith(".tmp-")]
     faulty.disturb(at=0, fault=Fault.FAIL)
-    await keeper.bring_artifacts("trial")
+    await uploader.bring_artifacts("trial")
     assert second.here == {"log", "samples/1", "stdout"}
 
 
 async def test_what_was_not_brought_stays_in_the_listing(second: Machine, store: Timed) -> None:
     second.write("trial/fresh")
-    await (await second.keeper()).send_artifacts(None)
+    await (await second.uploader()).send_artifacts(None)
     assert set(json.loads(store.objects[LISTING])["files"]) == {"fresh", "log", "samples/1"}
 
 
@@ -241,7 +241,7 @@ async def test_a_directory_as_storage_gives_the_files_too(tmp_path: Path) -> Non
     there = LocalStore(tmp_path / "there")
     first = Machine(tmp_path / "first", there)
     first.write("trial/deep/log")
-    await (await first.keeper()).send_artifacts(None)
+    await (await first.uploader()).send_artifacts(None)
     second = Machine(tmp_path / "second", there)
-    await (await second.keeper()).bring_artifacts("trial")
+    await (await second.uploader()).bring_artifacts("trial")
     assert second.here == {"deep/log"}

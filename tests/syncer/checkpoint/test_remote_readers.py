@@ -131,7 +131,7 @@ def test_one_that_is_on_its_way_in_or_out_is_not_read(
 def test_one_that_is_removed_during_its_download_is_read_whole_or_not_at_all(
     checkpoint: Checkpoint, folder: Path, meanwhile: Meanwhile, removed: tuple[str, ...]
 ) -> None:
-    """As the keeper does it: the manifest first."""
+    """As the uploader does it: the manifest first."""
 
     def remove() -> None:
         for name in (MANIFEST_NAME, *removed):

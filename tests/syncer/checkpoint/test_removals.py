@@ -256,7 +256,7 @@ async def test_a_directory_that_serves_as_storage_is_not_removed_under_its_reade
 async def test_what_is_half_removed_from_such_a_directory_is_not_read(
     root: Path, told: Told
 ) -> None:
-    """Neither while it goes, nor after the keeper was killed at it."""
+    """Neither while it goes, nor after the uploader was killed at it."""
     store = FaultyStore(LocalStore(root))
     removals = await owned(store, root, told)
     checkpoint = Checkpoint(root / FOLDERS[0])

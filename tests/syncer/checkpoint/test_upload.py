@@ -23,7 +23,7 @@ from holdfast.syncer.stores.s3.client import open_client
 from holdfast.syncer.stores.s3.multipart import Multipart
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import Store, Stored
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.fault_proxy import FaultProxy, Ill
 from holdfast.testing.s3_server import S3Server
 
@@ -71,7 +71,7 @@ class Experiment:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
 
-    async def opened(self, storage: Location | None = None) -> Keeper:
+    async def opened(self, storage: Location | None = None) -> Uploader:
         """A new incarnation, which owns the storage."""
         orders = Orders(
             root=self.root,
@@ -82,17 +82,17 @@ class Experiment:
             is_record=str.isidentifier,
             is_checkpoint=is_checkpoint,
         )
-        keeper = Keeper(orders, self.told.append)
-        await keeper.open()
-        return keeper
+        uploader = Uploader(orders, self.told.append)
+        await uploader.open()
+        return uploader
 
     async def commit(self, *folders: str) -> int:
         """By one new incarnation; how many bytes travelled."""
-        keeper = await self.opened()
+        uploader = await self.opened()
         before = self.proxy.received
         for folder in folders:
-            await keeper.commit("t", 0, folder)
-        await keeper.close()
+            await uploader.commit("t", 0, folder)
+        await uploader.close()
         return self.proxy.received - before
 
     async def content(self, folder: str) -> dict[str, bytes]:
@@ -125,10 +125,10 @@ class Experiment:
             reached.set()
             await asyncio.Event().wait()
 
-        keeper = await self.opened()
+        uploader = await self.opened()
         with monkeypatch.context() as patched:
             patched.setattr(kind, step, stall)
-            task = asyncio.create_task(keeper.commit("t", 0, FIRST))
+            task = asyncio.create_task(uploader.commit("t", 0, FIRST))
             await reached.wait()
             task.cancel()
             await asyncio.wait([task])
@@ -170,14 +170,14 @@ async def test_a_source_that_was_removed_meanwhile_is_replaced_by_an_upload(
 ) -> None:
     experiment.stage(FIRST, model=b"a" * 50_000)
     experiment.stage(SECOND, model=b"a" * 50_000)
-    keeper = await experiment.opened()
-    await keeper.commit("t", 0, FIRST)
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
     store = experiment.storage.open_store()
     await store.delete([f"{FIRST}/model"])
     await store.close()
     before = experiment.proxy.received
-    await keeper.commit("t", 1, SECOND)
-    await keeper.close()
+    await uploader.commit("t", 1, SECOND)
+    await uploader.close()
     assert experiment.proxy.received - before > 50_000
     assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
 
@@ -187,27 +187,27 @@ async def test_a_source_with_other_bytes_than_were_committed_is_not_copied(
 ) -> None:
     experiment.stage(FIRST, model=b"a" * 50_000)
     experiment.stage(SECOND, model=b"a" * 50_000)
-    keeper = await experiment.opened()
-    await keeper.commit("t", 0, FIRST)
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
     store = experiment.storage.open_store()
     await store.put(f"{FIRST}/model", b"z" * 50_000)
     await store.close()
-    await keeper.commit("t", 1, SECOND)
-    await keeper.close()
+    await uploader.commit("t", 1, SECOND)
+    await uploader.close()
     assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
 
 
 async def test_a_server_that_refuses_copies_gets_the_bytes(experiment: Experiment) -> None:
     experiment.stage(FIRST, model=b"a" * 50_000)
     experiment.stage(SECOND, model=b"a" * 50_000)
-    keeper = await experiment.opened()
-    await keeper.commit("t", 0, FIRST)
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
     proxy = experiment.proxy
     # The listings and looks before the copy, which is asked for twice: directly, and by botocore.
     proxy.strike_copies(Ill.FORBIDDEN)
     before = proxy.received
-    await keeper.commit("t", 1, SECOND)
-    await keeper.close()
+    await uploader.commit("t", 1, SECOND)
+    await uploader.close()
     assert proxy.struck
     assert proxy.received - before > 50_000
     assert await experiment.content(SECOND) == {"model": b"a" * 50_000}
@@ -272,10 +272,10 @@ async def test_an_upload_that_nobody_goes_on_with_does_not_stay(
     await experiment.cut(monkeypatch, Multipart, "_complete")
     assert await experiment.unfinished() == [f"{FIRST}/large"]
     (experiment.root / FIRST / "large").unlink()
-    keeper = await experiment.opened()
-    await keeper.commit("t", 0, FIRST)
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
     assert await experiment.unfinished() == []
-    await keeper.close()
+    await uploader.close()
 
 
 async def test_an_upload_of_a_checkpoint_that_is_not_wanted_any_more_does_not_stay(
@@ -329,9 +329,9 @@ async def test_a_put_of_an_older_incarnation_that_comes_between_is_replaced(
 
     monkeypatch.setattr(Upload, "_copied", be_late)
     experiment.stage(FIRST, model=b"new")
-    keeper = await experiment.opened()
-    await keeper.commit("t", 0, FIRST)
-    await keeper.close()
+    uploader = await experiment.opened()
+    await uploader.commit("t", 0, FIRST)
+    await uploader.close()
     await store.close()
     assert await experiment.content(FIRST) == {"model": b"new"}
 
@@ -340,10 +340,10 @@ async def test_within_a_run_what_was_interrupted_goes_on(experiment: Experiment)
     """The completion is refused for a while; the parts stay."""
     large = os.urandom(17 * MIB)
     experiment.stage(FIRST, large=large)
-    keeper = await experiment.opened()
+    uploader = await experiment.opened()
     experiment.proxy.strike_completions(Ill.SLOW_DOWN, times=3)  # as often as botocore tries
-    await keeper.commit("t", 0, FIRST)
-    await keeper.close()
+    await uploader.commit("t", 0, FIRST)
+    await uploader.close()
     assert len(experiment.proxy.struck) == 3
     assert experiment.parts() == ["1", "2", "3"]
     assert await experiment.content(FIRST) == {"large": large}
@@ -363,10 +363,10 @@ async def test_in_a_directory_an_unchanged_file_is_copied_there(
     there = Location.resolve(tmp_path / "there", None, {})
     experiment.stage(FIRST, model=b"weights")
     experiment.stage(SECOND, model=b"weights", step=b"1")
-    keeper = await experiment.opened(there)
-    await keeper.commit("t", 0, FIRST)
-    await keeper.commit("t", 1, SECOND)
-    await keeper.close()
+    uploader = await experiment.opened(there)
+    await uploader.commit("t", 0, FIRST)
+    await uploader.commit("t", 1, SECOND)
+    await uploader.close()
     assert copied == [f"{SECOND}/model"]
     assert (tmp_path / "there" / SECOND / "model").read_bytes() == b"weights"
     (tmp_path / "there" / FIRST / "model").write_bytes(b"changed")

@@ -16,7 +16,7 @@ from holdfast.syncer.files import unforced
 from holdfast.syncer.files.disk_deadline import NoAnswer
 from holdfast.syncer.files.errors import DiskSilent, StorageUnavailable
 from holdfast.syncer.files.unforced import BytesLost
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_bytes_that_are_not_those_any_more_are_lost(folder: Path, disk: Disk) ->
 
 
 @pytest.mark.anyio
-async def test_the_keeper_says_that_such_a_checkpoint_is_lost(
+async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
     folder: Path, disk: Disk, tmp_path: Path
 ) -> None:
     told: list[list[Any]] = []
@@ -127,18 +127,18 @@ async def test_the_keeper_says_that_such_a_checkpoint_is_lost(
         is_record=lambda key: False,
         is_checkpoint=lambda key: True,
     )
-    keeper = Keeper(orders, told.append)
+    uploader = Uploader(orders, told.append)
     disk.refuses = 1
     (folder / "inside" / "more").unlink()
     disk.on_refusal = lambda: (folder / "weights").write_bytes(b"stale")
-    await keeper.commit("t0", 0, "trial/checkpoint_000000")
+    await uploader.commit("t0", 0, "trial/checkpoint_000000")
     ((what, trial, index, why),) = told
     assert (what, trial, index) == ("lost", "t0", 0)
     assert "not in memory any more" in why
 
 
 @pytest.mark.anyio
-async def test_the_keeper_commits_one_that_could_be_written_anew(
+async def test_the_uploader_commits_one_that_could_be_written_anew(
     folder: Path, disk: Disk, tmp_path: Path
 ) -> None:
     told: list[list[Any]] = []
@@ -152,7 +152,7 @@ async def test_the_keeper_commits_one_that_could_be_written_anew(
         is_checkpoint=lambda key: True,
     )
     disk.refuses = 1
-    await Keeper(orders, told.append).commit("t0", 0, "trial/checkpoint_000000")
+    await Uploader(orders, told.append).commit("t0", 0, "trial/checkpoint_000000")
     assert told == [["committed", "t0", 0]]
 
 

@@ -1,4 +1,4 @@
-"""The keeper holds no more after many checkpoints than after few, whatever its storage does."""
+"""The uploader holds no more after many checkpoints than after few, whatever its storage does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def grown(middle: Held, end: Held) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_what_the_keeper_knows_does_not_grow_with_the_checkpoints(tmp_path: Path) -> None:
+def test_what_the_uploader_knows_does_not_grow_with_the_checkpoints(tmp_path: Path) -> None:
     store = UnsteadyStore(MemoryStore(), every=31)
     middle, end = hold(tmp_path, Place(store), 400)
     assert grown(middle, end) == {}

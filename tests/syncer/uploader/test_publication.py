@@ -22,7 +22,7 @@ from holdfast.syncer.journal.stretches import Stretch, next_start
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -30,14 +30,14 @@ RECORD = b"a row of some bytes " * 20
 
 
 class Run:
-    """An experiment's journal here, and a keeper that publishes it there."""
+    """An experiment's journal here, and a uploader that publishes it there."""
 
     def __init__(self, root: Path, *, segment_bytes: int = 1 << 24) -> None:
         self.root = root
         self.journal = Journal(root / "journal", segment_bytes=segment_bytes)
         self.records = 0
 
-    async def keeper(self, store: Store) -> Keeper:
+    async def uploader(self, store: Store) -> Uploader:
         orders = Orders(
             root=self.root,
             storage=cast(Location, Place(store)),
@@ -49,9 +49,9 @@ class Run:
             private=("journal",),
             timeout_s=0.05,
         )
-        keeper = Keeper(orders, lambda message: None)
-        await keeper.open()
-        return keeper
+        uploader = Uploader(orders, lambda message: None)
+        await uploader.open()
+        return uploader
 
     def grow(self, records: int = 1) -> Position:
         for _ in range(records):
@@ -83,13 +83,13 @@ def journal_of(memory: MemoryStore) -> set[str]:
 
 async def test_a_publication_costs_the_same_however_many_there_were_before(run: Run) -> None:
     store = FaultyStore(MemoryStore())
-    keeper = await run.keeper(store)
+    uploader = await run.uploader(store)
     costs, sent = {}, {}
     for number in range(1, 300):
         before = len(store.log)
         end = run.grow()
-        await keeper.publish(end, 0)
-        await keeper.remove([])
+        await uploader.publish(end, 0)
+        await uploader.remove([])
         done = Counter(what for what, _ in store.log[before:])
         costs[number] = (done["put"], done["head"], done["list"], done["read"])
         sent[number] = len(cast(MemoryStore, store.inner).objects["head.json"])
@@ -100,10 +100,10 @@ async def test_a_publication_costs_the_same_however_many_there_were_before(run: 
 
 async def test_a_byte_travels_a_few_times_and_not_with_each_publication(run: Run) -> None:
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
+    uploader = await run.uploader(memory)
     travelled, names = 0, dict[str, bytes]()
     for _ in range(256):
-        await keeper.publish(run.grow(), 0)
+        await uploader.publish(run.grow(), 0)
         new = {key: data for key, data in memory.objects.items() if key.startswith("journal/")}
         travelled += sum(len(data) for key, data in new.items() if names.get(key) != data)
         names = new
@@ -113,12 +113,12 @@ async def test_a_byte_travels_a_few_times_and_not_with_each_publication(run: Run
 async def test_a_segment_that_is_complete_becomes_one_object(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", segment_bytes=10_000)
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
+    uploader = await run.uploader(memory)
     while run.journal.position.segment < 3:
-        await keeper.publish(run.grow(), 0)
-        await keeper.remove([])
-    await keeper.publish(run.grow(), 0)
-    await keeper.remove([])
+        await uploader.publish(run.grow(), 0)
+        await uploader.remove([])
+    await uploader.publish(run.grow(), 0)
+    await uploader.remove([])
     whole = {f"journal/{number:06d}.log" for number in range(3)}
     assert {key for key in journal_of(memory) if key < "journal/000003"} == whole
     for key in whole:
@@ -132,10 +132,10 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
     """Publications with joins, and a segment that becomes complete in between."""
 
     async def publish_all(run: Run, store: Store) -> list[int]:
-        keeper, published = await run.keeper(store), list[int]()
+        uploader, published = await run.uploader(store), list[int]()
         for records in (3, 1, 4, 12, 1):
-            await keeper.publish(run.grow(records), 0)
-            await keeper.remove([])
+            await uploader.publish(run.grow(records), 0)
+            await uploader.remove([])
             published.append(run.records)
         return published
 
@@ -152,9 +152,9 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
         assert found == [*range(len(found))]
         assert len(found) in (0, *published)
         # The next incarnation continues from there, and removes what is left over.
-        keeper = await run.keeper(memory)
-        await keeper.publish(run.grow(), 0)
-        await keeper.remove([])
+        uploader = await run.uploader(memory)
+        await uploader.publish(run.grow(), 0)
+        await uploader.remove([])
         assert await records_in(memory, tmp_path / f"there-{at}") == [*range(run.records)]
         named = {part["name"] for part in json.loads(memory.objects["head.json"])["segments"]}
         assert journal_of(memory) == {f"journal/{name}" for name in named}
@@ -163,10 +163,10 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
 async def test_who_has_read_the_head_before_finds_what_it_names_after_a_join(run: Run) -> None:
     """A longer stretch begins with the bytes of the one whose name it takes."""
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
-    await keeper.publish(run.grow(4), 0)
+    uploader = await run.uploader(memory)
+    await uploader.publish(run.grow(4), 0)
     older = stretches_of(parse_head(memory.objects["head.json"]))
-    await keeper.publish(run.grow(40), 0)
+    await uploader.publish(run.grow(40), 0)
     newer = stretches_of(parse_head(memory.objects["head.json"]))
     assert [one.name for one in older] == [one.name for one in newer]
     (before,) = older
@@ -178,16 +178,16 @@ async def test_a_reader_whose_stretches_went_meanwhile_takes_the_newer_head(
     run: Run, tmp_path: Path
 ) -> None:
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
-    await keeper.publish(run.grow(8), 0)
-    await keeper.publish(run.grow(1), 0)
+    uploader = await run.uploader(memory)
+    await uploader.publish(run.grow(8), 0)
+    await uploader.publish(run.grow(1), 0)
     assert len(journal_of(memory)) == 2
 
     class Overtaken(FaultyStore):
         async def get(self, key: str, target: Path) -> int:
             if "+" in key and key in memory.objects:
-                await keeper.publish(run.grow(20), 0)
-                await keeper.remove([])
+                await uploader.publish(run.grow(20), 0)
+                await uploader.remove([])
             return await super().get(key, target)
 
     assert await records_in(Overtaken(memory), tmp_path / "there") == [*range(29)]
@@ -208,9 +208,9 @@ async def test_what_an_older_version_has_published_is_continued(tmp_path: Path) 
     head = {"format": 1, "experiment_id": "an experiment", "epoch": "", "segments": parts}
     memory.objects["head.json"] = json.dumps(head, indent=1).encode()
     store = FaultyStore(memory)
-    keeper = await run.keeper(store)
+    uploader = await run.uploader(store)
     before = len(store.log)
-    await keeper.publish(run.grow(), 0)
+    await uploader.publish(run.grow(), 0)
     puts = [key for what, key in store.log[before:] if what == "put"]
     assert puts == ["journal/000050.log", "head.json"]
     assert await records_in(memory, tmp_path / "there") == [*range(51)]
@@ -220,8 +220,8 @@ async def test_bytes_that_went_bad_here_do_not_replace_those_in_storage(
     run: Run, tmp_path: Path
 ) -> None:
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
-    await keeper.publish(run.grow(4), 0)
+    uploader = await run.uploader(memory)
+    await uploader.publish(run.grow(4), 0)
     good = memory.objects["journal/000000.log"]
     path = run.root / "journal" / "000000.log"
     damaged = bytearray(path.read_bytes())
@@ -229,17 +229,17 @@ async def test_bytes_that_went_bad_here_do_not_replace_those_in_storage(
     path.write_bytes(damaged)
     with path.open("ab") as file:
         file.write(b"more bytes, which are to be published" * 100)
-    await keeper.publish(Position(0, path.stat().st_size), 0)
+    await uploader.publish(Position(0, path.stat().st_size), 0)
     assert memory.objects["journal/000000.log"] == good
     assert f"journal/000000+{len(good)}.log" in memory.objects
 
 
 async def test_storage_that_is_a_directory_is_read_in_place(run: Run, tmp_path: Path) -> None:
     memory = MemoryStore()
-    keeper = await run.keeper(memory)
+    uploader = await run.uploader(memory)
     for _ in range(5):
-        await keeper.publish(run.grow(10), 0)
-    await keeper.publish(run.grow(1), 0)
+        await uploader.publish(run.grow(10), 0)
+    await uploader.publish(run.grow(1), 0)
     copy = tmp_path / "copy"
     copy.mkdir()
     for key in journal_of(memory):

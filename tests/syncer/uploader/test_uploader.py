@@ -1,4 +1,4 @@
-"""The keeper's orders, given as the controller gives them, over stores in memory."""
+"""The uploader's orders, given as the controller gives them, over stores in memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import Usurped
 from holdfast.syncer.stores.store import Entry, Store
 from holdfast.syncer.uploader import process
-from holdfast.syncer.uploader import uploader as keeper_room
-from holdfast.syncer.uploader.process import KeeperProcess
-from holdfast.syncer.uploader.uploader import Keeper
+from holdfast.syncer.uploader import uploader as uploader_room
+from holdfast.syncer.uploader.process import UploaderProcess
+from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
@@ -117,7 +117,7 @@ def stage(root: Path, weights: bytes) -> None:
 
 
 class Kept:
-    """An experiment's directory with one checkpoint, the storage beside it and the keeper."""
+    """An experiment's directory with one checkpoint, the storage beside it and the uploader."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -164,11 +164,11 @@ def kept(tmp_path: Path) -> Kept:
 
 @pytest.fixture
 async def keeping(kept: Kept) -> AsyncIterator[Callable[[Store], Kept]]:
-    """Call it with a store, and the keeper works over it until the test ends."""
+    """Call it with a store, and the uploader works over it until the test ends."""
     tasks = []
 
     def begin(store: Store) -> Kept:
-        process = KeeperProcess(kept.desk, kept.orders(store))
+        process = UploaderProcess(kept.desk, kept.orders(store))
         tasks.append(asyncio.get_running_loop().create_task(process.serve()))
         return kept
 
@@ -227,7 +227,7 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
     await open_and_commit(kept.orders(smooth))
     at = smooth.log.index(held_before) + 1
     held = FaultyStore(kept.memory, at=at, fault=Fault.STALL)
-    old = Keeper(kept.orders(held), lambda message: None)
+    old = Uploader(kept.orders(held), lambda message: None)
     await old.open()
     uploading = asyncio.create_task(old.commit("t1", 0, FOLDER))
     await held.stalled.wait()
@@ -243,9 +243,9 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
 
 
 async def open_and_commit(orders: Orders) -> None:
-    keeper = Keeper(orders, lambda message: None)
-    await keeper.open()
-    await keeper.commit("t1", 0, FOLDER)
+    uploader = Uploader(orders, lambda message: None)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_done(kept: Kept) -> None:
@@ -270,13 +270,13 @@ async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_f
             assert kept.memory.objects == {}
             kept.memory.objects |= unmounted
 
-    keeper = Keeper(kept.orders(kept.memory), tell)
-    await keeper.open()
+    uploader = Uploader(kept.orders(kept.memory), tell)
+    await uploader.open()
     if not is_here:
         kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
     unmounted |= kept.memory.objects
     kept.memory.objects.clear()
-    await keeper.commit("t1", 0, FOLDER)
+    await uploader.commit("t1", 0, FOLDER)
     assert [message[0] for message in told] == ["trouble", "committed"]
     assert "Is it still mounted?" in told[0][1]
     assert len(kept.objects_of(FOLDER)) == 2
@@ -401,7 +401,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
 async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_discarded(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
-    """As when the keeper before had committed it, and died before it could say so."""
+    """As when the uploader before had committed it, and died before it could say so."""
     store = FaultyStore(kept.memory)
     keeping(store)
     await kept.desk.answer("opened")
@@ -534,12 +534,12 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
     there = tmp_path_factory.mktemp("there")
     (kept.root / FOLDER / "nested" / "deep").mkdir(parents=True)
     (kept.root / FOLDER / "nested" / "deep" / "more").write_bytes(b"more")
-    keeper = Keeper(in_a_directory(kept, there), lambda message: None)
-    await keeper.open()
-    await keeper.commit("t1", 0, FOLDER)
+    uploader = Uploader(in_a_directory(kept, there), lambda message: None)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
     (there / FOLDER / ".tmp-0123456789abcdef").write_bytes(b"a put that was killed")
-    await keeper.publish(kept.grow(), 0)
-    await keeper.remove([FOLDER])
+    await uploader.publish(kept.grow(), 0)
+    await uploader.remove([FOLDER])
     assert tree(there) == [
         ".epochs",
         ".epochs/000001",
@@ -551,12 +551,12 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
 
 async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     (kept.root / FOLDER / "empty" / "deep").mkdir(parents=True)
-    keeper = Keeper(kept.orders(kept.memory), lambda message: None)
-    await keeper.open()
-    await keeper.commit("t1", 0, FOLDER)
+    uploader = Uploader(kept.orders(kept.memory), lambda message: None)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
     before = tree(kept.root / FOLDER)
-    await keeper.discard([FOLDER])
-    await keeper.fetch(FOLDER)
+    await uploader.discard([FOLDER])
+    await uploader.fetch(FOLDER)
     assert tree(kept.root / FOLDER) == before
 
 
@@ -565,8 +565,8 @@ def reached(iteration: int, trial_id: str = "t1") -> Reached:
 
 
 async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -> None:
-    keeper = Keeper(kept.orders(kept.memory), lambda message: None)
-    await keeper.open()
+    uploader = Uploader(kept.orders(kept.memory), lambda message: None)
+    await uploader.open()
     said = {
         0: reached(1),
         1: reached(2),
@@ -580,19 +580,19 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
         folder = f"trial/checkpoint_{number:06d}"
         (kept.root / folder).mkdir(exist_ok=True)
         (kept.root / folder / "model").write_bytes(b"weights")
-        await keeper.commit("t1", number, folder, reached=known)
+        await uploader.commit("t1", number, folder, reached=known)
     kept.memory.objects["trial/checkpoint_000003/model"] = b"cut"
     del kept.memory.objects["trial/checkpoint_000000/.holdfast.json"]
-    assert await keeper.find("t1", "trial", "checkpoint_000000") == [
+    assert await uploader.find("t1", "trial", "checkpoint_000000") == [
         ["checkpoint_1000000", 7, 3.5, 1, 7],
         ["checkpoint_000002", 3, 1.5, 1, 7],
         ["checkpoint_000001", 2, 1.0, 1, 7],
     ]
-    assert await keeper.find("t1", "trial", "checkpoint_000002") == [
+    assert await uploader.find("t1", "trial", "checkpoint_000002") == [
         ["checkpoint_1000000", 7, 3.5, 1, 7],
         ["checkpoint_000002", 3, 1.5, 1, 7],
     ]
-    assert await keeper.find("t1", "other", "checkpoint_000000") == []
+    assert await uploader.find("t1", "other", "checkpoint_000000") == []
 
 
 async def test_an_order_to_find_is_answered_with_what_is_there(
@@ -614,7 +614,7 @@ async def test_who_asks_a_storage_that_does_not_answer_hears_of_it(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
 ) -> None:
     orders = replace(kept.orders(StallingReads(kept.memory)), timeout_s=0.2)
-    serving = asyncio.create_task(KeeperProcess(kept.desk, orders).serve())
+    serving = asyncio.create_task(UploaderProcess(kept.desk, orders).serve())
     kept.desk.order(*order)
     _, ticket, why = await kept.desk.answer("unanswered")
     assert ticket == "a ticket"
@@ -636,14 +636,14 @@ async def test_an_empty_mount_point_is_no_storage_without_checkpoints(
 
 async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
     store = FaultyStore(kept.memory, error=StorageRefused("get", "faulty", "injected refusal"))
-    keeper = Keeper(kept.orders(store), lambda message: None)
-    await keeper.open()
-    await keeper.commit("t1", 0, FOLDER)
-    await keeper.discard([FOLDER])
+    uploader = Uploader(kept.orders(store), lambda message: None)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
+    await uploader.discard([FOLDER])
     at = store.operations + 2  # after the listing
     store.disturb(at=at, fault=Fault.FAIL)
     with pytest.raises(StorageRefused):
-        await keeper.fetch(FOLDER)
+        await uploader.fetch(FOLDER)
     assert store.log[at - 1][0] == "get"
     assert tree(kept.root / "trial") == []
 
@@ -658,9 +658,9 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    keeper = Keeper(replace(kept.orders(kept.memory), storage=None), lambda message: None)
-    await keeper.open()
-    await keeper.commit("t1", 0, FOLDER)
+    uploader = Uploader(replace(kept.orders(kept.memory), storage=None), lambda message: None)
+    await uploader.open()
+    await uploader.commit("t1", 0, FOLDER)
     folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
     assert {str(kept.root), str(kept.root / "trial"), *folders} <= set(forced)
 
@@ -675,18 +675,18 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", held)
-    monkeypatch.setattr(keeper_room, "_SEALED_AT_ONCE", 1)
+    monkeypatch.setattr(uploader_room, "_SEALED_AT_ONCE", 1)
     told: list[list[Any]] = []
-    keeper = Keeper(replace(kept.orders(kept.memory), storage=None), told.append)
+    uploader = Uploader(replace(kept.orders(kept.memory), storage=None), told.append)
     second = "trial/checkpoint_000001"
     shutil.copytree(kept.root / FOLDER, kept.root / second)
     commits = [
-        asyncio.ensure_future(keeper.commit("t1", index, folder))
+        asyncio.ensure_future(uploader.commit("t1", index, folder))
         for index, folder in enumerate([FOLDER, second])
     ]
     try:
         await asyncio.sleep(0)
-        assert list(keeper.unfinished) == [f"commit {FOLDER}"]
+        assert list(uploader.unfinished) == [f"commit {FOLDER}"]
     finally:
         may_end.set()
         await asyncio.gather(*commits)
@@ -698,19 +698,21 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gon
 ) -> None:
     """What its head names no more is removed there, and our records may name it."""
     sealed = kept.grow()
-    first = Keeper(kept.orders(kept.memory), lambda message: None)
+    first = Uploader(kept.orders(kept.memory), lambda message: None)
     await first.open()
     await first.publish(sealed, 0)
     behind = replace(kept.orders(kept.memory), root=kept.root / "behind")
     (behind.root / "journal").mkdir(parents=True)
     with pytest.raises(Usurped, match="another machine has taken the experiment further"):
-        await Keeper(behind, lambda message: None).open()
+        await Uploader(behind, lambda message: None).open()
     segment = (kept.root / "journal" / segment_name(0)).read_bytes()
     (behind.root / "journal" / segment_name(0)).write_bytes(segment + b"and more")
-    assert await Keeper(behind, lambda message: None).open() == ".epochs/000003"
+    assert await Uploader(behind, lambda message: None).open() == ".epochs/000003"
 
 
-async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_path: Path) -> None:
+async def test_what_the_uploader_before_left_in_a_directory_goes(
+    kept: Kept, tmp_path: Path
+) -> None:
     """It was killed while it put one object, and while it removed a checkpoint."""
     storage = tmp_path / "storage"
     await open_and_commit(kept.orders(LocalStore(storage)))
@@ -718,10 +720,10 @@ async def test_what_the_keeper_before_left_in_a_directory_goes(kept: Kept, tmp_p
     half.write_text("half of it")
     emptied = storage / "trial" / "checkpoint_000001"
     emptied.mkdir()
-    keeper = Keeper(kept.orders(LocalStore(storage)), lambda message: None)
-    await keeper.open()
+    uploader = Uploader(kept.orders(LocalStore(storage)), lambda message: None)
+    await uploader.open()
     assert not half.exists()
-    await keeper.remove(["trial/checkpoint_000001"])
+    await uploader.remove(["trial/checkpoint_000001"])
     assert not emptied.exists()
     assert (storage / MARKER).exists()
 
@@ -732,9 +734,9 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_told_at_a_restor
 ) -> None:
     monkeypatch.setattr(MemoryStore, "conditional_puts", decides)
     told: list[list[Any]] = []
-    await Keeper(kept.orders(kept.memory), told.append).open()
+    await Uploader(kept.orders(kept.memory), told.append).open()
     assert told == []
-    await Keeper(kept.orders(kept.memory), told.append).open()
+    await Uploader(kept.orders(kept.memory), told.append).open()
     assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
 
 
@@ -746,10 +748,10 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
     sealed = kept.grow()
 
     async def run(store: FaultyStore) -> None:
-        keeper = Keeper(kept.orders(store), lambda message: None)
-        await keeper.open()
-        await keeper.commit("t1", 0, FOLDER)
-        await keeper.publish(sealed, 0)
+        uploader = Uploader(kept.orders(store), lambda message: None)
+        await uploader.open()
+        await uploader.commit("t1", 0, FOLDER)
+        await uploader.publish(sealed, 0)
 
     smooth = FaultyStore(MemoryStore())
     await run(smooth)
@@ -767,12 +769,12 @@ async def test_what_a_restore_needs_beside_the_journal_is_in_storage_before_it(
     """With a journal and no head yet, a restore takes the journal."""
     (kept.root / "tuner.pkl").write_bytes(b"a trainable")
     store = FaultyStore(kept.memory)
-    keeper = Keeper(
+    uploader = Uploader(
         replace(kept.orders(store), is_record=lambda key: key == "tuner.pkl"), lambda told: None
     )
-    await keeper.open()
-    await keeper.publish(kept.grow(), 0)
-    await keeper.close()
+    await uploader.open()
+    await uploader.publish(kept.grow(), 0)
+    await uploader.close()
     put = [key for operation, key in store.log if operation == "put"]
     assert put.index("tuner.pkl") < put.index("journal/000000.log") < put.index("head.json")
     kept.journal.abandon()

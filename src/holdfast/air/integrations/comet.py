@@ -32,7 +32,7 @@ COMET = Framework(
 
 # Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
 _OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
-# What a courier is and does says nothing of a training.
+# What a tracker process is and does says nothing of a training.
 _QUIET: Final[Mapping[str, Any]] = {
     "log_code": False,
     "log_graph": False,
@@ -92,7 +92,7 @@ class CometLoggerCallback(Tracker):
             )
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the courier."""
+        """In the tracker process."""
         os.environ.setdefault("COMET_LOGGING_CONSOLE", "ERROR")
 
     def log_trial_start(self, trial: Any) -> None:

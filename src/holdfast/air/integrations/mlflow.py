@@ -116,7 +116,7 @@ class MLflowLoggerCallback(Tracker):
         MLFLOW.check()
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the courier. Raises what MLflow raises for a store that it will not open."""
+        """In the tracker process. Raises what MLflow raises for a store that it will not open."""
         for name, value in _QUICK.items():
             os.environ.setdefault(name, value)
         if self.tracking_token:

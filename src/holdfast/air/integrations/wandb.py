@@ -92,7 +92,7 @@ class WandbLoggerCallback(Tracker):
             )
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the courier."""
+        """In the tracker process."""
         key = self.api_key or (read_key(self.api_key_file) if self.api_key_file else None)
         if key:
             os.environ["WANDB_API_KEY"] = key

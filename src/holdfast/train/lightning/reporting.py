@@ -52,5 +52,5 @@ def report_state(trainer: Any, metrics: dict[str, Any], name: str) -> None:
     """Report with all that is needed to go on; what several ranks write is gathered by rank 0."""
     staged = trainer.strategy.broadcast(staging_directory() if trainer.is_global_zero else None)
     trainer.save_checkpoint(os.path.join(staged, name))  # returns when all ranks have written
-    is_keeper = trainer.is_global_zero
-    report(metrics, checkpoint=Checkpoint.from_directory(staged) if is_keeper else None)
+    is_uploader = trainer.is_global_zero
+    report(metrics, checkpoint=Checkpoint.from_directory(staged) if is_uploader else None)

@@ -24,7 +24,7 @@ MOST_ITERATIONS = 1_000_000
 
 
 class Office(Protocol):
-    """What a crew needs of its world."""
+    """What a worker pool needs of its world."""
 
     agenda: Agenda
 
@@ -42,7 +42,7 @@ class Office(Protocol):
     def vacated(self, seconds: float) -> None: ...
 
 
-class Crew:
+class SimulatedPool:
     """Performs Launch, Reply, Halt, Preempt and Release, and keeps the checkpoints' states."""
 
     def __init__(

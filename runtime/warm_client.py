@@ -14,7 +14,7 @@ from holdfast.runtime.reaping import PATIENCE_S, happens, leave, on_end
 from holdfast.runtime.wire import Message
 
 
-class Nursery:
+class WarmClient:
     """A warm parent that was started (see `holdfast.runtime.warm` for what is said to it).
 
     `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, where it died
@@ -25,7 +25,7 @@ class Nursery:
         self,
         load: Message,
         on_message: Callable[[Message], None],
-        on_lost: Callable[[Nursery], None],
+        on_lost: Callable[[WarmClient], None],
         *,
         environ: Mapping[str, str],
         inherited_fds: Sequence[int],

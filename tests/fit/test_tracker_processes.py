@@ -51,11 +51,11 @@ def missing(root: Path) -> list[dict[str, Any]]:
     return found
 
 
-def courier_of(script: UserScript) -> psutil.Process:
+def tracker_process_of(script: UserScript) -> psutil.Process:
     for process in psutil.Process(script.process.pid).children(recursive=True):
         if "trackers.process:main" in " ".join(process.cmdline()):
             return process
-    raise AssertionError("no courier runs")
+    raise AssertionError("no tracker process runs")
 
 
 def niceness(process: psutil.Process) -> set[int]:
@@ -76,7 +76,7 @@ def test_a_tracker_is_told_every_row_with_a_key_that_stays(tmp_path: Path) -> No
     assert not list((tmp_path / "run").glob("undelivered-*"))
 
 
-def test_two_trackers_of_a_class_have_a_courier_and_a_file_each(tmp_path: Path) -> None:
+def test_two_trackers_of_a_class_have_a_tracker_process_and_a_file_each(tmp_path: Path) -> None:
     run(tmp_path, FakeTracker(tmp_path / "a"), FakeTracker(tmp_path / "b"))
     assert keys(tmp_path / "a") == keys(tmp_path / "b") == [(1, 1), (2, 1), (3, 1)]
     assert {path.name for path in (tmp_path / "run").glob("tracker-*")} == {
@@ -96,7 +96,7 @@ def test_a_users_own_logger_stays_in_the_process_of_the_script(tmp_path: Path) -
     assert seen == [(os.getpid(), 1), (os.getpid(), 2), (os.getpid(), 3)]
 
 
-def test_a_key_is_in_no_file_and_reaches_the_courier(tmp_path: Path) -> None:
+def test_a_key_is_in_no_file_and_reaches_the_tracker_process(tmp_path: Path) -> None:
     secret = "a-very-secret-key"
     run(tmp_path, FakeTracker(tmp_path / "told", key=secret))
     assert told_to(tmp_path / "told", "setup") == [{"what": "setup", "key": secret}]
@@ -175,20 +175,22 @@ def test_a_stalled_tracker_is_given_up_in_time_and_what_it_lacks_is_listed_and_r
     assert not list(tracked.root.glob("undelivered-*"))
 
 
-def test_a_courier_killed_at_any_row_is_started_again_and_no_row_is_lost(tracked: Bench) -> None:
+def test_a_tracker_process_killed_at_any_row_is_started_again_and_no_row_is_lost(
+    tracked: Bench,
+) -> None:
     gates = [tracked.gate(f"0-{epoch}") for epoch in (2, 3, 4)]
     script = tracked.start(epochs=4)
     for epoch, gate in enumerate(gates, start=2):
         script.wait_for(f"at 0 {epoch}")
         script.wait_for("told setup")
-        courier = courier_of(script)
-        assert niceness(courier) == {min(19, os.nice(0) + 10)}
-        courier.kill()
+        tracker_process = tracker_process_of(script)
+        assert niceness(tracker_process) == {min(19, os.nice(0) + 10)}
+        tracker_process.kill()
         gate.open()
     script.succeeds()
     assert sorted(set(keys(tracked.folder / "told"))) == [(1, 1), (2, 1), (3, 1), (4, 1)]
     assert not list(tracked.root.glob("undelivered-*"))
-    assert "the courier of FakeTracker was killed" in script.stderr
+    assert "the tracker process of FakeTracker was killed" in script.stderr
 
 
 def test_a_script_that_was_killed_goes_on_behind_what_was_acknowledged(tracked: Bench) -> None:
