@@ -67,7 +67,7 @@ class _Unpickler(pickle.Unpickler):
 
 # What is not public, and stands in a trainer.pkl of the first releases.
 _MOVED: Final = {
-    ("holdfast.experiment.job", "GroupTerms"): "holdfast.experiment.worker.job:GroupTerms",
+    ("holdfast.experiment.job", "GangTerms"): "holdfast.experiment.worker.job:GroupTerms",
     ("holdfast.experiment.train_loop", "TrainLoop"): (
         "holdfast.experiment.worker.train_loop:TrainLoop"
     ),
