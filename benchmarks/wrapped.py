@@ -48,7 +48,7 @@ async def _commit(
     server: dict[str, str], source: Path, target: str, *, is_subclass: bool
 ) -> float:
     from holdfast.syncer.checkpoint import manifest
-    from holdfast.syncer.checkpoint.upload import Committed, Upload
+    from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
     from holdfast.syncer.stores.location import Location
     from holdfast.syncer.stores.owned_store import OwnedStore
 
@@ -58,7 +58,7 @@ async def _commit(
     written = await asyncio.to_thread(manifest.write, source)
     upload = Upload(
         storage=owned,
-        committed=Committed(),
+        committed=CommittedFiles(),
         directory=source,
         folder="trial/checkpoint_000000",
         written=written,

@@ -18,7 +18,7 @@ from holdfast.runtime.succession import Forker
 ANSWER_S = 60.0
 
 
-class Births:
+class PendingLaunches:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._tokens = itertools.count(1)

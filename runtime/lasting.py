@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.runtime.service import Beside
+from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
 RESTARTS = 3
 
 
-class LastingService:
+class RestartingService:
     """Speaks to the service that runs now. `ended` is set once there will be no other.
 
     What was sent to one that died is lost: `again` sends what still matters to the next.
@@ -21,7 +21,7 @@ class LastingService:
     def __init__(
         self,
         name: str,
-        start: Callable[[], Beside],
+        start: Callable[[], BackgroundService],
         *,
         first: Sequence[Message],
         again: Callable[[], None],
@@ -69,7 +69,7 @@ class LastingService:
         """End the process that serves now; another takes its place, as after any death."""
         self._service.kill(why)
 
-    def _begin(self) -> Beside:
+    def _begin(self) -> BackgroundService:
         service = self._start()
         for message in self._first:
             service.send(message)

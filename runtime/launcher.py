@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from holdfast.runtime import guard
-from holdfast.runtime.births import Births
+from holdfast.runtime.births import PendingLaunches
 from holdfast.runtime.ending import Ending, KernelKills, ending_of
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exits import AwaitedExit
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.orphans import is_child
 from holdfast.runtime.reaping import PATIENCE_S, happens
 from holdfast.runtime.stopped import Watched
@@ -27,7 +27,7 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 _DEAF_S = 60.0
 
 
-class Worker(Protocol):
+class WorkerHandle(Protocol):
     """The controller's handle of one worker actor.
 
     `pid` is 0 until its first message, of which the kernel says whose it is: a message from its
@@ -70,7 +70,7 @@ class Launcher(Protocol):
         Raises LaunchFailed when what the workers share cannot be loaded.
         """
 
-    def launch(self, name: str, listener: Listener) -> Worker:
+    def launch(self, name: str, listener: Listener) -> WorkerHandle:
         """Never raises: a worker that cannot be started is one whose exit is told."""
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
@@ -118,7 +118,7 @@ class LocalLauncher:
         self._all_gone.set()
         self._closing = False
         self._kills = KernelKills()
-        self._births = Births()
+        self._births = PendingLaunches()
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload, self._learns]
@@ -311,10 +311,10 @@ class LocalWorker:
         self.forker: Forker | None = None
         self._listener = listener
         self._launcher = launcher
-        self._link: Link | None = None
+        self._link: Connection | None = None
 
     def connect(self, sock: socket.socket) -> None:
-        self._link = Link(
+        self._link = Connection(
             sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
         )
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from holdfast.runtime.provenance import Origin, origin_of
+from holdfast.runtime.provenance import CodeOrigin, origin_of
 
 # TensorFlow, which has the most, imports 3,200.
 MOST_MODULES: Final = 20_000
@@ -26,7 +26,7 @@ LONGEST_NAME: Final = 200
 _OF_CALLS: Final = (b"PL_", b"ACCELERATE_", b"FSDP_", b"TORCHELASTIC_")
 # They start when they are imported what no fork survives.
 _NEVER: Final = frozenset({"mpi4py", "horovod"})
-_INSTALLED: Final = (Origin.STANDARD, Origin.DISTRIBUTION, Origin.HOLDFAST)
+_INSTALLED: Final = (CodeOrigin.STANDARD, CodeOrigin.DISTRIBUTION, CodeOrigin.HOLDFAST)
 
 
 class ImportWatch:
@@ -159,15 +159,15 @@ def _comes_with_an_import(frame: FrameType | None) -> bool:
     is_librarys = False
     while frame is not None:
         match origin_of(frame.f_code.co_filename):
-            case Origin.IMPORTING:
+            case CodeOrigin.IMPORTING:
                 return True
-            case Origin.HOLDFAST:
+            case CodeOrigin.HOLDFAST:
                 return not is_librarys
-            case Origin.DISTRIBUTION:
+            case CodeOrigin.DISTRIBUTION:
                 is_librarys = True
-            case Origin.USER:
+            case CodeOrigin.USER:
                 return False
-            case Origin.STANDARD:
+            case CodeOrigin.STANDARD:
                 pass
         frame = frame.f_back
     return False

@@ -35,7 +35,7 @@ def _ask_who_sends(sock: socket.socket) -> bool:
     return True
 
 
-class Link:
+class Connection:
     """The controller's end: messages arrive by callback on the loop, sending never blocks.
 
     A socket is read directly rather than through an asyncio transport: setting one up costs

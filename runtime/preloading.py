@@ -30,7 +30,7 @@ _REMOVERS = frozenset({"os", "posix", "shutil", "tempfile"})
 _installed = cache(is_installed)
 
 
-class Unfit(Exception):
+class UnsafeToFork(Exception):
     """Forking this process would not be safe any more. `module` is the import that did it."""
 
     def __init__(self, module: str, why: str) -> None:
@@ -61,7 +61,7 @@ def preload(
 
     `directory` is the working directory for it, "" for this process's own: some modules look for
     their settings there. `begins` is told each module whose import begins, since it may never end,
-    and `fails` why one could not be imported. Raises Unfit.
+    and `fails` why one could not be imported. Raises UnsafeToFork.
     """
     before = _Traces.now()
     with ExitStack() as stack:
@@ -81,7 +81,7 @@ def preload(
                 fails(name, type(error).__name__)
             harm = _harm(before, registered)
             if harm:
-                raise Unfit(name, harm)
+                raise UnsafeToFork(name, harm)
     return registered
 
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from functools import cache
 
 
-class Origin(Enum):
+class CodeOrigin(Enum):
     IMPORTING = auto()  # the machinery of `import`
     STANDARD = auto()
     DISTRIBUTION = auto()
@@ -16,16 +16,16 @@ class Origin(Enum):
     USER = auto()
 
 
-def origin_of(file: str) -> Origin:
+def origin_of(file: str) -> CodeOrigin:
     """Of code by its file, as a code object or a module's `__spec__.origin` names it."""
     if file.startswith("<frozen importlib"):
-        return Origin.IMPORTING
+        return CodeOrigin.IMPORTING
     if file in ("built-in", "frozen") or file.startswith("<frozen "):
-        return Origin.STANDARD
+        return CodeOrigin.STANDARD
     for folders, origin in _folders():
         if file.startswith(folders):
             return origin
-    return Origin.USER
+    return CodeOrigin.USER
 
 
 def is_installed(package: str) -> bool:
@@ -40,11 +40,11 @@ def is_installed(package: str) -> bool:
     if spec is None:
         return False
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    return bool(places) and all(origin_of(place) is not Origin.USER for place in places)
+    return bool(places) and all(origin_of(place) is not CodeOrigin.USER for place in places)
 
 
 @cache
-def _folders() -> tuple[tuple[tuple[str, ...], Origin], ...]:
+def _folders() -> tuple[tuple[tuple[str, ...], CodeOrigin], ...]:
     """The most special ones first: distributions lie in a folder of Python's own."""
     import site
     import sysconfig
@@ -57,9 +57,9 @@ def _folders() -> tuple[tuple[tuple[str, ...], Origin], ...]:
     installed.update(path for path in sys.path if os.path.basename(path) in names)
     package = sys.modules[__name__.partition(".")[0]].__path__
     return (
-        (_prefixes(set(package)), Origin.HOLDFAST),
-        (_prefixes(installed), Origin.DISTRIBUTION),
-        (_prefixes({paths["stdlib"], paths["platstdlib"]}), Origin.STANDARD),
+        (_prefixes(set(package)), CodeOrigin.HOLDFAST),
+        (_prefixes(installed), CodeOrigin.DISTRIBUTION),
+        (_prefixes({paths["stdlib"], paths["platstdlib"]}), CodeOrigin.STANDARD),
     )
 
 

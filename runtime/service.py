@@ -16,14 +16,14 @@ from typing import Protocol
 
 from holdfast.forked import give_up_in_children
 from holdfast.runtime import guard
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.reaping import PATIENCE_S, happens, on_end, reaped
 from holdfast.runtime.telling import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
 
-class Beside(Protocol):
+class BackgroundService(Protocol):
     """What the controller sees of a service, wherever it runs. All on the loop's thread."""
 
     ended: asyncio.Future[str]
@@ -66,7 +66,7 @@ class Service:
             except OSError:
                 ours.close()
                 raise
-        self._link = Link(ours, on_message, self._on_closed)
+        self._link = Connection(ours, on_message, self._on_closed)
         self._killed = ""
         self._stop_watch = on_end(self._process, self._link.end)
 
@@ -129,7 +129,7 @@ class ThreadService:
         self._over = asyncio.Event()
         self._fault = ""
         ours, theirs = socket.socketpair()
-        self._link = Link(ours, on_message, self._on_closed)
+        self._link = Connection(ours, on_message, self._on_closed)
         self._thread = threading.Thread(
             target=self._run, args=(serve, Channel(theirs.detach())), name=name, daemon=True
         )

@@ -37,7 +37,7 @@ class ForeignFolder(OSError):
     """The folder for objects is not this user's alone: what lies there could be anybody's."""
 
 
-class Shelf:
+class ObjectFolder:
     """The objects that this process has put, in as many folders as there are places for them.
 
     One for each process: a child that was forked has none of its parent's.

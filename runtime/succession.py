@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
@@ -72,7 +72,7 @@ class Successor:
         self._heard = on_message
         ours, theirs = socket.socketpair()
         with theirs:
-            self._link = Link(ours, self._listen, self._on_closed)
+            self._link = Connection(ours, self._listen, self._on_closed)
             parent.send(["succeed", name], [theirs.fileno()])
         self._deadline = self._await()
         self._link.send(["preload", list(modules), directory])

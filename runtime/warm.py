@@ -52,8 +52,8 @@ from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
     FAULT,
-    Entry,
     Inheritance,
+    WorkerEntry,
     be_worker,
     bequeath,
     find_entry,
@@ -81,7 +81,7 @@ class WarmParent:
         self._departures = Departures(self._orphans, self._collect, self._tell_exit)
         self._inheritance: Inheritance = ()
         self._exit_functions: list[preloading.ExitFunction] = []
-        self._entry: Entry | None = None
+        self._entry: WorkerEntry | None = None
         self._entry_name = ""
         self._payload: IO[bytes] | None = None
         self._spawns = False
@@ -246,7 +246,7 @@ class WarmParent:
                 begins=lambda name: self._tell(["importing", name]),
                 fails=lambda name, why: self._tell(["left", name, why]),
             )
-        except preloading.Unfit as unfit:
+        except preloading.UnsafeToFork as unfit:
             self._tell(["unfit", unfit.module, str(unfit)])
             return
         self._await_children()  # as the modules may have signal handlers of their own
@@ -298,7 +298,7 @@ class WarmParent:
             os.setpgid(pid, pid)
         return pid
 
-    def _become_worker(self, fd: int, entry: Entry, parent: int) -> NoReturn:
+    def _become_worker(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
         try:
             os.setpgid(0, 0)
             guard.die_with_parent(parent)
@@ -315,7 +315,7 @@ class WarmParent:
         finally:
             os._exit(FAULT)
 
-    def _become_successor(self, fd: int, entry: Entry, parent: int) -> NoReturn:
+    def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
         """It dies with this process, and its workers with it: this one adopts what is left."""
         status = FAULT
         try:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import guard
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.reaping import PATIENCE_S, happens, leave, on_end
 from holdfast.runtime.wire import Message
 
@@ -48,7 +48,7 @@ class WarmClient:
             except OSError:
                 ours.close()
                 raise
-        self._link = Link(ours, self._listen, self._on_closed)
+        self._link = Connection(ours, self._listen, self._on_closed)
         self._stop_watch = on_end(self._process, self._on_death)
         self._link.send(load)
 

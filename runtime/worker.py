@@ -33,7 +33,7 @@ _OF_LIBRARIES = (("mlflow", "end_run"),)
 _BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 
 
-class Entry(Protocol):
+class WorkerEntry(Protocol):
     """What runs in a worker."""
 
     def prepare(self, payload: bytes) -> None:
@@ -43,9 +43,9 @@ class Entry(Protocol):
         """Be one worker, until there is nothing left to do."""
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> WorkerEntry:
     module, attribute = name.split(":")
-    entry: Entry = getattr(import_module(module), attribute)
+    entry: WorkerEntry = getattr(import_module(module), attribute)
     return entry
 
 
@@ -68,7 +68,7 @@ def bequeath() -> Inheritance:
 
 
 def be_worker(
-    entry: Entry,
+    entry: WorkerEntry,
     fd: int,
     inheritance: Inheritance = (),
     exit_functions: Iterable[ExitFunction] = (),

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.cube import assignment_at, vector_of
-from holdfast.scheduler.evolution import Evolution, Individual, Job
+from holdfast.scheduler.evolution import Evolution, Individual, RungJob
 from holdfast.scheduler.policies.dehb import KEY
 from holdfast.scheduler.policies.goal import Goal, is_number
 from holdfast.scheduler.policies.hyperband import shapes
@@ -29,7 +29,7 @@ class _Run:
     budgets: list[float]
     evolution: Evolution
     number: int = 0
-    jobs: dict[str, tuple[Job, Individual]] = field(default_factory=dict)
+    jobs: dict[str, tuple[RungJob, Individual]] = field(default_factory=dict)
 
     def individual(self, assignment: Assignment, purpose: str) -> Individual:
         """The same for the same trial, also after a restore."""

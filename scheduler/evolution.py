@@ -29,7 +29,7 @@ class Individual:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RungJob:
     """A trial's place: the rung of its bracket, and whom it may replace at that budget."""
 
     bracket: int
@@ -37,7 +37,7 @@ class Job:
     slot: int
 
 
-class Bracket:
+class DehbBracket:
     """How far a bracket has come; its rung of number r is at the budget of number `level` + r."""
 
     def __init__(self, number: int, level: int, shape: Shape) -> None:
@@ -83,8 +83,8 @@ class Evolution:
     crossover_prob: float
     seed: int
     populations: list[list[Individual]] = field(default_factory=list)
-    brackets: list[Bracket] = field(default_factory=list)
-    _open: list[Bracket] = field(default_factory=list)
+    brackets: list[DehbBracket] = field(default_factory=list)
+    _open: list[DehbBracket] = field(default_factory=list)
     _begun: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -97,20 +97,20 @@ class Evolution:
     def chance(self, purpose: str) -> Chance:
         return Chance(f"{self.seed}/dehb/{purpose}")
 
-    def next_bracket(self) -> Bracket:
+    def next_bracket(self) -> DehbBracket:
         """The first that has something to do: a new one where all wait for trials to end."""
         with_job = (bracket for bracket in self._open if bracket.has_job)
         return next(with_job, None) or self.bracket(len(self.brackets))
 
-    def bracket(self, number: int) -> Bracket:
+    def bracket(self, number: int) -> DehbBracket:
         while len(self.brackets) <= number:
             count = len(self.brackets)
             level = count % len(self.shapes)
-            self.brackets.append(Bracket(count, level, self.shapes[level]))
+            self.brackets.append(DehbBracket(count, level, self.shapes[level]))
             self._open.append(self.brackets[-1])
         return self.brackets[number]
 
-    def offspring(self, bracket: Bracket, rng: Random) -> Individual:
+    def offspring(self, bracket: DehbBracket, rng: Random) -> Individual:
         """What the next trial of the bracket is to be."""
         level = bracket.level + bracket.rung
         target = self.populations[level][self._slot(level)]
@@ -119,14 +119,14 @@ class Evolution:
         mutant = self._mutant(self._parents(bracket, target), rng)
         return Individual(vector=_crossed(target.vector, mutant, self.crossover_prob, rng))
 
-    def begin(self, bracket: Bracket, rung: int) -> Job:
+    def begin(self, bracket: DehbBracket, rung: int) -> RungJob:
         level = bracket.level + rung
-        job = Job(bracket=bracket.number, rung=rung, slot=self._slot(level))
+        job = RungJob(bracket=bracket.number, rung=rung, slot=self._slot(level))
         self._begun[level] += 1
         bracket.begin(rung)
         return job
 
-    def end(self, job: Job, individual: Individual) -> None:
+    def end(self, job: RungJob, individual: Individual) -> None:
         """A trial that is at least as good takes the place of the one that it was made from."""
         bracket = self.brackets[job.bracket]
         population = self.populations[bracket.level + job.rung]
@@ -140,7 +140,7 @@ class Evolution:
         """All members of a population in turn."""
         return self._begun[level] % len(self.populations[level])
 
-    def _halved(self, bracket: Bracket) -> Individual | None:
+    def _halved(self, bracket: DehbBracket) -> Individual | None:
         """The very first bracket is one of HyperBand: the best go on as they are."""
         if bracket.rung == 0:
             return None
@@ -149,7 +149,7 @@ class Evolution:
         place = bracket.begun[bracket.rung]
         return sound[place] if place < len(sound) else None
 
-    def _parents(self, bracket: Bracket, target: Individual) -> list[Vector]:
+    def _parents(self, bracket: DehbBracket, target: Individual) -> list[Vector]:
         """At the first rung the others of the population, then the best at the budget below; all
         that there are where those are too few."""
         level, everyone = bracket.level + bracket.rung, self.populations

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.experiment.control.signals import StopSignals
 from holdfast.forked import children_end_here, give_up_in_children
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.journal import Journal, read
@@ -134,7 +134,7 @@ def test_connections_end_with_the_process_that_made_them() -> None:
 
     async def ends() -> None:
         ours, other = socket.socketpair()
-        link = Link(ours, lambda message: None, lambda reason: None)
+        link = Connection(ours, lambda message: None, lambda reason: None)
         with child(lambda: link.send(["the child's"])):
             link.send(["ours"])
             link.close()

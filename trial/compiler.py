@@ -24,9 +24,9 @@ from holdfast.trial.template import (
     Drawn,
     Grid,
     List,
-    Named,
     Node,
     Template,
+    TemplateName,
     copy,
     size,
 )
@@ -110,7 +110,7 @@ class _Compiler:
                 return node
         if spot.is_preset:
             return Constant(value)
-        return Named(
+        return TemplateName(
             value,
             Ref(
                 path=spot.space,

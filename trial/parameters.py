@@ -25,8 +25,8 @@ from holdfast.trial.template import (
     Drawn,
     Grid,
     List,
-    Named,
     Node,
+    TemplateName,
     copy,
 )
 from holdfast.trial.values import unwrap_scalar
@@ -159,7 +159,7 @@ class Parameters:
                 return tuple(parts) if is_tuple else parts
             case Copied(value=value):
                 return copy(value)
-            case Named(value=value, ref=ref):
+            case TemplateName(value=value, ref=ref):
                 return ref if self._named else value
             case Constant(value=value):
                 return value
@@ -248,7 +248,7 @@ def _category_of(name: str, children: tuple[Node, ...], value: Any, alike: Same)
 def _matches(node: Node, value: Any, match: Same, *, whole: bool) -> bool:
     """Whether `value` could come from `node`; unless it is `whole`, keys may be missing."""
     match node:
-        case Constant(value=known) | Copied(value=known) | Named(value=known):
+        case Constant(value=known) | Copied(value=known) | TemplateName(value=known):
             return match(known, value)
         case Drawn(domain=domain):
             return not isinstance(value, bool) and domain.is_valid(value)

@@ -20,7 +20,7 @@ class Waiting:
     name: str
 
 
-class Settings(Mapping[str, Any]):
+class ConfigView(Mapping[str, Any]):
     """A configuration as `sample_from` functions read it: `settings.lr` and `settings["lr"]`.
 
     Reading a value that is not drawn yet notes its name in `missed` and raises Unresolved.
@@ -58,20 +58,20 @@ class Settings(Mapping[str, Any]):
             self._missed.append(value.name)
             raise Unresolved(value.name)
         if type(value) is dict:
-            return Settings(value, self._missed)
+            return ConfigView(value, self._missed)
         if type(value) is list or type(value) is tuple:
             return type(value)(map(self._open, value))
         return value
 
 
-class Spec(Settings):
+class Spec(ConfigView):
     """The whole configuration, also under `config`: `spec.config.lr`, `spec["config"]["lr"]`."""
 
     __slots__ = ()
 
     @property
-    def config(self) -> Settings:
-        return Settings(self._values, self._missed)
+    def config(self) -> ConfigView:
+        return ConfigView(self._values, self._missed)
 
     def __getitem__(self, key: str) -> Any:
         return (
@@ -83,7 +83,7 @@ class Spec(Settings):
 
 def detach(value: Any) -> Any:
     """What a `sample_from` function returned, in containers of its own, Settings as dicts."""
-    if isinstance(value, Settings) or type(value) is dict:
+    if isinstance(value, ConfigView) or type(value) is dict:
         return {key: detach(item) for key, item in value.items()}
     if type(value) is list or type(value) is tuple:
         return type(value)(map(detach, value))

@@ -77,7 +77,7 @@ class Copied(NamedTuple):
         container[key] = copy(self.value)
 
 
-class Named(NamedTuple):
+class TemplateName(NamedTuple):
     value: Any
     ref: Ref
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.control.watch import REFRESH_S, Looks
-from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
-from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
@@ -47,7 +47,7 @@ class Played:
         self.machine.spec = ExperimentSpec(
             experiment_id="e", run="aaaaa", trainable="train", seed=0, metric="acc", mode="max"
         )
-        self.lines = Relay(10_000)
+        self.lines = LogBuffer(10_000)
         self.messages: deque[tuple[str, str]] = deque()
         self._alive = alive
         self._running: deque[str] = deque()
@@ -111,7 +111,7 @@ def main(seconds: float, alive: int, view_name: str, out: Path) -> None:
     run = Played(alive)
     looks = None
     if view_name == "live":
-        view = LiveView(sys.stderr)
+        view = TerminalView(sys.stderr)
         view.start()
         looks = Looks(run, view, FACTS)  # type: ignore[arg-type]
     # The half of all trials has been, as in the middle of a run.

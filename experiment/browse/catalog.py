@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
-from holdfast.experiment.browse.found import Found, find
+from holdfast.experiment.browse.found import LocatedExperiment, find
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
@@ -43,7 +43,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogEntry:
     """One experiment of a listing.
 
     `trials` counts them by status; `not_created` are those that the search has yet to create,
@@ -79,7 +79,7 @@ def catalog(
     *,
     now: float,
     with_sizes: bool = True,
-) -> tuple[str, list[Entry]]:
+) -> tuple[str, list[CatalogEntry]]:
     """The place, and its experiments in the order of their beginning; the newest last.
 
     `path` is a directory or a URI that holds experiments, or an experiment; without one it is
@@ -152,7 +152,7 @@ def _folders(place: str) -> list[str]:
 
 def _entry(
     path: str, *, settings: Settings, environ: Mapping[str, str], now: float, sizes: bool
-) -> Entry | None:
+) -> CatalogEntry | None:
     """None for a folder that is no experiment."""
     location = Location.resolve(path, None, {})
     name = location.path.rstrip("/").rpartition("/")[2]
@@ -161,7 +161,7 @@ def _entry(
         return _described(found, name, now, size_of(found) if sizes else None)
     except NeverBegun as error:
         if location.local_path is not None and _is_run(location.local_path):
-            return Entry(name=name, path=location.public, state=Condition.LIVE)
+            return CatalogEntry(name=name, path=location.public, state=Condition.LIVE)
         state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:
         if location.local_path is None:
@@ -169,14 +169,16 @@ def _entry(
         state, problem = Condition.UNREADABLE, str(error)
     except (TuneError, OSError, ValueError) as error:
         state, problem = Condition.UNREADABLE, redact(str(error))
-    return Entry(name=name, path=location.public, state=state, problem=problem)
+    return CatalogEntry(name=name, path=location.public, state=state, problem=problem)
 
 
-def _described(found: Found, name: str, now: float, size_bytes: int | None) -> Entry:
+def _described(
+    found: LocatedExperiment, name: str, now: float, size_bytes: int | None
+) -> CatalogEntry:
     machine, spec = found.machine, found.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
-    return Entry(
+    return CatalogEntry(
         name=name,
         path=found.shown,
         state=found.condition(now),
@@ -196,14 +198,14 @@ def _described(found: Found, name: str, now: float, size_bytes: int | None) -> E
     )
 
 
-def _first_error(found: Found) -> str:
+def _first_error(found: LocatedExperiment) -> str:
     machine = found.machine
     failed = (t for t in machine.trials.values() if t.status is Status.ERROR and t.error)
     first = next((trial.error.headline for trial in failed if trial.error is not None), "")
     return first or (machine.ending.message if machine.ending is not None else "")
 
 
-def size_of(found: Found) -> int:
+def size_of(found: LocatedExperiment) -> int:
     """Bytes of all files of the experiment, where it was read. Raises StorageError."""
     if found.read.layout is not None:
         return bytes_below(os.path.realpath(found.read.layout.root))

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.found import Found, published_as
+from holdfast.experiment.browse.found import LocatedExperiment, published_as
 from holdfast.experiment.browse.logs import piece_from
 from holdfast.syncer.files.errors import StorageError
-from holdfast.syncer.stores.store import Entry
+from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.trial import Trial
 
 # A look at a file of this machine costs 20 us; one at an object is a request that is paid for.
@@ -25,7 +25,7 @@ _PAUSE_PER_LOOK = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LogState:
     """`has_ended`: the trial writes no more. `has_begun`: it has had an attempt."""
 
     has_ended: bool
@@ -33,13 +33,13 @@ class Standing:
     condition: Condition
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A file that grows, and the records that tell when it does so no more.
 
     Both raise StorageError and OSError.
     """
 
-    def look(self) -> Standing: ...
+    def look(self) -> LogState: ...
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
         """The size of the file, and some of its bytes from `offset` on; None: there is none."""
@@ -54,11 +54,11 @@ class TrialLog:
 
     def __init__(
         self,
-        found: Found,
+        found: LocatedExperiment,
         trial: Trial,
         name: str,
         *,
-        find: Callable[[], Found],
+        find: Callable[[], LocatedExperiment],
         now: Callable[[], float],
     ) -> None:
         self._found = found
@@ -66,14 +66,14 @@ class TrialLog:
         self._name = name
         self._find = find
         self._now = now
-        self._published: Entry | None = None
+        self._published: ObjectInfo | None = None
 
-    def look(self) -> Standing:
+    def look(self) -> LogState:
         self._read_anew()
         condition = self._found.condition(self._now())
         is_over = condition in (Condition.FINISHED, Condition.ERRORED)
         trial = self._found.machine.trials.get(self._trial.trial_id)
-        return Standing(
+        return LogState(
             # Another experiment of this name has begun where the trial is not known any more.
             has_ended=trial is None or trial.status.is_final or is_over,
             has_begun=trial is not None and trial.attempt > 0,
@@ -101,7 +101,7 @@ class Follower:
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         interval_s: float,
         *,
         wait: Callable[[float], None],
@@ -165,7 +165,7 @@ class Follower:
             self._tell(text)
 
 
-def _waited_for(standing: Standing) -> str:
+def _waited_for(standing: LogState) -> str:
     if standing.has_ended:
         return ""
     if standing.condition is Condition.INTERRUPTED:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
-from holdfast.experiment.doctor.case import Case, find_case
+from holdfast.experiment.doctor.case import DoctorTarget, find_case
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.published import has_all, read_head
@@ -20,12 +20,12 @@ from holdfast.experiment.results.read_experiment import ReadExperiment, read_sto
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LocatedExperiment:
     """An experiment as its records tell it, and the signs of life it gives.
 
     `shown` is the place as the user may give it to another command, without credentials.
@@ -54,7 +54,7 @@ class Found:
 
 def find(
     path: str, settings: Settings, environ: Mapping[str, str], run: int | None = None
-) -> Found:
+) -> LocatedExperiment:
     """Read the experiment at `path`: its directory, or a URI as `storage_path` takes it.
 
     Of those that were run there one after another it is the newest, or number `run` (from 1).
@@ -71,15 +71,15 @@ def find(
     read = read_tree(case.layout, case.remote or location, run)
     # Who holds the lock runs the newest.
     signs = Signs(holder="" if read.is_followed else holder)
-    return Found(shown=_shown(path, location), read=read, signs=signs)
+    return LocatedExperiment(shown=_shown(path, location), read=read, signs=signs)
 
 
-def _in_storage(location: Location, run: int | None) -> Found:
+def _in_storage(location: Location, run: int | None) -> LocatedExperiment:
     storage = location.local_path is None
     read = read_storage(location, run) if storage else _read_here(location, run)
     head = published_as(location)
     signs = Signs(heard_at=None if head is None else head.modified)
-    return Found(shown=location.public, read=read, signs=signs)
+    return LocatedExperiment(shown=location.public, read=read, signs=signs)
 
 
 def _read_here(location: Location, run: int | None) -> ReadExperiment:
@@ -87,16 +87,16 @@ def _read_here(location: Location, run: int | None) -> ReadExperiment:
     return read_tree(Layout(Path(location.path)), location, run)
 
 
-def published_as(location: Location) -> Entry | None:
+def published_as(location: Location) -> ObjectInfo | None:
     """The head in storage: another one with each publication. Raises StorageError."""
     return with_store(location, _head)
 
 
-async def _head(store: Store) -> Entry | None:
+async def _head(store: Store) -> ObjectInfo | None:
     return await store.head(HEAD)
 
 
-def _is_newest(case: Case) -> bool:
+def _is_newest(case: DoctorTarget) -> bool:
     """Whether the tree on this machine has all that is published: another may have gone on."""
     assert case.layout is not None
     assert case.remote is not None

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.folder.layout import Layout, rank_log
 from holdfast.experiment.folder.persisted_files import log_names_of
@@ -41,14 +41,14 @@ def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
     return rank_log(name, rank) if rank else name
 
 
-def place_of(found: Found, trial: Trial, name: str) -> str:
+def place_of(found: LocatedExperiment, trial: Trial, name: str) -> str:
     """Where a file of the trial's is: on this machine, or the URI without credentials."""
     if found.read.layout is not None:
         return str(found.read.layout.trial(trial.spec) / name)
     return found.read.location.child(f"{trial.spec.dirname}/{name}").public
 
 
-def trial_named(found: Found, name: str) -> Trial:
+def trial_named(found: LocatedExperiment, name: str) -> Trial:
     """The trial of this id, number, name or folder, or the only one whose id begins or ends so.
 
     Raises NoSuchTrial.
@@ -68,7 +68,7 @@ def trial_named(found: Found, name: str) -> Trial:
     raise NoSuchTrial(f"which trial? {fault}: {told}. Give an id, or a number such as 0")
 
 
-def written(found: Found, trial: Trial, name: str) -> Iterator[bytes]:
+def written(found: LocatedExperiment, trial: Trial, name: str) -> Iterator[bytes]:
     """The bytes of a file in the trial's folder, piece by piece.
 
     What is not on this machine is read from storage. Raises NoSuchLog, StorageError, OSError.
@@ -84,7 +84,9 @@ def written(found: Found, trial: Trial, name: str) -> Iterator[bytes]:
     raise NoSuchLog(_not_written(found, trial, name))
 
 
-def piece_from(found: Found, trial: Trial, name: str, offset: int) -> tuple[int, bytes] | None:
+def piece_from(
+    found: LocatedExperiment, trial: Trial, name: str, offset: int
+) -> tuple[int, bytes] | None:
     """The size of a file in the trial's folder, and some of its bytes from `offset` on.
 
     None where it is not there (yet). Raises StorageError, OSError.
@@ -126,7 +128,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _not_written(found: Found, trial: Trial, name: str) -> str:
+def _not_written(found: LocatedExperiment, trial: Trial, name: str) -> str:
     folder = place_of(found, trial, name).rpartition("/")[0]
     layout, spec = found.read.layout, trial.spec
     if layout is not None:

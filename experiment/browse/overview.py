@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.experiment.browse.condition import best_of, counts
-from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, user_frame
@@ -18,7 +18,7 @@ from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 
 
-def overview(found: Found, *, now: float) -> dict[str, Any]:
+def overview(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
     """What is told of an experiment beside its trials; docs/command.md describes the fields.
 
     Read from its records alone, but for the time that its storage heard of it.
@@ -47,7 +47,7 @@ def overview(found: Found, *, now: float) -> dict[str, Any]:
     }
 
 
-def complete(found: Found, *, now: float) -> dict[str, Any]:
+def complete(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
     """`overview`, the names of the parameters that vary, and every trial."""
     trials = list(found.machine.trials.values())
     return {
@@ -57,7 +57,7 @@ def complete(found: Found, *, now: float) -> dict[str, Any]:
     }
 
 
-def described(found: Found, trial: Trial) -> dict[str, Any]:
+def described(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
     """One trial."""
     spec = trial.spec
     newest = trial.newest_checkpoint
@@ -91,7 +91,7 @@ def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
     }
 
 
-def _error(found: Found, trial: Trial) -> dict[str, Any] | None:
+def _error(found: LocatedExperiment, trial: Trial) -> dict[str, Any] | None:
     """`final` is false for a failure after which the trial is tried again."""
     failure = trial.error
     if failure is None:
@@ -106,7 +106,7 @@ def _error(found: Found, trial: Trial) -> dict[str, Any] | None:
     }
 
 
-def failures(found: Found) -> list[tuple[dict[str, Any], int]]:
+def failures(found: LocatedExperiment) -> list[tuple[dict[str, Any], int]]:
     """Each cause for which trials failed for good: the first of them, and how many there are.
     What one cause is, `cause` says, as for the terminal of a run.
 

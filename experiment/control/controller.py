@@ -16,8 +16,8 @@ from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.replay import Change, others_moved
 from holdfast.experiment.control.search_thread import SearchThread
-from holdfast.experiment.control.stopper_thread import StopFunction, StopThread
-from holdfast.experiment.control.user_threads import Advisor
+from holdfast.experiment.control.stopper_thread import StopFunction, StopperThread
+from holdfast.experiment.control.user_threads import UserThread
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
@@ -68,7 +68,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ControllerParts:
     """What the controller works with; each part has been made and opened."""
 
     machine: Machine
@@ -92,7 +92,7 @@ class Parts:
 
 
 class Controller:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ControllerParts) -> None:
         self.machine = parts.machine
         self.launcher = parts.launcher
         self.show_line = parts.show_line
@@ -125,8 +125,8 @@ class Controller:
             ),
             are_paused=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
-        self.stopping = StopThread(parts.stopper, row_of=parts.full_row_of)
-        self._scheduler = Advisor("scheduler")
+        self.stopping = StopperThread(parts.stopper, row_of=parts.full_row_of)
+        self._scheduler = UserThread("scheduler")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self.fault: BaseException | None = None

@@ -19,7 +19,7 @@ from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.runtime_env import applied_here
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Listener
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -87,7 +87,7 @@ class InlineWorker:
         self.told_to_stop = threading.Event()
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._link = Link(sock, listener.on_message, self._on_closed)
+        self._link = Connection(sock, listener.on_message, self._on_closed)
 
     @property
     def pid(self) -> int:

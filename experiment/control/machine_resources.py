@@ -16,7 +16,7 @@ from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machinery:
+class MachineResources:
     """Totals by resource name, the names of the GPUs, and what surrounds every worker."""
 
     total: Mapping[str, float]
@@ -25,7 +25,7 @@ class Machinery:
     debug: bool = False
 
 
-_given: list[Machinery] = []
+_given: list[MachineResources] = []
 _INIT = "holdfast.init(runtime_env=...)"
 
 
@@ -64,7 +64,7 @@ def init(
             f"may ask for a part of one"
         )
     _given.append(
-        Machinery(
+        MachineResources(
             total=checked,
             gpu_names=_gpu_names(int(checked.get("GPU", 0))),
             environment=located(runtime_env_of(runtime_env, where=_INIT), where=_INIT),
@@ -86,12 +86,12 @@ def is_initialized() -> bool:
     return bool(_given)
 
 
-def machinery() -> Machinery:
+def machinery() -> MachineResources:
     """What `init` said, or what is detected."""
     if _given:
         return _given[0]
     total = detect_total()
-    return Machinery(total=total, gpu_names=_gpu_names(int(total.get("GPU", 0))))
+    return MachineResources(total=total, gpu_names=_gpu_names(int(total.get("GPU", 0))))
 
 
 def detect_total() -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
-from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
@@ -33,13 +33,13 @@ from holdfast.trial.spaces import separated, spaces_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """`remote` is where the experiment is persisted, None where `layout` lies in the storage
     itself. `first` is Begun or Resumed; `machine` is empty, or what a restore has folded.
     """
 
     settings: Settings
-    machinery: Machinery
+    machinery: MachineResources
     layout: Layout
     location: Location
     remote: Location | None

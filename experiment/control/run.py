@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.callbacks.thread import CallbackThread
-from holdfast.experiment.control.controller import Controller, Parts
-from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.controller import Controller, ControllerParts
+from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.services import (
     open_callbacks,
@@ -24,7 +24,7 @@ from holdfast.experiment.control.services import (
     open_uploads,
     tracker_processes_of,
 )
-from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
@@ -56,14 +56,14 @@ _MOST_LINES = 10_000
 class Run:
     """One incarnation of an experiment, in its own thread; watched from the thread of `fit()`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
         self.machine = plan.machine
         self.done = threading.Event()
         self.is_aborted = False
         self.is_left = False
         self._leaving = threading.Lock()
-        self.lines = Relay(_MOST_LINES)
+        self.lines = LogBuffer(_MOST_LINES)
         self.messages: deque[tuple[str, str]] = deque()
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
@@ -295,9 +295,9 @@ class Run:
 
     def _parts(
         self, launcher: Launcher, journal_writer: JournalWriter, callbacks: CallbackThread
-    ) -> Parts:
+    ) -> ControllerParts:
         plan = self.plan
-        return Parts(
+        return ControllerParts(
             machine=plan.machine,
             layout=plan.layout,
             settings=plan.settings,

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.user_threads import Advisor
+from holdfast.experiment.control.user_threads import UserThread
 from holdfast.scheduler.events import (
     EndOrdered,
     Event,
@@ -51,7 +51,7 @@ class SearchThread:
         self._row_of = row_of
         self._is_under_way = is_under_way
         self._are_paused = are_paused
-        self._advisor = Advisor("search algorithm")
+        self._advisor = UserThread("search algorithm")
         self._asking: set[asyncio.Task[None]] = set()
         self._telling: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None

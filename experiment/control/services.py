@@ -12,7 +12,7 @@ from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.callbacks.thread import CallbackThread, Tell
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller
-from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.persisted_files import orders_for
 from holdfast.experiment.records.journal_writer import JournalWriter
@@ -20,8 +20,8 @@ from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
-from holdfast.runtime.lasting import LastingService
-from holdfast.runtime.service import Beside, Service, ThreadService
+from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal
@@ -32,7 +32,7 @@ PROJECTOR = "holdfast.experiment.projector.process:main"
 UPLOADER = "holdfast.syncer.uploader.process:main"
 
 
-def open_journal_writer(plan: Plan, journal: Journal, tell: Tell) -> JournalWriter:
+def open_journal_writer(plan: RunPlan, journal: Journal, tell: Tell) -> JournalWriter:
     """The journal with its projector."""
     writers: list[JournalWriter] = []
 
@@ -52,7 +52,7 @@ def open_journal_writer(plan: Plan, journal: Journal, tell: Tell) -> JournalWrit
         list(plan.lock.claim),
         plan.settings.disk_deadline_s,
     ]
-    projector = LastingService(
+    projector = RestartingService(
         "projector (it writes result.json and its like)",
         lambda: _start(plan, PROJECTOR, on_projector),
         first=[opening],
@@ -76,7 +76,7 @@ def open_journal_writer(plan: Plan, journal: Journal, tell: Tell) -> JournalWrit
     return journal_writer
 
 
-def open_uploads(plan: Plan, controller: Controller, tell: Tell) -> Uploads:
+def open_uploads(plan: RunPlan, controller: Controller, tell: Tell) -> Uploads:
     """The uploader, and the controller's side of it."""
     opened: list[Uploads] = []
     orders = orders_for(
@@ -101,7 +101,7 @@ def open_uploads(plan: Plan, controller: Controller, tell: Tell) -> Uploads:
         opened[0].brief_again()
         controller.sweep()
 
-    uploader = LastingService(
+    uploader = RestartingService(
         "uploader (it commits and uploads checkpoints)",
         lambda: _start_uploader(
             plan, replace(orders, epoch=epochs[0] if epochs else ""), on_uploader
@@ -132,7 +132,7 @@ def open_uploads(plan: Plan, controller: Controller, tell: Tell) -> Uploads:
     return uploads
 
 
-def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
+def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
     """Raises TuneError for a callback whose `setup` fails."""
 
     def keep_states(states: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ def open_callbacks(plan: Plan, tell: Tell) -> CallbackThread:
     return thread
 
 
-def tracker_processes_of(plan: Plan, controller: Controller, tell: Tell) -> TrackerProcesses:
+def tracker_processes_of(plan: RunPlan, controller: Controller, tell: Tell) -> TrackerProcesses:
     """One for each tracker, to be opened; a tracker that cannot be set up ends the run."""
 
     def refused(text: str) -> None:
@@ -170,7 +170,7 @@ def tracker_processes_of(plan: Plan, controller: Controller, tell: Tell) -> Trac
     return tracker_processes
 
 
-def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
+def _kept_states(plan: RunPlan, tell: Tell) -> dict[str, bytes]:
     if isinstance(plan.first, Begun):
         return {}
     if not plan.job.trusted:
@@ -184,11 +184,13 @@ def _kept_states(plan: Plan, tell: Tell) -> dict[str, bytes]:
         return {}
 
 
-def _start(plan: Plan, entry: str, on_message: Callable[[list[Any]], None]) -> Service:
+def _start(plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None]) -> Service:
     return Service(entry, on_message, environ=plan.environ, inherited_fds=[plan.lock.fileno()])
 
 
-def _start_uploader(plan: Plan, orders: Orders, on_message: Callable[[list[Any]], None]) -> Beside:
+def _start_uploader(
+    plan: RunPlan, orders: Orders, on_message: Callable[[list[Any]], None]
+) -> BackgroundService:
     """In a process of its own, or in a thread where a given filesystem cannot travel."""
     if orders.storage is not None and not orders.storage.is_picklable:
         return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-uploader")

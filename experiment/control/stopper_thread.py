@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.user_threads import DEADLINE_S, Advisor, failure_of
+from holdfast.experiment.control.user_threads import DEADLINE_S, UserThread, failure_of
 from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import Resumed, StopperAnswered
@@ -19,7 +19,7 @@ from holdfast.trial.trial import Trial
 StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
 
 
-class StopThread:
+class StopperThread:
     """`row_of` gives the full row of a trial's newest report."""
 
     def __init__(
@@ -31,7 +31,7 @@ class StopThread:
     ) -> None:
         self._stopper = stopper
         self._row_of = row_of
-        self._advisor = Advisor("stopper", deadline_s=deadline_s)
+        self._advisor = UserThread("stopper", deadline_s=deadline_s)
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
         """What the stopper says of the trial's newest report."""

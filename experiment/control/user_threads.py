@@ -19,7 +19,7 @@ DEADLINE_S = 300.0
 _Question = tuple[Callable[[], Any], Future[Any]]
 
 
-class Advisor:
+class UserThread:
     """One thread for one piece of user code.
 
     A thread that has answered nothing during a whole deadline is abandoned, and what waits behind

@@ -25,7 +25,7 @@ class WrongStorage(TuneError, ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class DoctorTarget:
     """One experiment. `layout` is its tree on this machine, None where there is none; `remote` the
     storage elsewhere, None where there is none or it was not named: then `kept_in` says where."""
 
@@ -37,7 +37,7 @@ class Case:
 
 def find_case(
     path: str, storage: str | None, settings: Settings, environ: Mapping[str, str]
-) -> Case:
+) -> DoctorTarget:
     """Understand what the user named: a directory, or a URI.
 
     A local tree that is persisted elsewhere knows the address, not how to get there: `storage`
@@ -58,7 +58,7 @@ def find_case(
         )
     kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)
-    return Case(
+    return DoctorTarget(
         shown=path, layout=layout, remote=remote, kept_in="" if remote is not None else kept_in
     )
 
@@ -75,17 +75,17 @@ def _named_storage(layout: Layout, storage: str | None, kept_in: str) -> Locatio
 
 def _of_storage(
     path: str, location: Location, settings: Settings, environ: Mapping[str, str]
-) -> Case:
+) -> DoctorTarget:
     """An experiment in storage; its tree on this machine is found as a restore finds it."""
     base, mark, query = path.partition("?")
     parent, _, name = base.rstrip("/").rpartition("/")
     place = find_place(f"{parent}{mark}{query}", None, name, settings, environ)
     if place.remote is not None and segments(place.layout.journal):
-        return Case(shown=location.public, layout=place.layout, remote=place.remote)
+        return DoctorTarget(shown=location.public, layout=place.layout, remote=place.remote)
     if with_store(location, read_head) is None:
         raise ExperimentNotFound(
             f"there is no experiment at {location.public}: it has no journal. Give "
             f"<storage_path>/<name>, with the query of the storage_path",
             location.public,
         )
-    return Case(shown=location.public, layout=None, remote=location)
+    return DoctorTarget(shown=location.public, layout=None, remote=location)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
-from holdfast.experiment.doctor.case import Case
-from holdfast.experiment.doctor.findings import Deed, Report
+from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.findings import Deed, DoctorReport
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
@@ -27,7 +27,7 @@ from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
 
 
-def collect(case: Case, *, removes: bool) -> Report:
+def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
     """What nothing needs, here and in storage; with `removes` it goes.
 
     Raises Locked while somebody runs it on this machine, Usurped where another machine has taken
@@ -57,7 +57,7 @@ def collect(case: Case, *, removes: bool) -> Report:
     deeds = [_deed(one, done=removes and one.where not in being_read) for one in found]
     deeds += [_deed(one, done=removes, prefix=PREFIX) for one in there]
     size = sum(one.size_bytes for one in (*found, *there))
-    return Report(
+    return DoctorReport(
         path=case.shown,
         findings=tuple(here.findings) if here is not None else (),
         deeds=tuple(deeds),
@@ -99,7 +99,7 @@ def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
     return stays
 
 
-def _collect_there(case: Case, here: Tree | None, *, removes: bool) -> list[Garbage]:
+def _collect_there(case: DoctorTarget, here: Tree | None, *, removes: bool) -> list[Garbage]:
     if case.remote is None:
         return []
     stored = storage.gather(case.remote, case.layout)

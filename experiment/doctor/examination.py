@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.experiment.doctor import garbage, kept, projected, state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import Story
+from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.doctor.tree import Tree, read
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
@@ -44,7 +44,7 @@ def examine(
 
 
 def _examine_checkpoints(
-    tree: Tree, story: Story, *, with_checksums: bool, is_mirror: bool
+    tree: Tree, story: FoldedExperiment, *, with_checksums: bool, is_mirror: bool
 ) -> None:
     several = kept.named(story)
     tree.broken = dict(kept.faults(tree.layout, story, several, with_checksums=with_checksums))
@@ -61,7 +61,7 @@ def _examine_checkpoints(
             tree.findings.append(_staged(one))
 
 
-def _lost(one: kept.Named, reason: str) -> Finding:
+def _lost(one: kept.NamedCheckpoint, reason: str) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
@@ -74,7 +74,7 @@ def _lost(one: kept.Named, reason: str) -> Finding:
     )
 
 
-def _staged(one: kept.Named) -> Finding:
+def _staged(one: kept.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-staged",
         severity=Severity.NOTE,

@@ -57,7 +57,7 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DoctorReport:
     """What a command of the doctor's has come to. `looked_at` counts what was looked at."""
 
     path: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import Story, tell_all
+from holdfast.experiment.doctor.story import FoldedExperiment, tell_all
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
 from holdfast.experiment.progress.wording import size
@@ -77,7 +77,7 @@ def trial_folders(tree: Tree) -> set[str]:
     return {dirname for story in _stories(tree) for dirname in story.dirnames}
 
 
-def _stories(tree: Tree) -> list[Story]:
+def _stories(tree: Tree) -> list[FoldedExperiment]:
     """All experiments of the directory; the newest one was read already."""
     earlier = tell_all(tree.layout.journal, tree.chapters[:-1])
     found = [story for _, story in earlier if story is not None]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.story import Story
+from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.runtime.guard import boot_id
@@ -19,7 +19,7 @@ _READERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedCheckpoint:
     """A checkpoint that the records name: `folder` is its place inside the experiment."""
 
     trial: Trial
@@ -34,22 +34,26 @@ class Named:
         return f"{self.trial.spec.dirname}/{self.record.dirname}"
 
 
-def named(story: Story) -> list[Named]:
+def named(story: FoldedExperiment) -> list[NamedCheckpoint]:
     """Every checkpoint that a restore may start from, in the order of the trials."""
     return [
-        Named(trial=trial, record=record)
+        NamedCheckpoint(trial=trial, record=record)
         for trial in story.machine.trials.values()
         for record in trial.checkpoints
     ]
 
 
 def faults(
-    layout: Layout, story: Story, wanted: Iterable[Named], *, with_checksums: bool
+    layout: Layout,
+    story: FoldedExperiment,
+    wanted: Iterable[NamedCheckpoint],
+    *,
+    with_checksums: bool,
 ) -> Mapping[str, str]:
     """Why each folder that cannot be resumed from cannot be; what is whole is not in it."""
     same_boot = story.machine.boot_id == boot_id()
 
-    def fault(one: Named) -> str:
+    def fault(one: NamedCheckpoint) -> str:
         try:
             found = broken(one.trial, one.record, layout, same_boot=same_boot, is_remote=False)
             if not found and with_checksums:
@@ -69,7 +73,7 @@ def _shortly(text: str, directory: str) -> str:
     return text.replace(directory, "it").removeprefix("verify it: ")
 
 
-def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
+def unnamed(story: FoldedExperiment, folders: Iterable[str]) -> Iterator[str]:
     """Those of the folders (`<trial>/<name>`) that are a checkpoint which no record names, and
     from which no restore may resume: of an unfinished trial that is any newer than its records."""
     trials = story.dirnames
@@ -84,7 +88,7 @@ def unnamed(story: Story, folders: Iterable[str]) -> Iterator[str]:
             yield folder
 
 
-def checkpoint_folders(layout: Layout, story: Story) -> list[str]:
+def checkpoint_folders(layout: Layout, story: FoldedExperiment) -> list[str]:
     """Every folder of this machine that is named like a checkpoint, in the trials' folders."""
     return [
         f"{dirname}/{path.name}"

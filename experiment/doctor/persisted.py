@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.experiment.doctor import kept
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.garbage import Garbage
-from holdfast.experiment.doctor.storage import Stored, committed
+from holdfast.experiment.doctor.storage import StorageTree, committed
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, RESULTS, TUNER
 from holdfast.experiment.progress.wording import size
@@ -21,7 +21,7 @@ from holdfast.syncer.journal.stretches import place_of, segment_size, stretch_na
 PREFIX = "storage: "
 
 
-def judge(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+def judge(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
     """`in_use`: somebody on this machine runs it, and what is missing is on its way."""
     yield from _judge_head(stored, tree)
     yield from _judge_segments(stored, tree)
@@ -70,7 +70,7 @@ def _unless(in_use: bool) -> Severity:
     return Severity.NOTE if in_use else Severity.WARNING
 
 
-def _judge_head(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
+def _judge_head(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     head = stored.head
     if stored.head_fault:
@@ -94,7 +94,7 @@ def _judge_head(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
         )
 
 
-def _claimed_since(stored: Stored) -> Iterator[Finding]:
+def _claimed_since(stored: StorageTree) -> Iterator[Finding]:
     """Somebody restored it since, and has published nothing yet: on another machine, or died."""
     published = stored.head["epoch"] if stored.head is not None else ""
     newest = stored.newest_claim
@@ -110,7 +110,7 @@ def _claimed_since(stored: Stored) -> Iterator[Finding]:
         )
 
 
-def _judge_segments(stored: Stored, tree: Tree | None) -> Iterator[Finding]:
+def _judge_segments(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
     for name, reason in sorted(stored.bad_segments.items()):
         whole = tree is not None and _has(tree, stored.segments[name])
         yield _finding(
@@ -141,7 +141,7 @@ def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
         return False
 
 
-def _apart(stored: Stored, tree: Tree) -> Finding | None:
+def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
     """Where storage and this machine hold different things, comparing more is of no use."""
     head, story = stored.head, tree.story
     if head is None or story is None or not head["epoch"]:
@@ -165,7 +165,9 @@ def _apart(stored: Stored, tree: Tree) -> Finding | None:
     )
 
 
-def _judge_checkpoints(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+def _judge_checkpoints(
+    stored: StorageTree, tree: Tree | None, *, in_use: bool
+) -> Iterator[Finding]:
     promised = {one.folder for one in committed(stored)}
     for one in committed(stored):
         if fault := stored.fault(one.folder):
@@ -181,12 +183,12 @@ def _judge_checkpoints(stored: Stored, tree: Tree | None, *, in_use: bool) -> It
             yield _nowhere(one)
 
 
-def has_whole(tree: Tree, one: kept.Named) -> bool:
+def has_whole(tree: Tree, one: kept.NamedCheckpoint) -> bool:
     """Whether the tree here has the checkpoint as the records name it."""
     return one.folder not in tree.broken and (tree.layout.root / one.folder).is_dir()
 
 
-def _broken(one: kept.Named, fault: str, *, has_copy: bool) -> Finding:
+def _broken(one: kept.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
     return _finding(
         "storage-checkpoint",
         one.folder,
@@ -197,7 +199,7 @@ def _broken(one: kept.Named, fault: str, *, has_copy: bool) -> Finding:
     )
 
 
-def _not_uploaded(one: kept.Named, *, severity: Severity) -> Finding:
+def _not_uploaded(one: kept.NamedCheckpoint, *, severity: Severity) -> Finding:
     return _finding(
         "not-uploaded",
         one.folder,
@@ -208,7 +210,7 @@ def _not_uploaded(one: kept.Named, *, severity: Severity) -> Finding:
     )
 
 
-def _nowhere(one: kept.Named) -> Finding:
+def _nowhere(one: kept.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
@@ -220,7 +222,7 @@ def _nowhere(one: kept.Named) -> Finding:
     )
 
 
-def _judge_files(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
+def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
     story = stored.published.story if stored.published is not None else None
     if story is None:
         return
@@ -243,7 +245,7 @@ def _judge_files(stored: Stored, tree: Tree | None, *, in_use: bool) -> Iterator
             yield _finding("storage-file", key, what, severity=_unless(in_use), remedy=remedy)
 
 
-def records_ahead(stored: Stored, tree: Tree) -> int:
+def records_ahead(stored: StorageTree, tree: Tree) -> int:
     """How many bytes of records the journal here has that are not published."""
     published: dict[int, int] = {}
     for stretch in map(stretch_of, stored.segments.values()):
@@ -252,7 +254,7 @@ def records_ahead(stored: Stored, tree: Tree) -> int:
     return sum(max(0, one.end - published.get(one.number, len(MAGIC))) for one in readable)
 
 
-def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
+def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
     """Objects that nothing needs: neither what is published names them, nor what is here."""
     found = [
         _garbage(stored, key, "leftover", "what an interrupted write left")
@@ -280,7 +282,7 @@ def garbage(stored: Stored, tree: Tree | None) -> list[Garbage]:
     return found
 
 
-def _is_superseded(stored: Stored, key: str, name: str) -> bool:
+def _is_superseded(stored: StorageTree, key: str, name: str) -> bool:
     """Whether it is a later stretch of a segment that the head names otherwise."""
     place = place_of(name)
     if place is None or not place[1] or key != f"{JOURNAL}/{name}" or name in stored.segments:
@@ -288,7 +290,7 @@ def _is_superseded(stored: Stored, key: str, name: str) -> bool:
     return stretch_name(place[0], 0) in stored.segments
 
 
-def _garbage(stored: Stored, where: str, kind: str, why: str) -> Garbage:
+def _garbage(stored: StorageTree, where: str, kind: str, why: str) -> Garbage:
     size = sum(
         entry.size
         for key, entry in stored.entries.items()

@@ -17,14 +17,14 @@ from holdfast.experiment.progress.wording import size
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.probing import LARGE_BYTES, Outcome, Step, probe
+from holdfast.syncer.stores.probing import LARGE_BYTES, ProbeOutcome, Step, probe
 from holdfast.syncer.uploader.lock import ExperimentLock
 
 _SCARCE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class PreflightReport:
     """What came of it; `path` without credentials."""
 
     path: str
@@ -33,7 +33,7 @@ class Tried:
     @property
     def is_sound(self) -> bool:
         """Whether a run can be kept here, if with fewer guarantees."""
-        return all(step.outcome in (Outcome.OK, Outcome.WEAK) for step in self.steps)
+        return all(step.outcome in (ProbeOutcome.OK, ProbeOutcome.WEAK) for step in self.steps)
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -48,7 +48,7 @@ class Tried:
         return {"path": self.path, "sound": self.is_sound, "steps": steps}
 
 
-def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -> Tried:
+def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -> PreflightReport:
     """Try a `storage_path` and the local directory. Raises InvalidLocation."""
     location = Location.resolve(uri, None, {})
     local = location.local_path
@@ -60,7 +60,7 @@ def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -
     finally:
         if local is not None and not existed:
             _remove_if_empty(Path(local))
-    return Tried(path=location.public, steps=(*steps, *_try_machine(work)))
+    return PreflightReport(path=location.public, steps=(*steps, *_try_machine(work)))
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -88,7 +88,7 @@ def _try_lock(folder: Path) -> Step:
         meaning = "Set RAY_AIR_LOCAL_CACHE_DIR to a directory in which you may write"
     return Step(
         name="lock",
-        outcome=Outcome.FAILED if meaning else Outcome.OK,
+        outcome=ProbeOutcome.FAILED if meaning else ProbeOutcome.OK,
         seconds=time.perf_counter() - began,
         told=told,
         meaning=meaning,
@@ -100,7 +100,7 @@ def _look_at_space(folder: Path) -> Step:
     is_scarce = free < _SCARCE_BYTES
     return Step(
         name="space",
-        outcome=Outcome.WEAK if is_scarce else Outcome.OK,
+        outcome=ProbeOutcome.WEAK if is_scarce else ProbeOutcome.OK,
         told=f"{size(free)} free in {folder}",
         meaning="Checkpoints are written here first, also where they are kept elsewhere."
         if is_scarce

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import ExpectedRow, Story, cells_sum, line_sum
+from holdfast.experiment.doctor.story import ExpectedRow, FoldedExperiment, cells_sum, line_sum
 from holdfast.experiment.folder.layout import (
     ERROR,
     EVENTS_PREFIX,
@@ -62,7 +62,7 @@ class _Wrong(Exception):
     """A file does not say what the journal says; the message says in what."""
 
 
-def habits(layout: Layout, story: Story) -> Habits:
+def habits(layout: Layout, story: FoldedExperiment) -> Habits:
     """Raises OSError."""
     charted, configured = list[bool](), list[bool]()
     for trial_id, rows in story.rows.items():
@@ -78,7 +78,7 @@ def habits(layout: Layout, story: Story) -> Habits:
     )
 
 
-def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
+def examine(layout: Layout, story: FoldedExperiment, *, charts: bool) -> Iterator[Finding]:
     """Hold every trial's files against the fold. Raises OSError where one cannot be read."""
     checks = dict(_CHECKS)
     if charts and tensorboard.available():
@@ -98,7 +98,7 @@ def examine(layout: Layout, story: Story, *, charts: bool) -> Iterator[Finding]:
                 yield _behind(f"{trial.spec.dirname}/{name}", printable(str(error)))
 
 
-def _rows_of(story: Story, trial: Trial) -> Rows:
+def _rows_of(story: FoldedExperiment, trial: Trial) -> Rows:
     trial_id = trial.trial_id
     return Rows(story.rows.get(trial_id, []), story.unknown.get(trial_id, 0))
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from holdfast.experiment.doctor import examination, kept, storage, tree
 from holdfast.experiment.doctor.bringing import bring_checkpoint
-from holdfast.experiment.doctor.case import Case
-from holdfast.experiment.doctor.findings import Deed, Remedy, Report
+from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.findings import Deed, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import rebuild
 from holdfast.experiment.doctor.replacing import bring_segments
 from holdfast.experiment.doctor.sealing import seal
 from holdfast.experiment.doctor.state import UNUSABLE
-from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
@@ -39,7 +39,7 @@ from holdfast.trial.errors import TuneError
 class NothingHere(TuneError):
     """The command works on the tree of this machine, and there is none."""
 
-    def __init__(self, case: Case, command: str) -> None:
+    def __init__(self, case: DoctorTarget, command: str) -> None:
         super().__init__(
             f"{command} works on the directory in which the experiment was run, and there is none "
             f"of {case.shown} on this machine (RAY_AIR_LOCAL_CACHE_DIR says where they lie). A "
@@ -48,11 +48,11 @@ class NothingHere(TuneError):
 
 
 def repair(
-    case: Case,
+    case: DoctorTarget,
     settings: Settings,
     *,
     depth: Depth = Depth.CHECKSUMS,
-) -> Report:
+) -> DoctorReport:
     """Mend the tree on this machine; what remains wrong is in the report.
 
     Raises Locked while somebody runs it, NothingHere, OSError, StorageError.
@@ -66,7 +66,7 @@ def repair(
     finally:
         lock.release()
     after = verify(case, depth=depth)
-    return Report(
+    return DoctorReport(
         path=case.shown,
         findings=after.findings,
         deeds=deeds,
@@ -75,7 +75,7 @@ def repair(
     )
 
 
-def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
+def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
     check_enclosed(layout)
     # Asked before anything is changed: it may not answer.
     stored = None if case.remote is None else storage.gather(case.remote, case.layout)
@@ -101,7 +101,9 @@ def _mend(case: Case, layout: Layout, settings: Settings, depth: Depth) -> Itera
     yield from _write_files(found, settings)
 
 
-def _mend_checkpoints(case: Case, found: Tree, stored: Stored | None) -> Iterator[Deed]:
+def _mend_checkpoints(
+    case: DoctorTarget, found: Tree, stored: StorageTree | None
+) -> Iterator[Deed]:
     """Take them from storage, or drop them from the records, as a restore does."""
     assert found.story is not None
     lost: list[CheckpointLost] = []
@@ -119,7 +121,7 @@ def _mend_checkpoints(case: Case, found: Tree, stored: Stored | None) -> Iterato
 
 
 def _bring(
-    case: Case, layout: Layout, one: kept.Named, lost: list[CheckpointLost]
+    case: DoctorTarget, layout: Layout, one: kept.NamedCheckpoint, lost: list[CheckpointLost]
 ) -> Iterator[Deed]:
     assert case.remote is not None
     try:
@@ -130,7 +132,7 @@ def _bring(
     yield Deed(what="taken from storage, which has it whole", where=one.folder)
 
 
-def _lost(one: kept.Named, reason: str) -> CheckpointLost:
+def _lost(one: kept.NamedCheckpoint, reason: str) -> CheckpointLost:
     return CheckpointLost(trial_id=one.trial.trial_id, index=one.record.index, reason=reason)
 
 

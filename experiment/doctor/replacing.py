@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put
-from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.records.segments import look
 from holdfast.syncer.checkpoint.download import with_store
@@ -17,7 +17,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 
 
-def bring_segments(remote: Location, layout: Layout, stored: Stored) -> Iterator[Deed]:
+def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Deed]:
     """A segment that is published was sealed: it is the one that is damaged, or missing, here.
 
     Raises StorageError, OSError.
@@ -32,7 +32,7 @@ async def _read(store: Store, key: str) -> bytes:
     return await store.read(key)
 
 
-def _wanted(journal: Path, stored: Stored) -> list[str]:
+def _wanted(journal: Path, stored: StorageTree) -> list[str]:
     """What is missing here below the newest segment, or is not whole, and is whole there."""
     here = {segment_name(number) for number in segments(journal)}
     damaged = {found.name for found in look(journal) if not found.is_whole}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.folder.layout import JOURNAL
 from holdfast.experiment.progress.wording import size
-from holdfast.experiment.records.segments import Chapter, Damage
+from holdfast.experiment.records.segments import Chapter, JournalDamage
 
 
 def judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def _unreadable(is_foreign: bool) -> Finding:
     )
 
 
-def _told(damage: Damage, *, is_newest: bool) -> Finding:
+def _told(damage: JournalDamage, *, is_newest: bool) -> Finding:
     of_earlier = "" if is_newest else " (of an earlier experiment in this directory)"
     where = f"{JOURNAL}/{damage.at.name}"
     later = f", and {len(damage.later)} segments behind it" if damage.later else ""

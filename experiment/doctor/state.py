@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import Story
+from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
 from holdfast.experiment.records.snapshots import (
     BadSnapshot,
@@ -28,7 +28,7 @@ UNUSABLE = ".unusable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SnapshotFile:
     """A snapshot's file: what is in it, or why it is of no use."""
 
     name: str
@@ -36,24 +36,24 @@ class Taken:
     fault: str = ""
 
 
-def snapshots(layout: Layout, experiment_id: str) -> list[Taken]:
+def snapshots(layout: Layout, experiment_id: str) -> list[SnapshotFile]:
     """Those of an experiment, and those that do not say whose they are."""
     return [_taken(layout, name) for name in snapshots_of(layout.root, experiment_id)]
 
 
-def _taken(layout: Layout, name: str) -> Taken:
+def _taken(layout: Layout, name: str) -> SnapshotFile:
     try:
-        return Taken(name=name, snapshot=load_snapshot(layout, name))
+        return SnapshotFile(name=name, snapshot=load_snapshot(layout, name))
     except (BadSnapshot, UnreadableRecord, OSError) as error:
-        return Taken(name=name, fault=str(error))
+        return SnapshotFile(name=name, fault=str(error))
 
 
-def moments(taken: list[Taken]) -> set[Position]:
+def moments(taken: list[SnapshotFile]) -> set[Position]:
     """Where in the journal the snapshots were taken."""
     return {one.snapshot.position for one in taken if one.snapshot is not None}
 
 
-def judge_snapshots(taken: list[Taken], story: Story) -> Iterator[Finding]:
+def judge_snapshots(taken: list[SnapshotFile], story: FoldedExperiment) -> Iterator[Finding]:
     """A snapshot is never the truth: one that is no good costs a restore some seconds."""
     for one in taken:
         fault = one.fault
@@ -76,7 +76,7 @@ def _same(one: object, other: object) -> bool:
     return texts[0] == texts[1]
 
 
-def judge_objects(layout: Layout, story: Story | None) -> Iterator[Finding]:
+def judge_objects(layout: Layout, story: FoldedExperiment | None) -> Iterator[Finding]:
     """What a restore takes from tuner.pkl and callbacks.msgpack, if it is not given it anew."""
     fault = TunerFile(layout.tuner).fault
     if fault:

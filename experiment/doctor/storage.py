@@ -25,13 +25,13 @@ from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_object
-from holdfast.syncer.stores.store import Entry, Store, for_each
+from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
 
 _AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Stored:
+class StorageTree:
     """What storage holds of one experiment.
 
     `segments` are those that the head names, by name; `bad_segments` says why one of them is no
@@ -39,7 +39,7 @@ class Stored:
     `published` is what the segments tell, `tuner_fault` what is wrong with tuner.pkl.
     """
 
-    entries: dict[str, Entry]
+    entries: dict[str, ObjectInfo]
     head: Mapping[str, Any] | None
     head_fault: str = ""
     bad_segments: dict[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Stored:
         return self.broken.get(folder, "")
 
 
-def gather(remote: Location, here: Layout | None = None) -> Stored:
+def gather(remote: Location, here: Layout | None = None) -> StorageTree:
     """List what is there, and read the journal, tuner.pkl and every manifest.
 
     What `here` has of the journal stands in for what is damaged there.
@@ -104,9 +104,9 @@ def bytes_of(layout: Layout, segment: Mapping[str, Any]) -> bytes:
     return read_stretch(layout.journal, stretch.segment, stretch.start, stretch.size)
 
 
-async def _look(store: Store, copy: Layout) -> Stored:
+async def _look(store: Store, copy: Layout) -> StorageTree:
     listed = await store.list("", leftovers=True)
-    stored = Stored(entries={entry.key: entry for entry in listed}, head=None)
+    stored = StorageTree(entries={entry.key: entry for entry in listed}, head=None)
     stored.objects = len(listed)
     await _read_head(store, stored)
     await for_each(
@@ -121,7 +121,7 @@ async def _look(store: Store, copy: Layout) -> Stored:
     return stored
 
 
-async def _read_head(store: Store, stored: Stored) -> None:
+async def _read_head(store: Store, stored: StorageTree) -> None:
     if HEAD in stored.entries:
         try:
             stored.head = parse_head(await read_object(store, HEAD, HEAD_BYTES))
@@ -131,7 +131,7 @@ async def _read_head(store: Store, stored: Stored) -> None:
         stored.head = await read_head(store) if not stored.head_fault else _of_listing(stored)
 
 
-def _of_listing(stored: Stored) -> Mapping[str, Any]:
+def _of_listing(stored: StorageTree) -> Mapping[str, Any]:
     """What a restore goes by where the head is damaged: all segments that are there."""
     parts = [
         {"name": entry.name, "size": entry.size}
@@ -141,7 +141,7 @@ def _of_listing(stored: Stored) -> Mapping[str, Any]:
     return {"epoch": "", "segments": parts}
 
 
-async def _fetch_segment(store: Store, stored: Stored, name: str, copy: Layout) -> None:
+async def _fetch_segment(store: Store, stored: StorageTree, name: str, copy: Layout) -> None:
     key, part = f"{JOURNAL}/{name}", stored.segments[name]
     try:
         data = await store.read(key)
@@ -155,7 +155,7 @@ async def _fetch_segment(store: Store, stored: Stored, name: str, copy: Layout) 
     (copy.journal / name).write_bytes(data[: part["size"]])
 
 
-async def _check_sizes(store: Store, stored: Stored, marker: str) -> None:
+async def _check_sizes(store: Store, stored: StorageTree, marker: str) -> None:
     folder = marker.removesuffix(f"/{MANIFEST_NAME}")
     sizes = {
         key.removeprefix(f"{folder}/"): entry.size
@@ -172,7 +172,7 @@ async def _check_sizes(store: Store, stored: Stored, marker: str) -> None:
         stored.broken[folder] = "; ".join(problems[:5])
 
 
-def download_all(remote: Location, stored: Stored, folders: list[str]) -> int:
+def download_all(remote: Location, stored: StorageTree, folders: list[str]) -> int:
     """Read every byte of these checkpoints and note what is not as the manifest says; returns how
     many bytes were read. Raises StorageError where the storage does not answer."""
     size = 0
@@ -194,7 +194,7 @@ async def _download(store: Store, scratch: Path) -> int:
     return sum(entry.size for entry in found.entries)
 
 
-def committed(stored: Stored) -> list[kept.Named]:
+def committed(stored: StorageTree) -> list[kept.NamedCheckpoint]:
     """What a restore from storage would look for there."""
     story = stored.published.story if stored.published is not None else None
     if story is None:

@@ -37,7 +37,7 @@ class ExpectedRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Story:
+class FoldedExperiment:
     """One experiment as its records tell it.
 
     No record has the rows up to the iteration that `unknown` has of a trial.
@@ -60,7 +60,9 @@ class Story:
         return {trial.spec.dirname: trial for trial in self.machine.trials.values()}
 
 
-def tell(journal: Path, chapter: Chapter, *, moments: Collection[Position] = ()) -> Story | None:
+def tell(
+    journal: Path, chapter: Chapter, *, moments: Collection[Position] = ()
+) -> FoldedExperiment | None:
     """Fold one experiment; None where its beginning cannot be read.
 
     At each of the `moments` the machine is kept as plain data, to hold snapshots against.
@@ -68,7 +70,7 @@ def tell(journal: Path, chapter: Chapter, *, moments: Collection[Position] = ())
     span = chapter.span
     if span is None or not chapter.begins:
         return None
-    story = Story(Machine())
+    story = FoldedExperiment(Machine())
     start, stop = span
     for payload, position in read(journal, start, stop):
         if not _take_in(story, payload, position):
@@ -78,7 +80,7 @@ def tell(journal: Path, chapter: Chapter, *, moments: Collection[Position] = ())
     return story
 
 
-def _take_in(story: Story, payload: bytes, end: Position) -> bool:
+def _take_in(story: FoldedExperiment, payload: bytes, end: Position) -> bool:
     try:
         record = unpack(payload, end)
     except UnknownRecord as error:
@@ -105,7 +107,7 @@ def _lacks_decisions(machine: Machine) -> bool:
     return machine.version == 1 and "scheduler" in machine.spec.options.get("objects", ())
 
 
-def _note(story: Story, event: Event, before: Trial | None) -> None:
+def _note(story: FoldedExperiment, event: Event, before: Trial | None) -> None:
     """What follows from an event for rows."""
     match event:
         case Recalled():
@@ -163,7 +165,9 @@ def _cell(value: Any) -> str:
     return read_again
 
 
-def tell_all(journal: Path, parts: list[Chapter]) -> Iterator[tuple[Chapter, Story | None]]:
+def tell_all(
+    journal: Path, parts: list[Chapter]
+) -> Iterator[tuple[Chapter, FoldedExperiment | None]]:
     """Every experiment of the directory; the newest is the last."""
     for chapter in parts:
         yield chapter, tell(journal, chapter)

@@ -9,7 +9,7 @@ from holdfast.experiment.doctor import segments, state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
-from holdfast.experiment.doctor.story import Story, tell
+from holdfast.experiment.doctor.story import FoldedExperiment, tell
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.segments import Chapter, look
@@ -26,8 +26,8 @@ class Tree:
 
     layout: Layout
     chapters: list[Chapter]
-    story: Story | None
-    taken: list[state.Taken] = field(default_factory=list)
+    story: FoldedExperiment | None
+    taken: list[state.SnapshotFile] = field(default_factory=list)
     habits: Habits = field(default_factory=Habits)
     broken: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -65,7 +65,7 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
     return tree
 
 
-def _refused(story: Story) -> Finding:
+def _refused(story: FoldedExperiment) -> Finding:
     if story.is_foreign:
         return Finding(
             kind="journal-foreign",

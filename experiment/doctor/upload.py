@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.doctor import kept, persisted
-from holdfast.experiment.doctor.case import Case
-from holdfast.experiment.doctor.findings import Deed, Report
+from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.findings import Deed, DoctorReport
 from holdfast.experiment.doctor.repair import NothingHere
-from holdfast.experiment.doctor.storage import Stored, bytes_of
+from holdfast.experiment.doctor.storage import StorageTree, bytes_of
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
@@ -50,13 +50,13 @@ class NotFit(TuneError):
 
 
 def sync(
-    case: Case,
+    case: DoctorTarget,
     *,
     timeout_s: float = TIMEOUT_S,
     downloads: bool = False,
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+) -> DoctorReport:
     """Bring everything to where it lasts. Each operation is tried again for `timeout_s`.
 
     `downloads`: look also at the bytes of what is in storage. `tell` hears of trouble, `progress`
@@ -83,7 +83,7 @@ def sync(
     finally:
         lock.release()
     after = verify(case, depth=Depth.QUICK)
-    return Report(
+    return DoctorReport(
         path=case.shown,
         findings=after.findings,
         deeds=tuple(deeds),
@@ -97,7 +97,7 @@ class _Upload:
 
     def __init__(
         self,
-        case: Case,
+        case: DoctorTarget,
         found: Examined,
         timeout_s: float,
         tell: Callable[[str], None],
@@ -108,7 +108,7 @@ class _Upload:
         self._layout: Layout = case.layout
         self._remote: Location | None = case.remote
         self._tree: Tree = found.tree
-        self._stored: Stored | None = found.stored
+        self._stored: StorageTree | None = found.stored
         self._timeout_s = timeout_s
         self._tell = tell
         self._progress = progress
@@ -125,7 +125,7 @@ class _Upload:
             asyncio.run(self._session(waiting))
         return self._deeds
 
-    def _waiting(self) -> list[kept.Named]:
+    def _waiting(self) -> list[kept.NamedCheckpoint]:
         """Whole checkpoints that are not committed, or that storage has not whole."""
         assert self._tree.story is not None
         return [
@@ -135,7 +135,7 @@ class _Upload:
             and (not one.record.committed or self._is_missing(one))
         ]
 
-    def _is_missing(self, one: kept.Named) -> bool:
+    def _is_missing(self, one: kept.NamedCheckpoint) -> bool:
         if self._stored is None or one.record.stays_here:
             return False
         return bool(self._stored.fault(one.folder))
@@ -150,7 +150,7 @@ class _Upload:
     def _may_lack_artifacts(self) -> bool:
         return self._remote is not None and may_be_behind(self._orders())
 
-    async def _session(self, waiting: list[kept.Named]) -> None:
+    async def _session(self, waiting: list[kept.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
         uploader = Uploader(self._orders(), partial(self._hear, journal))
@@ -183,7 +183,11 @@ class _Upload:
             await uploader.remove(uploader.condemned())
 
     async def _clear(
-        self, remote: Location, stored: Stored, epoch: str, waiting: list[kept.Named]
+        self,
+        remote: Location,
+        stored: StorageTree,
+        epoch: str,
+        waiting: list[kept.NamedCheckpoint],
     ) -> None:
         """Take away what would be taken for whole, and put segments whose bytes changed."""
         owned = OwnedStore(
@@ -257,12 +261,12 @@ class _Upload:
         )
 
 
-def _by_trial(waiting: list[kept.Named]) -> list[list[kept.Named]]:
+def _by_trial(waiting: list[kept.NamedCheckpoint]) -> list[list[kept.NamedCheckpoint]]:
     trials = dict.fromkeys(one.trial.trial_id for one in waiting)
     return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
 
 
-async def _commit(uploader: Uploader, several: list[kept.Named]) -> None:
+async def _commit(uploader: Uploader, several: list[kept.NamedCheckpoint]) -> None:
     """Those of one trial, in their order: what is superseded follows from it."""
     for one in several:
         record, trial_id = one.record, one.trial.trial_id

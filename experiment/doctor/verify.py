@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import examination, garbage, persisted, storage
-from holdfast.experiment.doctor.case import Case
-from holdfast.experiment.doctor.findings import Finding, Report, Severity, ordered
-from holdfast.experiment.doctor.storage import Stored
+from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.findings import DoctorReport, Finding, Severity, ordered
+from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import LOCK, MIRROR_OF
 from holdfast.syncer.stores.location import Location
@@ -29,12 +29,12 @@ class Examined:
     """What was found on this machine and in storage; None where there is nothing to look at."""
 
     tree: Tree | None
-    stored: Stored | None
+    stored: StorageTree | None
     findings: tuple[Finding, ...]
     looked_at: dict[str, int]
 
 
-def verify(case: Case, *, depth: Depth = Depth.CHECKSUMS) -> Report:
+def verify(case: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
     """Not a byte is changed, no file is made and no lock is held, so it may be running.
 
     Raises OSError or StorageError where something cannot be looked at as a whole.
@@ -45,7 +45,7 @@ def verify(case: Case, *, depth: Depth = Depth.CHECKSUMS) -> Report:
     if case.layout is not None and not user and (user := current_holder(case.layout.lock)):
         # It was begun while we looked: what we saw may be half of something.
         examined = examine(case, depth=depth, user=user)
-    return Report(
+    return DoctorReport(
         path=case.shown,
         findings=examined.findings,
         looked_at=examined.looked_at,
@@ -54,7 +54,7 @@ def verify(case: Case, *, depth: Depth = Depth.CHECKSUMS) -> Report:
 
 
 def examine(
-    case: Case,
+    case: DoctorTarget,
     *,
     depth: Depth = Depth.CHECKSUMS,
     user: str = "",
@@ -87,17 +87,17 @@ def examine(
     return Examined(tree=here, stored=stored, findings=ordered(found), looked_at=looked_at)
 
 
-def _download(remote: Location, stored: Stored, looked_at: dict[str, int]) -> None:
+def _download(remote: Location, stored: StorageTree, looked_at: dict[str, int]) -> None:
     whole = [one.folder for one in storage.committed(stored) if not stored.fault(one.folder)]
     looked_at["downloaded_bytes"] = storage.download_all(remote, stored, whole)
 
 
-def _garbage(stored: Stored, here: Tree | None) -> list[Finding]:
+def _garbage(stored: StorageTree, here: Tree | None) -> list[Finding]:
     told = garbage.judge(persisted.garbage(stored, here))
     return [persisted.in_storage(finding) for finding in told]
 
 
-def _counts(stored: Stored, *, alone: bool) -> dict[str, int]:
+def _counts(stored: StorageTree, *, alone: bool) -> dict[str, int]:
     counts = {"objects": stored.objects}
     if alone and stored.published is not None:
         checkpoints = storage.committed(stored)

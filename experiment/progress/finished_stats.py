@@ -21,7 +21,7 @@ _OF_ONE_CAUSE = 5
 _Rank = tuple[float, float, int]
 
 
-class Ended:
+class FinishedStats:
     """What stays of the trials that have ended: counts, times, the best and the first failures."""
 
     def __init__(self, metric: str | None, mode: str | None, keep: int) -> None:

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class BufferedLines:
     """`lines` with the prefix of each, oldest first; before them `skipped` have been dropped, so
     many for each prefix."""
 
@@ -18,7 +18,7 @@ class Taken:
     lines: Sequence[tuple[str, str]]
 
 
-class Relay:
+class LogBuffer:
     """Holds the newest `most` lines until they are taken; older ones are only counted.
 
     May be filled by one thread and emptied by another.
@@ -45,9 +45,9 @@ class Relay:
     def is_empty(self) -> bool:
         return not self._lines and not self._skipped
 
-    def take(self) -> Taken:
+    def take(self) -> BufferedLines:
         """All that has come since the last time."""
         with self._lock:
-            taken = Taken(skipped=self._skipped, lines=self._lines)
+            taken = BufferedLines(skipped=self._skipped, lines=self._lines)
             self._skipped, self._lines = Counter(), deque()
         return taken

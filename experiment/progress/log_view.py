@@ -36,7 +36,7 @@ _WORDS = {"loss": "warning"}
 _LONG_PHASE_S = 3.0
 
 
-class PlainView:
+class LogView:
     """Lines for a log file: what happens at once, and how it stands from time to time.
 
     Trials that start and end are told at most every `every_s`; where only iterations go on the

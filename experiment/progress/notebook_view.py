@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, TextIO
 
-from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.reporters import html_table, notebook_display, text_table
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
@@ -46,7 +46,7 @@ class NotebookView:
         every_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plain = PlainView(stream)
+        self._plain = LogView(stream)
         self._every_s = every_s
         self._clock = clock
         self._next_at = 0.0

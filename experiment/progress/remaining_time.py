@@ -12,13 +12,13 @@ from holdfast.experiment.progress.eta import (
     share_done,
     time_left_s,
 )
-from holdfast.experiment.progress.finished_stats import Ended
+from holdfast.experiment.progress.finished_stats import FinishedStats
 from holdfast.trial.trial import Status, Trial
 
 _UNKNOWN = -1
 
 
-class Outlook:
+class RemainingTime:
     """What a Summarizer asks about the rest of a run; `stop` are its bounds of metrics."""
 
     def __init__(self, stop: Mapping[str, float]) -> None:
@@ -34,7 +34,7 @@ class Outlook:
         return last_iteration(trial, self._bound, epochs)
 
     def look(
-        self, alive: Sequence[Trial], ended: Ended, total: int | None, now: float
+        self, alive: Sequence[Trial], ended: FinishedStats, total: int | None, now: float
     ) -> tuple[float | None, float | None]:
         """The share that is done (0 to 1), and the seconds that are left; None where unknown."""
         courses = [course for trial in alive if (course := self._course(trial, now))]

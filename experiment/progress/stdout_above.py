@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 
-class Above(io.TextIOBase):
+class StdoutAbove(io.TextIOBase):
     """Stands for `stream`: whole lines go to `show`, from any thread."""
 
     def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
@@ -56,21 +56,21 @@ class Prints:
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
-        self._caught: dict[str, Above] = {}
+        self._caught: dict[str, StdoutAbove] = {}
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
 
     def start(self) -> None:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if stream is not None and stream.isatty():
-                self._caught[name] = caught = Above(stream, self._show)
+                self._caught[name] = caught = StdoutAbove(stream, self._show)
                 setattr(sys, name, caught)
                 self._divert(stream, caught)
 
     def stop(self) -> None:
         """Put everything back, but for what somebody else has put there meanwhile."""
         for handler, stream in self._handlers:
-            if isinstance(handler.stream, Above):
+            if isinstance(handler.stream, StdoutAbove):
                 handler.setStream(stream)
         for name, caught in self._caught.items():
             caught.end()
@@ -78,7 +78,7 @@ class Prints:
                 setattr(sys, name, caught.stream)
         self._caught, self._handlers = {}, []
 
-    def _divert(self, stream: TextIO, caught: Above) -> None:
+    def _divert(self, stream: TextIO, caught: StdoutAbove) -> None:
         """Handlers of `logging` keep the stream that they were made with."""
         for handler in _handlers():
             if handler.stream is stream:

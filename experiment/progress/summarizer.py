@@ -10,9 +10,9 @@ from holdfast.experiment.callbacks.trial_view import varied
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of
 from holdfast.experiment.progress.failure_text import user_frame as user_frame
-from holdfast.experiment.progress.finished_stats import Ended, rank, value_of
+from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
 from holdfast.experiment.progress.line_shares import lines_reserved, shares
-from holdfast.experiment.progress.remaining_time import Outlook
+from holdfast.experiment.progress.remaining_time import RemainingTime
 from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
     BestTrial,
@@ -110,8 +110,8 @@ class Summarizer:
         self._basis = (self._machine.epoch, spec)
         self._seen = 0
         self._alive: list[str] = []
-        self._ended = Ended(spec.metric, spec.mode, self._max_rows)
-        self._outlook = Outlook(spec.stop)
+        self._ended = FinishedStats(spec.metric, spec.mode, self._max_rows)
+        self._outlook = RemainingTime(spec.stop)
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials that have not ended, in their order; the others are folded in."""
@@ -188,7 +188,9 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
     return tuple(names)[: max(limit, 1 if metric else 0)]
 
 
-def _row(trial: Trial, columns: Sequence[str], outlook: Outlook, params: _Params) -> TrialRow:
+def _row(
+    trial: Trial, columns: Sequence[str], outlook: RemainingTime, params: _Params
+) -> TrialRow:
     row = trial.row or {}
     most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
     values = {name: lookup(row, name) for name in columns}

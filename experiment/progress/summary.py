@@ -133,7 +133,7 @@ class StorageAge:
     files: int = 0
     pending_bytes: int = 0
     period_s: float = 300.0
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[UploadProgress, ...] = ()
     trouble: str = ""
 
     @property
@@ -147,7 +147,7 @@ class StorageAge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class UploadProgress:
     """Something on its way to storage; `total_bytes` is None where it is not known yet."""
 
     name: str

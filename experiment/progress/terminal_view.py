@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from holdfast.experiment.progress.error_log import pointer
-from holdfast.experiment.progress.log_buffer import Relay
+from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.stdout_above import Prints
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.table_layout import Line, cut_line, picture, table_lines
@@ -32,7 +32,7 @@ _MOST_LINES = 1_000
 _AGAIN_S = 5.0
 
 
-class LiveView:
+class TerminalView:
     """A table that stays at the bottom of the terminal while lines scroll by above it.
 
     Drawing it takes at most `share` of a core, lines above it at most `lines_share` more: after
@@ -55,7 +55,7 @@ class LiveView:
         self._spent = spent
         self._next_at = self._drawn_at = 0.0
         self._drawing_s = 0.0
-        self._relay = Relay(_MOST_LINES)
+        self._relay = LogBuffer(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
         self._told_failures: set[str] = set()
         self._prints = Prints(lambda line: self.log("", line))

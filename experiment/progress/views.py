@@ -10,10 +10,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
-from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import NotebookView
 from holdfast.experiment.progress.summary import Summary
-from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.forked import children_end_here
 
 
@@ -64,9 +64,9 @@ def choose_view(
     elif notebook:
         view = NotebookView(stream)
     elif not inline and _is_terminal(stream, environ):
-        view = LiveView(stream)
+        view = TerminalView(stream)
     else:
-        view = PlainView(stream)
+        view = LogView(stream)
     return UnfailingView(view, stream)
 
 
@@ -121,7 +121,7 @@ class UnfailingView:
         failed = self.view
         with contextlib.suppress(Exception):  # it has failed already, and the user is told so
             failed.abandon()
-        simple = isinstance(failed, (PlainView, SilentView))
-        self.view = SilentView(self._stream) if simple else PlainView(self._stream)
+        simple = isinstance(failed, (LogView, SilentView))
+        self.view = SilentView(self._stream) if simple else LogView(self._stream)
         with contextlib.suppress(Exception):  # a stream that is gone takes no message either
             self.view.message("\n".join([text, *traceback.format_exception(error)]), "error")

@@ -28,7 +28,7 @@ _FREE_CELLS = 200_000
 _MOST_HELD_CELLS = 1_000_000
 
 
-class Changed(OSError):
+class FileChanged(OSError):
     """A file is not as it was left: something else has written, cut or removed it."""
 
     def __init__(self, path: str) -> None:
@@ -44,7 +44,7 @@ class Row:
     at: float
 
 
-class Growing:
+class AppendFile:
     """A file that grows at its end, and of which the size is known."""
 
     __slots__ = ("path", "size")
@@ -54,7 +54,7 @@ class Growing:
         self.size = 0
 
     def append(self, data: bytes) -> None:
-        """Raises OSError, Changed where the file has another length than it was left with."""
+        """Raises OSError, FileChanged where the file has another length than it was left with."""
         if not data:
             return
         flags = os.O_WRONLY | os.O_CLOEXEC
@@ -62,7 +62,7 @@ class Growing:
         descriptor = regular_descriptor(self.path, flags)
         try:
             if self.size and os.fstat(descriptor).st_size != self.size:
-                raise Changed(self.path)
+                raise FileChanged(self.path)
             self._write(descriptor, memoryview(data))
         finally:
             os.close(descriptor)
@@ -92,15 +92,15 @@ class Growing:
         self.size = size
 
     def head(self, size: int) -> bytes:
-        """Raises Changed where the file has no such beginning any more."""
+        """Raises FileChanged where the file has no such beginning any more."""
         with open_regular(self.path) as file:
             data = file.read(size)
         if len(data) != size:
-            raise Changed(self.path)
+            raise FileChanged(self.path)
         return data
 
 
-class Table(Growing):
+class ProgressTable(AppendFile):
     """progress.csv: a metric that appears late adds a column, and no row loses one.
 
     A new column means that the whole file is written anew. Where new ones keep coming, that would
@@ -197,7 +197,7 @@ class Table(Growing):
         self.size = len(data)
 
 
-class Curves(Growing):
+class EventCurves(AppendFile):
     """The event file of TensorBoard, made with the first row."""
 
     __slots__ = ("_emptied", "_folder", "_named_at")

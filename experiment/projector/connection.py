@@ -15,7 +15,7 @@ from holdfast.syncer.journal.journal import Position
 _TELL_EVERY_S = 1.0
 
 
-class Connection(Protocol):
+class ProjectorConnection(Protocol):
     """The controller's end, seen from here."""
 
     def receive(self, timeout_s: float | None = None) -> list[Any] | None:
@@ -26,7 +26,7 @@ class Connection(Protocol):
 
 
 def serve(
-    connection: Connection,
+    connection: ProjectorConnection,
     layout: Layout,
     settings: ProjectorSettings,
     clock: Callable[[], float] = time.monotonic,
@@ -46,7 +46,7 @@ def serve(
 class _Progress:
     """Tells once a second how far the projector is in a long journal."""
 
-    def __init__(self, connection: Connection, clock: Callable[[], float]) -> None:
+    def __init__(self, connection: ProjectorConnection, clock: Callable[[], float]) -> None:
         self._connection = connection
         self._clock = clock
         self._told_at = clock()
@@ -62,7 +62,7 @@ class _Progress:
 class _Desk:
     """The projector's side of the connection."""
 
-    def __init__(self, connection: Connection, projector: Projector) -> None:
+    def __init__(self, connection: ProjectorConnection, projector: Projector) -> None:
         self._connection = connection
         self._projector = projector
         self._troubled = False

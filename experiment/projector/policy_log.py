@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import Layout, is_policy_log
-from holdfast.experiment.projector.append_files import Growing
+from holdfast.experiment.projector.append_files import AppendFile
 from holdfast.experiment.records.rows import encode, shown_config
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
@@ -31,7 +31,7 @@ class PolicyLog:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._global = Growing(str(layout.policy_log))
+        self._global = AppendFile(str(layout.policy_log))
         self._lines: dict[str, tuple[bytes, ...]] = {}
         self._waiting: list[bytes] = []
         self._changed: set[str] = set()

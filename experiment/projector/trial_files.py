@@ -27,11 +27,11 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.append_files import (
-    Changed,
-    Curves,
-    Growing,
+    AppendFile,
+    EventCurves,
+    FileChanged,
+    ProgressTable,
     Row,
-    Table,
 )
 from holdfast.experiment.records.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
@@ -182,10 +182,10 @@ class _TrialRecord:
         self._given = spec.config
         self._with_config = with_config
         self._show(shown_config(spec.config))
-        self._results = Growing(f"{folder}/{RESULTS}")
-        self._progress = Table(f"{folder}/{PROGRESS}")
-        self._errors = Growing(f"{folder}/{ERROR}")
-        self._curves = Curves(folder) if with_tensorboard else None
+        self._results = AppendFile(f"{folder}/{RESULTS}")
+        self._progress = ProgressTable(f"{folder}/{PROGRESS}")
+        self._errors = AppendFile(f"{folder}/{ERROR}")
+        self._curves = EventCurves(folder) if with_tensorboard else None
         self._marks = {0: _Mark()}
         self._waiting: list[Row] = []
         self.has_ended = False
@@ -197,7 +197,7 @@ class _TrialRecord:
             shutil.rmtree(aside, ignore_errors=True)
             os.mkdir(aside)
             self._move(aside)
-        Growing(f"{self._at}/{PARAMS}").append(self._params())
+        AppendFile(f"{self._at}/{PARAMS}").append(self._params())
 
     def adopt(self, trial: Trial) -> None:
         """Take over what was there. The rows of result.json make progress.csv, too."""
@@ -287,7 +287,7 @@ class _TrialRecord:
             if self._curves and self._curves.size:
                 curves = tensorboard.end_of_step(self._curves.head(self._curves.size), iteration)
         except ValueError as error:
-            raise Changed(self._results.path) from error
+            raise FileChanged(self._results.path) from error
         size = sum(map(len, data.splitlines(keepends=True)[: sum(kept)]))
         return _Mark(mark.results + size, mark.rows + sum(kept), curves)
 

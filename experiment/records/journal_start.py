@@ -24,7 +24,7 @@ BEGINS = (Begun, Recalled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class JournalStart:
     """Where the newest experiment of a journal begins, and what it was asked to do.
 
     `is_anew`: its first records were lost, and it begins with a state.
@@ -63,7 +63,7 @@ class NoSuchRun(InvalidConfig):
     """A folder does not hold so many experiments, one after another."""
 
 
-def find_beginning(journal: Path) -> Beginning | None:
+def find_beginning(journal: Path) -> JournalStart | None:
     """The newest experiment of the journal: a directory may hold several, one after another.
 
     None where none has begun, also where a run died in the middle of its very first write. Raises
@@ -78,7 +78,7 @@ def find_beginning(journal: Path) -> Beginning | None:
             continue
         event, now, _ = unpack(payload, first_end(number, payload))
         if isinstance(event, BEGINS):
-            return Beginning(
+            return JournalStart(
                 position=Position(number, 0),
                 spec=event.spec,
                 began_at=now,
@@ -93,7 +93,7 @@ def find_beginning(journal: Path) -> Beginning | None:
     return None
 
 
-def find_run(journal: Path, run: int) -> tuple[Beginning, int | None]:
+def find_run(journal: Path, run: int) -> tuple[JournalStart, int | None]:
     """The experiment number `run` (from 1, the oldest) of those that have begun one after another
     in a folder, and the segment in which the next one begins.
 
@@ -107,7 +107,7 @@ def find_run(journal: Path, run: int) -> tuple[Beginning, int | None]:
     return known[run - 1], following
 
 
-def runs_before(journal: Path, segment: int | None) -> list[Beginning]:
+def runs_before(journal: Path, segment: int | None) -> list[JournalStart]:
     """Every experiment that began before `segment` (None: all), oldest first. The first record of
     each segment is read; one that cannot be read begins none."""
     known = []
@@ -120,7 +120,7 @@ def runs_before(journal: Path, segment: int | None) -> list[Beginning]:
         )
         if isinstance(event, BEGINS):
             at = Position(number, 0)
-            known.append(Beginning(position=at, spec=event.spec, began_at=now))
+            known.append(JournalStart(position=at, spec=event.spec, began_at=now))
     return known
 
 

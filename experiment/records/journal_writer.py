@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.lasting import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.syncer.files import threads
@@ -34,7 +34,7 @@ class JournalWriter:
     def __init__(
         self,
         journal: Journal,
-        projector: LastingService,
+        projector: RestartingService,
         *,
         fsync_period_s: float,
         disk_deadline_s: float = 0.0,
@@ -290,7 +290,9 @@ class JournalWriter:
         self._sync_again = False
         await self.sync()
         if self._is_silent:
-            threads.Started(self._journal.abandon)  # nobody waits: it may hang as the fsync does
+            threads.ThreadCall(
+                self._journal.abandon
+            )  # nobody waits: it may hang as the fsync does
             return
         if self._is_lost:
             self._journal.abandon()

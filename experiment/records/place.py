@@ -15,7 +15,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal_start import (
-    Beginning,
+    JournalStart,
     JournalUnreadable,
     check_nothing_behind,
     find_beginning,
@@ -54,7 +54,7 @@ _PATIENCE_S = SyncConfig().sync_timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ExperimentPlace:
     """`layout` is the tree on this machine; `remote` is where it is persisted, None where the tree
     itself lies in the storage. `location` is the experiment's folder as users see it. `mode` are
     the permissions of the tree's folder where it is made now."""
@@ -71,7 +71,7 @@ def find_place(
     name: str,
     settings: Settings,
     environ: Mapping[str, str],
-) -> Place:
+) -> ExperimentPlace:
     """A local storage path is used as it is, with nothing copied twice, unless
     RAY_AIR_LOCAL_CACHE_DIR names another directory to work in.
 
@@ -82,13 +82,15 @@ def find_place(
     work = settings.local_dir / name
     mode = 0o777 if settings.shared else 0o700
     if local is not None and (not settings.explicit_local_dir or Path(local) == work):
-        return Place(layout=Layout(Path(local)), location=location, remote=None, mode=mode)
+        return ExperimentPlace(
+            layout=Layout(Path(local)), location=location, remote=None, mode=mode
+        )
     if not is_mirror_of(Layout(work), location):
         work = settings.local_dir / mirror_name(name, location)
-    return Place(layout=Layout(work), location=location, remote=location, mode=mode)
+    return ExperimentPlace(layout=Layout(work), location=location, remote=location, mode=mode)
 
 
-def check_local(place: Place) -> None:
+def check_local(place: ExperimentPlace) -> None:
     """Try to write where the experiment works.
 
     Raises StorageError, saying what was tried and what answered.
@@ -107,7 +109,10 @@ def check_local(place: Place) -> None:
 
 
 def check_remote(
-    place: Place, *, timeout_s: float = 0.0, tell: Callable[[str], None] = lambda text: None
+    place: ExperimentPlace,
+    *,
+    timeout_s: float = 0.0,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Try to write where results will be kept, before trial 1; with the lock held, so that what
     runs of this tree left there when they died here is nobody's. A storage that answers that it
@@ -125,19 +130,19 @@ def check_remote(
         )
 
 
-def _tree_name(place: Place) -> str:
+def _tree_name(place: ExperimentPlace) -> str:
     """What no other machine's tree is called, and no other one of this machine."""
     tree = f"{os.uname().nodename} {place.layout.root}"
     return hashlib.sha256(tree.encode()).hexdigest()[:16]
 
 
-def claim(place: Place) -> None:
+def claim(place: ExperimentPlace) -> None:
     """Under the experiment's lock: no other storage's experiment will be taken for this one."""
     if place.remote is not None:
         mark(place.layout, place.remote)
 
 
-def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) -> bool:
+def check_free(place: ExperimentPlace, tell: Callable[[str], None] = lambda text: None) -> bool:
     """Whether an experiment of this name was here before; nobody can want to go on with it then.
 
     The rule for `fit()` under a name that exists: a finished experiment may be followed by
@@ -184,7 +189,7 @@ def check_free(place: Place, tell: Callable[[str], None] = lambda text: None) ->
     )
 
 
-def _followed(place: Place, earlier: Recovered, state: str) -> str:
+def _followed(place: ExperimentPlace, earlier: Recovered, state: str) -> str:
     """That another run begins under the name of an earlier one, and how to see that."""
     before = runs_known_before(place.layout.journal, earlier.begins)
     path = place.location.public
@@ -196,7 +201,7 @@ def _followed(place: Place, earlier: Recovered, state: str) -> str:
     )
 
 
-def beginning_at(place: Place) -> Beginning | None:
+def beginning_at(place: ExperimentPlace) -> JournalStart | None:
     """Where the experiment on this machine begins; None where there is none, or only in storage.
 
     Raises JournalUnreadable where there is one and its journal cannot be read.
@@ -209,7 +214,7 @@ def beginning_at(place: Place) -> Beginning | None:
         raise error.at(place.location.public) from error
 
 
-def check_nothing_hidden(place: Place, recovered: Recovered) -> None:
+def check_nothing_hidden(place: ExperimentPlace, recovered: Recovered) -> None:
     """What is finished as far as it can be read may be followed by another that cannot.
 
     Raises JournalUnreadable.
@@ -227,7 +232,7 @@ def call_that_goes_on(path: str, spec: ExperimentSpec) -> str:
     return f"tune.Tuner.restore({path!r}, trainable=...).fit()"
 
 
-def bring(place: Place) -> None:
+def bring(place: ExperimentPlace) -> None:
     """Have the newest state of the experiment here, from storage where that is newer.
 
     Raises NothingToRestore, StorageError, or TuneError where another experiment is in the way.
@@ -249,7 +254,7 @@ def bring(place: Place) -> None:
     fetch_state(place.layout, place.remote, aside, mode=place.mode)
 
 
-def left_elsewhere(place: Place, machine: Machine, sync: SyncConfig) -> str:
+def left_elsewhere(place: ExperimentPlace, machine: Machine, sync: SyncConfig) -> str:
     """What is to be said of artifacts that trials wrote on another machine; "" for nothing."""
     if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
         return ""
@@ -287,10 +292,10 @@ def _is_ahead(layout: Layout, head: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RestorableExperiment:
     """An experiment that can be taken up; its state is on this machine."""
 
-    place: Place
+    place: ExperimentPlace
     spec: ExperimentSpec
     parent: str
     name: str
@@ -361,7 +366,7 @@ def open_for_restore(
     environ: Mapping[str, str],
     *,
     timeout_s: float = 0.0,
-) -> Found:
+) -> RestorableExperiment:
     """A storage that answers that it cannot now is waited for so long.
 
     Raises NothingToRestore, StorageError.
@@ -379,7 +384,7 @@ def open_for_restore(
     spec = beginning.spec
     if TunerFile(place.layout.tuner).is_extended:
         spec = recover(place.layout).machine.spec
-    return Found(place=place, spec=spec, parent=parent, name=name)
+    return RestorableExperiment(place=place, spec=spec, parent=parent, name=name)
 
 
 def patience_for(path: object) -> float:
@@ -387,7 +392,7 @@ def patience_for(path: object) -> float:
     return path.sync_config.sync_timeout if isinstance(path, RunConfig) else _PATIENCE_S
 
 
-def _when_ready(perform: Callable[[], R], place: Place, timeout_s: float) -> R:
+def _when_ready(perform: Callable[[], R], place: ExperimentPlace, timeout_s: float) -> R:
     """Without a logging of its own, a script sees on stderr what is waited for."""
     return when_ready(
         perform,
@@ -397,7 +402,7 @@ def _when_ready(perform: Callable[[], R], place: Place, timeout_s: float) -> R:
     )
 
 
-def _bring_unless_in_use(place: Place) -> None:
+def _bring_unless_in_use(place: ExperimentPlace) -> None:
     if place.remote is None:
         return
     if not place.layout.root.exists():
@@ -432,7 +437,7 @@ def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str,
     return parent, name
 
 
-def _check_newest(place: Place, remote: Location) -> None:
+def _check_newest(place: ExperimentPlace, remote: Location) -> None:
     """Raises ExperimentExists where another machine has taken the experiment further than this."""
     head = published(remote)
     if head is None or has_all(place.layout, head):

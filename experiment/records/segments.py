@@ -87,24 +87,24 @@ class Chapter:
         return Position(known[0].number), Position(known[-1].number, known[-1].end)
 
     @property
-    def damage(self) -> Damage | None:
+    def damage(self) -> JournalDamage | None:
         """The first place from which on it cannot be read."""
         if all(segment.is_empty for segment in self.segments):
             return None  # a run that ended before its first record, by Ctrl-C for instance
         known = self.readable
         if not self.begins and known:
-            return Damage(at=known[0], offset=0, later=self.segments[1:], is_gap=True)
+            return JournalDamage(at=known[0], offset=0, later=self.segments[1:], is_gap=True)
         rest = self.segments[len(known) :]
         if known and not known[-1].is_whole:
-            return Damage(at=known[-1], offset=known[-1].end, later=rest)
+            return JournalDamage(at=known[-1], offset=known[-1].end, later=rest)
         if not rest:
             return None
         is_gap = bool(known) and rest[0].number != known[-1].number + 1
-        return Damage(at=rest[0], offset=0, later=rest[1:], is_gap=is_gap)
+        return JournalDamage(at=rest[0], offset=0, later=rest[1:], is_gap=is_gap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class JournalDamage:
     """From `offset` of the segment `at` on, and in all that are `later`, nothing can be used.
 
     `is_gap`: `at` may be whole, and a segment before it is missing.

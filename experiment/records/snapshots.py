@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
-from holdfast.experiment.records.journal_start import Beginning, find_beginning
+from holdfast.experiment.records.journal_start import JournalStart, find_beginning
 from holdfast.names import shown
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedSnapshot:
     """A snapshot that could not be used, for the user to be told."""
 
     name: str
@@ -87,9 +87,9 @@ class Loaded:
     Without a `snapshot` the fold starts at the beginning.
     """
 
-    beginning: Beginning | None
+    beginning: JournalStart | None
     snapshot: Snapshot | None = None
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedSnapshot, ...] = ()
 
 
 class BadSnapshot(ValueError):
@@ -97,7 +97,7 @@ class BadSnapshot(ValueError):
 
 
 def load_newest_snapshot(
-    layout: Layout, *, within: Position | None = None, beginning: Beginning | None = None
+    layout: Layout, *, within: Position | None = None, beginning: JournalStart | None = None
 ) -> Loaded:
     """The newest snapshot of the newest experiment, or of the one with this `beginning`, that is
     whole and fits the journal.
@@ -115,13 +115,13 @@ def load_newest_snapshot(
         try:
             found = load_snapshot(layout, name)
         except (BadSnapshot, UnreadableRecord, OSError) as error:
-            skipped.append(Skipped(name=name, reason=str(error)))
+            skipped.append(SkippedSnapshot(name=name, reason=str(error)))
             continue
         if found.position < beginning.position:
-            skipped.append(Skipped(name=name, reason="the journal begins anew behind it"))
+            skipped.append(SkippedSnapshot(name=name, reason="the journal begins anew behind it"))
             continue
         if within is not None and found.position > within:
-            skipped.append(Skipped(name=name, reason="the journal before it is damaged"))
+            skipped.append(SkippedSnapshot(name=name, reason="the journal before it is damaged"))
             continue
         return Loaded(beginning=beginning, snapshot=found, skipped=tuple(skipped))
     return Loaded(beginning=beginning, skipped=tuple(skipped))

@@ -9,7 +9,7 @@ from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.results.drawing.bars import draw_importance
 from holdfast.experiment.results.drawing.canvas import told
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
-from holdfast.experiment.results.drawing.curves import Curve, draw_curves, points
+from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
 from holdfast.experiment.results.importance import Importances
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
@@ -58,7 +58,7 @@ class GridPlots:
         for trial, rows in self._outcome.rows(shown):
             xs, ys = points(rows, metric, x)
             curves.append(
-                Curve(
+                PlotCurve(
                     label=_label(trial, names),
                     xs=xs,
                     ys=ys,

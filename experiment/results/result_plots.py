@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.experiment.folder.trial_folder import Row
-from holdfast.experiment.results.drawing.curves import Curve, draw_curves, points
+from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ResultPlots:
         for name in names:
             xs, ys = points(rows, name, x)
             curves.append(
-                Curve(label=name, xs=xs, ys=ys, has_failed=self._result.error is not None)
+                PlotCurve(label=name, xs=xs, ys=ys, has_failed=self._result.error is not None)
             )
         title = str((self._result.metrics or {}).get("experiment_tag") or "one trial")
         shown = names[0] if len(names) == 1 else "value" if names else "a number"

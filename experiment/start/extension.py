@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.results.trial_count import planned_as
-from holdfast.experiment.user_objects.stored_objects import Field, stored
+from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -147,7 +147,7 @@ class Wanted:
 
         `spec` is that of `applied`. Raises NotPicklable, BrokenTunerFile, OSError.
         """
-        objects: dict[str, Field] = {}
+        objects: dict[str, StoredField] = {}
         if self.param_space is not None:
             name = numbered("param_space", spec.space_number)
             objects[name] = stored(dict(self.param_space), "param_space")

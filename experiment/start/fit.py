@@ -12,8 +12,8 @@ from typing import Any
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.debug_mode import InlineLauncher
-from holdfast.experiment.control.machine_resources import Machinery
-from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
@@ -27,7 +27,7 @@ from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.projector.logger_callbacks import as_asked, is_written_anyway
 from holdfast.experiment.records.place import (
-    Place,
+    ExperimentPlace,
     bring,
     check_free,
     check_local,
@@ -72,13 +72,13 @@ from holdfast.trial.errors import (
 from holdfast.trial.trial import Status
 
 
-def fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
+def fit(request: Request, settings: Settings, machinery: MachineResources) -> ResultGrid:
     """Run the request to its end. Raises what `Tuner.fit` documents."""
     with waiting_at_most(settings.disk_deadline_s, lambda text: print(text, file=sys.stderr)):
         return _fit(request, settings, machinery)
 
 
-def _fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGrid:
+def _fit(request: Request, settings: Settings, machinery: MachineResources) -> ResultGrid:
     request.check()
     run_config = request.run
     given = _given(request)
@@ -96,7 +96,11 @@ def _fit(request: Request, settings: Settings, machinery: Machinery) -> ResultGr
 
 
 def _fit_in(
-    place: Place, request: Request, settings: Settings, machinery: Machinery, name: str
+    place: ExperimentPlace,
+    request: Request,
+    settings: Settings,
+    machinery: MachineResources,
+    name: str,
 ) -> ResultGrid:
     """The same under the lock of the experiment's folder."""
     run_config = request.run
@@ -125,7 +129,7 @@ def _fit_in(
         lock.release()
 
 
-def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultGrid:
+def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> ResultGrid:
     facts = RunFacts(
         name=name,
         path=plan.location.public,
@@ -157,12 +161,12 @@ def _run(request: Request, plan: Plan, view: ProgressView, name: str) -> ResultG
 def _plan(
     request: Request,
     settings: Settings,
-    machinery: Machinery,
-    place: Place,
+    machinery: MachineResources,
+    place: ExperimentPlace,
     lock: ExperimentLock,
     name: str,
     view: ProgressView,
-) -> Plan:
+) -> RunPlan:
     resources = wrap.resources_of(request.trainable)
     check_resources(request.trainable, resources, machinery)
     debug = machinery.debug or settings.debug
@@ -242,7 +246,7 @@ def _plan(
         samples=request.tune.num_samples,
         total_samples=proposer.total,
     )
-    plan = Plan(
+    plan = RunPlan(
         settings=settings,
         machinery=machinery,
         layout=place.layout,
@@ -284,7 +288,7 @@ def _was_finished(name: str, machine: Machine) -> str:
     return f"{name} was finished{why}: its results are returned as they are"
 
 
-def _write_objects(request: Request, place: Place, *, travels: bool) -> None:
+def _write_objects(request: Request, place: ExperimentPlace, *, travels: bool) -> None:
     fields, layout = request.objects(travels=travels), place.layout
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
         write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})

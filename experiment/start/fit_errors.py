@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.control.machine_resources import Machinery
-from holdfast.experiment.control.plan import Plan
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.records.place import call_that_goes_on
 from holdfast.experiment.start.request import Request
@@ -16,7 +16,7 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
 
-def check_resources(trainable: object, resources: object, machinery: Machinery) -> None:
+def check_resources(trainable: object, resources: object, machinery: MachineResources) -> None:
     """What no trial could ever get is an error now, not a wait for ever."""
     if not isinstance(resources, PlacementGroupFactory):
         return
@@ -35,7 +35,7 @@ def check_resources(trainable: object, resources: object, machinery: Machinery) 
     )
 
 
-def explained(fault: BaseException, plan: Plan) -> BaseException:
+def explained(fault: BaseException, plan: RunPlan) -> BaseException:
     """What went wrong, as the user's error rather than ours."""
     if isinstance(fault, LaunchFailed):
         return TuneError(
@@ -45,7 +45,7 @@ def explained(fault: BaseException, plan: Plan) -> BaseException:
     return fault
 
 
-def check_outcome(request: Request, outcome: Finish, plan: Plan) -> None:
+def check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
         raise TuneError(outcome.message)
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
@@ -56,7 +56,7 @@ def check_outcome(request: Request, outcome: Finish, plan: Plan) -> None:
         )
 
 
-def unsaved(run: Run, plan: Plan) -> TuneError:
+def unsaved(run: Run, plan: RunPlan) -> TuneError:
     listed = "\n  ".join(run.unsaved)
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"

@@ -7,7 +7,7 @@ from dataclasses import asdict, field, replace
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.control.machine_resources import Machinery
+from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.folder.layout import (
     CHECKPOINT_PREFIX,
     EVENTS_PREFIX,
@@ -18,7 +18,7 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.experiment.start.extension import Extension, stop_options
 from holdfast.experiment.user_objects.pickling import NotPicklable, pickles
-from holdfast.experiment.user_objects.stored_objects import Field, stored
+from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.worker.data_config import check_datasets
 from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
@@ -148,7 +148,7 @@ class Request:
         if self.tune.scheduler is not None and metric and not mode:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
 
-    def environment(self, machinery: Machinery) -> RuntimeEnv:
+    def environment(self, machinery: MachineResources) -> RuntimeEnv:
         """What surrounds the workers: what the run says, over what `init` said.
 
         Raises InvalidConfig for a working_dir that is not there.
@@ -200,7 +200,7 @@ class Request:
         yield "callbacks", self.run.callbacks or None
         yield "progress_reporter", self.run.progress_reporter
 
-    def objects(self, *, travels: bool) -> dict[str, Field]:
+    def objects(self, *, travels: bool) -> dict[str, StoredField]:
         """The user's objects for tuner.pkl.
 
         Raises NotPicklable for one that decides how the experiment goes on: a restore without it

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.place import Place
+from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.worker import wrap
@@ -70,7 +70,7 @@ def spec_of(
 def job_of(
     request: Request,
     settings: Settings,
-    place: Place,
+    place: ExperimentPlace,
     spec: ExperimentSpec,
     name: str,
     environment: RuntimeEnv,

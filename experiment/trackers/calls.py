@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.records.rows import newest_row
-from holdfast.experiment.trackers.delivery import START, Moment
-from holdfast.experiment.trackers.delivery_loop import Outcome
+from holdfast.experiment.trackers.delivery import START, TrackerCall
+from holdfast.experiment.trackers.delivery_loop import BatchOutcome
 from holdfast.experiment.trackers.tracker import Told, TrackedTrial, Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.telling import named
@@ -17,7 +17,7 @@ from holdfast.runtime.telling import named
 ATTEMPT = "attempt"
 
 
-class TrackerHands:
+class TrackerCalls:
     """Calls the hooks of one tracker, batch by batch, in whatever thread runs `work`."""
 
     def __init__(
@@ -31,11 +31,11 @@ class TrackerHands:
         self._surroundings = surroundings
         self._experiment_id = experiment_id
         self._answer = answer
-        self._orders: queue.SimpleQueue[Sequence[Moment] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Sequence[TrackerCall] | None] = queue.SimpleQueue()
         self._views: dict[str, TrackedTrial] = {}
         self._open: set[str] = set()
 
-    def tell(self, batch: Sequence[Moment]) -> None:
+    def tell(self, batch: Sequence[TrackerCall]) -> None:
         self._orders.put(batch)
 
     def finish(self) -> None:
@@ -47,7 +47,7 @@ class TrackerHands:
             self._answer(["outcome", self._deliver(batch)])
         self._answer(["finished", self._end()])
 
-    def _deliver(self, batch: Sequence[Moment]) -> Outcome:
+    def _deliver(self, batch: Sequence[TrackerCall]) -> BatchOutcome:
         taken, failure = 0, None
         try:
             for moment in batch:
@@ -64,14 +64,14 @@ class TrackerHands:
             return self._failed(error, 0, frozenset(moment.trial.trial_id for moment in batch))
         if failure is not None:
             return self._failed(failure, taken, held)
-        return Outcome(taken=taken, held=held)
+        return BatchOutcome(taken=taken, held=held)
 
-    def _failed(self, error: BaseException, taken: int, held: frozenset[str]) -> Outcome:
+    def _failed(self, error: BaseException, taken: int, held: frozenset[str]) -> BatchOutcome:
         headline = " ".join(named(error).split())
         refused = isinstance(error, Exception) and self._tracker.is_refusal(error)
-        return Outcome(taken=taken, held=held, error=headline[:1000], is_refusal=refused)
+        return BatchOutcome(taken=taken, held=held, error=headline[:1000], is_refusal=refused)
 
-    def _call(self, moment: Moment) -> None:
+    def _call(self, moment: TrackerCall) -> None:
         trial = moment.trial
         view = self._view(moment)
         if trial.trial_id not in self._open:
@@ -82,7 +82,7 @@ class TrackerHands:
                 return
         self._hook(moment.hook, moment, view)
 
-    def _hook(self, hook: str, moment: Moment, view: TrackedTrial) -> None:
+    def _hook(self, hook: str, moment: TrackerCall, view: TrackedTrial) -> None:
         given: dict[str, Any] = {}
         if hook == "on_trial_result":
             row = newest_row(moment.trial)
@@ -94,7 +94,7 @@ class TrackerHands:
                 iteration=iteration, trials=list(self._views.values()), trial=view, **given
             )
 
-    def _view(self, moment: Moment) -> TrackedTrial:
+    def _view(self, moment: TrackerCall) -> TrackedTrial:
         trial = moment.trial
         view = self._views.get(trial.trial_id)
         if view is None:
@@ -104,11 +104,11 @@ class TrackerHands:
         view.told = Told(attempt=trial.attempt, row=moment.mark.rows)
         return view
 
-    def _end(self) -> Outcome:
+    def _end(self) -> BatchOutcome:
         try:
             with children_end_here():
                 self._tracker.on_experiment_end(trials=list(self._views.values()))
                 self._tracker.flush()
-                return Outcome(taken=0, held=self._tracker.holds())
+                return BatchOutcome(taken=0, held=self._tracker.holds())
         except (Exception, SystemExit) as error:  # the tracker process is told, and it the user
             return self._failed(error, 0, self._tracker.holds())

@@ -63,7 +63,7 @@ def reached(trial: Trial) -> Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TrackerCall:
     """One call of `hook`, with the trial as it was then."""
 
     trial: Trial
@@ -82,7 +82,7 @@ class Span:
     to_iteration: int
     why: str
 
-    def takes(self, moment: Moment, why: str) -> bool:
+    def takes(self, moment: TrackerCall, why: str) -> bool:
         """Whether the row goes on where this ends."""
         follows = moment.trial.iteration == self.to_iteration + 1
         return follows and moment.trial.attempt == self.attempt and why == self.why
@@ -115,7 +115,7 @@ class Account:
         return self.delivered == self.given and not self.refused
 
 
-class Books:
+class DeliveryState:
     """The accounts of all trials with one tracker.
 
     `kept` are those of an earlier tracker process. What it had refused is tried once more, and
@@ -133,7 +133,9 @@ class Books:
         """Whether all that was given is kept, and nothing was refused."""
         return all(account.is_settled for account in self.accounts.values())
 
-    def read(self, event: Event | None, before: Trial | None, after: Trial | None) -> list[Moment]:
+    def read(
+        self, event: Event | None, before: Trial | None, after: Trial | None
+    ) -> list[TrackerCall]:
         """What this change of a trial means to the tracker, and it has not acknowledged. Changes
         must be read in their order."""
         found = []
@@ -149,10 +151,10 @@ class Books:
             )
             if mark > account.read:
                 self.accounts[after.trial_id] = replace(account, read=mark)
-                found.append(Moment(trial=after, hook=hook, mark=mark))
+                found.append(TrackerCall(trial=after, hook=hook, mark=mark))
         return found
 
-    def begin_anew(self, trial: Trial) -> list[Moment]:
+    def begin_anew(self, trial: Trial) -> list[TrackerCall]:
         """The journal begins anew with this trial, and has no record of what came before: of that
         the tracker hears the end alone. Rows that it has not taken count as refused."""
         account, end = self.accounts.get(trial.trial_id, Account()), reached(trial)
@@ -173,13 +175,13 @@ class Books:
         if not trial.status.is_final:
             return []
         hook = "on_trial_error" if trial.status is Status.ERROR else "on_trial_complete"
-        return [Moment(trial=trial, hook=hook, mark=mark)]
+        return [TrackerCall(trial=trial, hook=hook, mark=mark)]
 
-    def gave(self, moment: Moment) -> None:
+    def gave(self, moment: TrackerCall) -> None:
         """The tracker has taken it; nobody knows yet whether it is kept."""
         self._put(moment, replace(self._of(moment), given=moment.mark))
 
-    def refuse(self, moment: Moment, why: str) -> None:
+    def refuse(self, moment: TrackerCall, why: str) -> None:
         """The tracker will not have it: go on without."""
         account = self._of(moment)
         refused, iteration = account.refused, moment.trial.iteration
@@ -203,14 +205,14 @@ class Books:
             if name not in still and account.delivered != account.given:
                 self.accounts[name] = replace(account, delivered=account.given)
 
-    def _of(self, moment: Moment) -> Account:
+    def _of(self, moment: TrackerCall) -> Account:
         return self.accounts.get(moment.trial.trial_id, Account())
 
-    def _put(self, moment: Moment, account: Account) -> None:
+    def _put(self, moment: TrackerCall, account: Account) -> None:
         self.accounts[moment.trial.trial_id] = account
 
 
-def encode_books(experiment_id: str, books: Books) -> dict[str, Any]:
+def encode_books(experiment_id: str, books: DeliveryState) -> dict[str, Any]:
     """What must be known after a tracker process's death, as plain data."""
     return {
         "format": FORMAT,
@@ -253,7 +255,7 @@ def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryDelays:
     """Waits of `first_s`, doubled up to `longest_s`, each shortened by up to half at random. What
     is refused for what it is gets `tries`, or one while the tracker refuses everything."""
 
@@ -263,18 +265,18 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeliveryStatus:
     """How it goes with a tracker: `failures` in a row, and when to try again (0: now)."""
 
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryDelays = field(default_factory=RetryDelays)
     failures: int = 0
     is_refusing: bool = False
     not_before: float = 0.0
 
-    def after_success(self) -> Standing:
-        return Standing(patience=self.patience)
+    def after_success(self) -> DeliveryStatus:
+        return DeliveryStatus(patience=self.patience)
 
-    def after_failure(self, now: float, chance: float) -> Standing:
+    def after_failure(self, now: float, chance: float) -> DeliveryStatus:
         """`chance` is a random number from 0 to 1."""
         patience = self.patience
         # Past twenty doublings the power itself would grow without end.
@@ -288,10 +290,10 @@ class Standing:
         """Whether what is refused now is not tried again."""
         return self.is_refusing or self.failures + 1 >= self.patience.tries
 
-    def after_refusal(self) -> Standing:
+    def after_refusal(self) -> DeliveryStatus:
         """It was set aside: what comes behind it may be taken."""
-        return Standing(patience=self.patience, is_refusing=True)
+        return DeliveryStatus(patience=self.patience, is_refusing=True)
 
-    def hurried(self) -> Standing:
+    def hurried(self) -> DeliveryStatus:
         """Try at once: there is not much time left."""
-        return Standing(patience=self.patience, is_refusing=self.is_refusing)
+        return DeliveryStatus(patience=self.patience, is_refusing=self.is_refusing)

@@ -20,10 +20,10 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.trackers.delivery import (
     Account,
-    Books,
-    Moment,
-    Patience,
-    Standing,
+    DeliveryState,
+    DeliveryStatus,
+    RetryDelays,
+    TrackerCall,
     decode_accounts,
     encode_books,
 )
@@ -42,7 +42,7 @@ _SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchOutcome:
     """What came of a batch: how many moments were taken (in order, and flushed), which trials the
     tracker `held` back, and what went wrong with the next one."""
 
@@ -52,11 +52,11 @@ class Outcome:
     is_refusal: bool = False
 
 
-class Hands(Protocol):
+class CallsTracker(Protocol):
     """What calls the tracker, elsewhere: `tell` and `finish` return at once, and the answer comes
-    as `["outcome", Outcome]` or `["finished", Outcome]`."""
+    as `["outcome", BatchOutcome]` or `["finished", BatchOutcome]`."""
 
-    def tell(self, batch: Sequence[Moment]) -> None: ...
+    def tell(self, batch: Sequence[TrackerCall]) -> None: ...
 
     def finish(self) -> None:
         """Nothing follows: call `on_experiment_end`."""
@@ -89,11 +89,11 @@ class DeliveryLoop:
         self,
         route: Route,
         begin: Callable[[Mapping[str, Account]], Fold],
-        hands: Hands,
+        hands: CallsTracker,
         stopwatch: Stopwatch,
         say: Callable[[list[Any]], None],
         *,
-        patience: Patience | None = None,
+        patience: RetryDelays | None = None,
     ) -> None:
         """`begin` says where to read on, given what the tracker has; it is asked when there is
         something to read. `say` sends to the controller: `["trouble", text]`, and once
@@ -102,10 +102,10 @@ class DeliveryLoop:
         self._hands = hands
         self._watch = stopwatch
         self._say = say
-        self._standing = Standing(patience=patience or Patience())
+        self._standing = DeliveryStatus(patience=patience or RetryDelays())
         self._begin = begin
         self._upto = self._seen = Position(route.begins)
-        self._pending: deque[Moment] = deque()
+        self._pending: deque[TrackerCall] = deque()
         self._books = self._load()
         self._busy_since: float | None = None
         self._not_before = 0.0
@@ -127,10 +127,10 @@ class DeliveryLoop:
                 self._close_by = self._watch.now() + deadline_s
                 self._standing = self._standing.hurried()
                 self._not_before = 0.0
-            case ["outcome", Outcome() as outcome]:
+            case ["outcome", BatchOutcome() as outcome]:
                 self._busy_since = None
                 self._settle(outcome)
-            case ["finished", Outcome() as outcome]:
+            case ["finished", BatchOutcome() as outcome]:
                 self._busy_since = None
                 self._close_books(outcome)
             case unknown:
@@ -181,7 +181,7 @@ class DeliveryLoop:
             self._busy_since = now
             self._hands.finish()
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: BatchOutcome) -> None:
         now = self._watch.now()
         for _ in range(outcome.taken):
             self._books.gave(self._pending.popleft())
@@ -195,7 +195,7 @@ class DeliveryLoop:
         if self._close_by is None and not self._pending:
             self._not_before = now + _LINGER_S
 
-    def _note_failure(self, outcome: Outcome, now: float) -> None:
+    def _note_failure(self, outcome: BatchOutcome, now: float) -> None:
         self._is_troubled = True
         kind = outcome.error.partition(":")[0]
         if kind not in self._told_kinds:
@@ -269,7 +269,7 @@ class DeliveryLoop:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _close_books(self, outcome: Outcome) -> None:
+    def _close_books(self, outcome: BatchOutcome) -> None:
         self._books.acknowledge(outcome.held)
         if outcome.error:
             self._say(["trouble", outcome.error])
@@ -281,18 +281,18 @@ class DeliveryLoop:
         self.is_done = True
         self._say(["done", is_complete])
 
-    def _load(self) -> Books:
+    def _load(self) -> DeliveryState:
         try:
             data = read_json(self._route.cursor)
-            return Books(decode_accounts(data, self._route.experiment_id))
+            return DeliveryState(decode_accounts(data, self._route.experiment_id))
         except FileNotFoundError:
-            return Books()
+            return DeliveryState()
         except (OSError, ValueError) as error:
             self._say(
                 ["trouble", f"{self._route.cursor.name} cannot be read ({error}): everything is "
                  "told once more"]
             )  # fmt: skip
-            return Books()
+            return DeliveryState()
 
     def _keep(self) -> None:
         """Write down what was acknowledged. Not forced to the disk: whoever loses it tells the

@@ -19,8 +19,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.rows import newest_row, shown_config
-from holdfast.experiment.trackers.calls import TrackerHands
-from holdfast.experiment.trackers.delivery import Patience
+from holdfast.experiment.trackers.calls import TrackerCalls
+from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Route, routed
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.experiment.trackers.tracker import Tracker
@@ -70,7 +70,7 @@ def main(channel: Channel) -> None:
     try:
         with children_end_here():
             tracker = _tracker(briefing)
-        hands = TrackerHands(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
+        hands = TrackerCalls(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
     except Exception as error:  # the controller is told, and it the user
         channel.send(["unfit", named(error)])
         _leave(0)
@@ -123,9 +123,9 @@ def _listen(channel: Channel, inbox: queue.SimpleQueue[list[Any] | None]) -> Non
 def _serve(
     channel: Channel,
     briefing: Briefing,
-    hands: TrackerHands,
+    hands: TrackerCalls,
     inbox: queue.SimpleQueue[list[Any] | None],
-    patience: Patience,
+    patience: RetryDelays,
 ) -> None:
     """Ends the process: whatever the tracker is in the middle of, and whatever its library would
     still do at exit, is done or was given up."""

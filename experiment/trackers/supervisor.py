@@ -19,8 +19,8 @@ from holdfast.experiment.trackers.process import Briefing
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.trackers.undelivered import list_missing
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.runtime.lasting import LastingService
-from holdfast.runtime.service import Beside
+from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
@@ -30,7 +30,7 @@ from holdfast.trial.trial import Trial
 # does not (its tracker's library is still being imported) is killed, and nothing is lost by that.
 _ANSWER_S = 5.0
 
-Start = Callable[[Callable[[Message], None]], Beside]
+Start = Callable[[Callable[[Message], None]], BackgroundService]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class _TrackerProcess:
         self._close_by: float | None = None
         # Whether everything was delivered.
         self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._service = LastingService(
+        self._service = RestartingService(
             f"tracker process of {self._name}",
             lambda: start(self._hear),
             first=[["open", asdict(briefing)]],

@@ -9,7 +9,7 @@ from holdfast.dataclass import dataclass
 from holdfast.described import Made, without
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
-from holdfast.experiment.trackers.delivery import Patience
+from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.trial.trial import Trial
 
 # What code raises for what it is given, rather than for what others do.
@@ -48,7 +48,7 @@ class Tracker(LoggerCallback):
     made again later, and what a tracker does not answer keeps nobody waiting.
     """
 
-    patience: ClassVar[Patience] = Patience()
+    patience: ClassVar[RetryDelays] = RetryDelays()
     needs_trust: ClassVar[str] = "sends what trials report to where its arguments say"
 
     def check(self, environ: Mapping[str, str]) -> None:

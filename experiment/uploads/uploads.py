@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.summary import StorageAge, Upload
+from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.schedule import ArtifactRounds
-from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.lasting import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
@@ -34,7 +34,7 @@ _SHOWN_LEFT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingCheckpoint:
     """A checkpoint that the uploader has been told to commit, since when, and how large it is."""
 
     since: float
@@ -55,7 +55,7 @@ class Caller:
 class Uploads:
     def __init__(
         self,
-        uploader: LastingService,
+        uploader: RestartingService,
         journal_writer: JournalWriter,
         *,
         post: Callable[[Event], None],
@@ -85,7 +85,7 @@ class Uploads:
         self._is_remote = is_remote
         self._sync_period_s = sync_period_s
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[str, int], Waiting] = {}
+        self._waiting: dict[tuple[str, int], WaitingCheckpoint] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._callers: dict[tuple[str, int], Caller] = {}
         self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
@@ -101,7 +101,7 @@ class Uploads:
             is_timed=is_remote,
         )
         self.brings_artifacts = brings_artifacts and is_remote
-        self._upload: Upload | None = None
+        self._upload: UploadProgress | None = None
         self._close_order: Message | None = None
         self._moved_at = 0.0
         self._trouble = ""
@@ -173,7 +173,7 @@ class Uploads:
                 record.iteration,
                 record.time_total_s,
             ]
-            self._waiting[key] = Waiting(
+            self._waiting[key] = WaitingCheckpoint(
                 since=wall_time(),
                 files=record.files,
                 size_bytes=record.size_bytes,
@@ -313,7 +313,7 @@ class Uploads:
                 self._tell(text)
             case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:
                 name = f"{files:,} of {total:,} artifacts"
-                done = Upload(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
+                done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
                 self._upload = done if files < total else None
             case ["opened", str()]:
                 self._opened.set()

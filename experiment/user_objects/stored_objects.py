@@ -36,7 +36,7 @@ class NeedsTrust(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class StoredField:
     """One object. `objects` is a pickled list of what is the user's in it, None where nothing is.
 
     `pickled`, of format 1, is all of it, and `plain` says nothing.
@@ -47,22 +47,22 @@ class Field:
     pickled: bytes | None = None
 
 
-def stored(value: object, what: str) -> Field:
+def stored(value: object, what: str) -> StoredField:
     """Raises NotPicklable, naming the part that is at fault."""
     tree = _Tree()
     try:
         plain = tree.encode(value)
     except (RecursionError, UnknownDescription):  # contains itself
-        return Field(pickled=dumps(value, what))
+        return StoredField(pickled=dumps(value, what))
     if not tree.objects:
-        return Field(plain=plain)
+        return StoredField(plain=plain)
     try:
-        return Field(plain=plain, objects=dumps(tree.objects, what))
+        return StoredField(plain=plain, objects=dumps(tree.objects, what))
     except NotPicklable:
-        return Field(pickled=dumps(value, what))  # which names the part by its place
+        return StoredField(pickled=dumps(value, what))  # which names the part by its place
 
 
-def restored(field: Field, *, trusted: bool) -> Any:
+def restored(field: StoredField, *, trusted: bool) -> Any:
     """The object of a field.
 
     Raises NeedsTrust where it is not `trusted` and not plain, UnknownDescription, and whatever

@@ -21,9 +21,9 @@ import msgpack
 
 from holdfast.experiment.folder.layout import TRAINER
 from holdfast.experiment.user_objects.stored_objects import (
-    Field,
     NeedsTrust,
     PlainUnpickler,
+    StoredField,
     restored,
 )
 from holdfast.runtime.telling import named
@@ -58,18 +58,18 @@ class NotTrusted(BrokenTunerFile):
     """A restore with `trusted=False` needs what is pickled: the message says what to give."""
 
 
-def write(path: Path, fields: Mapping[str, Field]) -> None:
+def write(path: Path, fields: Mapping[str, StoredField]) -> None:
     """Eight bytes, a frame, and MessagePack: of each field what is plain and what is pickled."""
     body: bytes = msgpack.packb({name: _parts(field) for name, field in fields.items()})
     write_atomic(path, _MAGIC + _FRAME.pack(zlib.crc32(body), len(body)) + body)
 
 
-def _parts(field: Field) -> dict[str, Any]:
+def _parts(field: StoredField) -> dict[str, Any]:
     given = {"plain": field.plain, "objects": field.objects, "pickled": field.pickled}
     return {name: part for name, part in given.items() if part is not None}
 
 
-def read(data: bytes) -> dict[str, Field]:
+def read(data: bytes) -> dict[str, StoredField]:
     """The fields of a file of any format. Raises ValueError for what is none."""
     if not data.startswith(_MAGIC):
         return _of_format_1(data)
@@ -97,25 +97,25 @@ def _name(name: object) -> str:
     return name
 
 
-def _field(parts: Any) -> Field:
+def _field(parts: Any) -> StoredField:
     match parts:
         case {"pickled": bytes(pickled)}:
-            return Field(pickled=pickled)
+            return StoredField(pickled=pickled)
         case {"objects": bytes(objects)}:
-            return Field(plain=parts.get("plain"), objects=objects)
+            return StoredField(plain=parts.get("plain"), objects=objects)
         case dict() if parts.keys() <= {"plain"}:
-            return Field(plain=parts.get("plain"))
+            return StoredField(plain=parts.get("plain"))
     raise ValueError("a field is neither plain nor pickled")
 
 
-def _of_format_1(data: bytes) -> dict[str, Field]:
+def _of_format_1(data: bytes) -> dict[str, StoredField]:
     """A pickle of a plain dict of bytes, with a checksum over them. Nothing but data is taken from
     it: what is in them is unpickled by `load`, field by field."""
     found = PlainUnpickler(io.BytesIO(data)).load()
     fields: dict[str, bytes] = found["fields"]
     if found["crc32"] != _checksum(fields):
         raise ChecksumError
-    return {_name(name): Field(pickled=bytes(pickled)) for name, pickled in fields.items()}
+    return {_name(name): StoredField(pickled=bytes(pickled)) for name, pickled in fields.items()}
 
 
 class TunerFile:
@@ -129,7 +129,7 @@ class TunerFile:
         self._path = path
         self._trusted = trusted
         self._anew: Mapping[str, Any] = {}
-        self._fields: dict[str, Field] = {}
+        self._fields: dict[str, StoredField] = {}
         self.fault = ""
         self._read(path)
         self._own = dict(self._fields)
@@ -156,7 +156,7 @@ class TunerFile:
         """Whether a restore may have changed the experiment: the journal knows."""
         return bool(self.fault) or EXTENDED in self._own
 
-    def extend(self, more: Mapping[str, Field]) -> None:
+    def extend(self, more: Mapping[str, StoredField]) -> None:
         """Add fields to tuner.pkl, and leave those that are there: until the journal names the new
         ones, a restore goes on with the former.
 
@@ -168,7 +168,7 @@ class TunerFile:
                 "an experiment is extended with a whole file only. Put a copy of it in its place: "
                 "remote storage has one beside the journal",
             )
-        write(self._path, {**self._own, **more, EXTENDED: Field()})
+        write(self._path, {**self._own, **more, EXTENDED: StoredField()})
 
     def load(self, name: str) -> Any:
         """The object of a field, None where there is none. Raises BrokenTunerFile, or NotTrusted

@@ -10,7 +10,7 @@ from holdfast.experiment.worker.trainable import Trainable
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 
-class Unfit(Exception):
+class NeedsNewProcess(Exception):
     """The class trainable cannot be used for another config: a new process is needed."""
 
 
@@ -23,7 +23,7 @@ def drive(
     """Step a class trainable until it is done or told to stop."""
     if kept is not None:
         if not kept.reset(config):
-            raise Unfit
+            raise NeedsNewProcess
         trainable = kept
     else:
         trainable = kind(config)

@@ -20,12 +20,12 @@ from typing import Any
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
-from holdfast.experiment.worker.class_loop import Unfit, drive
+from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.experiment.worker.objects import import_packages, passing
-from holdfast.experiment.worker.output_capture import Outlet
+from holdfast.experiment.worker.output_capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.trainable import Trainable
@@ -103,7 +103,7 @@ class TrialHost:
         except TrialStopped:
             channel.send([session.ending, attempt])
             kept = None
-        except Unfit:
+        except NeedsNewProcess:
             channel.send(["unfit", attempt])
             return kept, False
         except BaseException as error:
@@ -250,10 +250,10 @@ def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
 
 
 @contextmanager
-def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[Outlet]:
+def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
     """Working directory, environment and output of the trial."""
     job, assignment = session.job, session.assignment
-    outlet = Outlet(session)
+    outlet = OutputCapture(session)
     if job.capture:
         threads.widen_loaded_pools(limits.release(assignment.cpus))
         if assignment.sets_gpus:

@@ -79,7 +79,7 @@ class _Own:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shelf: shelf.Shelf | None = None
+        self._shelf: shelf.ObjectFolder | None = None
 
     def put(self, name: str, value: mapped.Pickled) -> str:
         with self._lock:
@@ -97,7 +97,7 @@ class _Own:
 
     def _begin(self) -> None:
         shelf.sweep(os.environ)
-        self._shelf = shelf.Shelf(os.environ)
+        self._shelf = shelf.ObjectFolder(os.environ)
         atexit.register(self.close)
         give_up_in_children(self)
 

@@ -10,18 +10,18 @@ from contextlib import suppress
 from functools import cache, partial
 
 from holdfast.experiment.worker.echo import LineEcho
-from holdfast.experiment.worker.output_stream import TrialStream
+from holdfast.experiment.worker.output_stream import OutputStream
 from holdfast.experiment.worker.session import Session
 from holdfast.runtime import c_stdio, guard
 from holdfast.syncer.files.regular import regular_descriptor
 
 
-class Outlet:
+class OutputCapture:
     """The output of one attempt, in its worker process."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._streams: list[TrialStream] = []
+        self._streams: list[OutputStream] = []
 
     def open(self) -> None:
         directory = self._session.folder
@@ -52,7 +52,7 @@ class Outlet:
         for printed in self._streams:
             printed.finish()
 
-    def _open_stream(self, fd: int, name: str) -> TrialStream:
+    def _open_stream(self, fd: int, name: str) -> OutputStream:
         """Put a stream of ours into the place of `sys.stdout` or `sys.stderr`.
 
         What a module took from there when it was imported, such as a logging handler, writes each
@@ -66,7 +66,7 @@ class Outlet:
             session = self._session
             send = partial(session.send_log, name)
             echo = LineEcho(send, lambda: session.is_sending, session.log_names[fd - 1])
-        stream = TrialStream(fd, f"<{name}>", echo)
+        stream = OutputStream(fd, f"<{name}>", echo)
         encoding = getattr(first, "encoding", None) or "utf-8"
         errors = getattr(first, "errors", None) or "backslashreplace"
         setattr(sys, name, stream.open_text(encoding, errors))
@@ -75,7 +75,7 @@ class Outlet:
 
 _STREAMS = {1: "stdout", 2: "stderr"}
 # Those of the attempt that this process hosts.
-_live: list[TrialStream] = []
+_live: list[OutputStream] = []
 
 
 @cache

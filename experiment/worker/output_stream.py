@@ -27,7 +27,7 @@ class Echo(Protocol):
         """Show also the line that was not ended."""
 
 
-class TrialStream(io.BufferedIOBase):
+class OutputStream(io.BufferedIOBase):
     """The binary layer below a trial's `sys.stdout`: unbuffered, and safe in forked children.
 
     What was printed is in the file when `print` returns, so no death of the process loses it, and

@@ -11,10 +11,10 @@ from typing import Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
-from holdfast.experiment.workers.hang_timer import Silence
+from holdfast.experiment.workers.hang_timer import HangTimer
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
-from holdfast.runtime.launcher import Launcher, Worker
+from holdfast.runtime.launcher import Launcher, WorkerHandle
 from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -29,7 +29,7 @@ _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class WorkerTimeouts:
     """Seconds that a worker has: to end, to save before it is taken away, between reports, and for
     its report while other ranks wait with theirs."""
 
@@ -39,7 +39,7 @@ class Patience:
     barrier_timeout_s: float = 1800.0
 
 
-class Front(Protocol):
+class WorkerHost(Protocol):
     """Where workers come from, and what is made of what they say."""
 
     @property
@@ -50,7 +50,7 @@ class Front(Protocol):
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
 
 
-class Desk(Front, Protocol):
+class ActorHost(WorkerHost, Protocol):
     """What an actor needs of its controller."""
 
     def hear(self, message: Message) -> None:
@@ -65,10 +65,10 @@ class TrialActor:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: ActorHost,
         assignment: Assignment,
         *,
-        patience: Patience,
+        patience: WorkerTimeouts,
         reusable: bool,
         is_rank: bool = False,
     ) -> None:
@@ -79,7 +79,7 @@ class TrialActor:
         self._desk = desk
         self._patience = patience
         self._deadline: asyncio.TimerHandle | None = None
-        self._silence = Silence(patience.hang_timeout_s, self._on_hang)
+        self._silence = HangTimer(patience.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = self._is_disowned = False
         self._hung = ""
@@ -228,7 +228,7 @@ class TrialActor:
             self._raise(f"another worker cannot be started: {error!r:.200}")
             self._post_exit("never started")
 
-    def _launch(self) -> Worker:
+    def _launch(self) -> WorkerHandle:
         self._expect(self.assignment)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = False

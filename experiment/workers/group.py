@@ -16,7 +16,7 @@ from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
 from holdfast.experiment.workers import claims
-from holdfast.experiment.workers.actor import Desk, Patience, TrialActor
+from holdfast.experiment.workers.actor import ActorHost, TrialActor, WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
@@ -33,7 +33,7 @@ _AFTERMATH_S = 0.3
 START_TIMEOUT_S = 60.0
 
 
-class Floor(Desk, Protocol):
+class GroupHost(ActorHost, Protocol):
     """What a group needs of its worker pool."""
 
     def has_room(self, trial_id: str) -> bool: ...
@@ -66,10 +66,10 @@ class WorkerGroup:
 
     def __init__(
         self,
-        desk: Floor,
+        desk: GroupHost,
         assignment: Assignment,
         *,
-        patience: Patience,
+        patience: WorkerTimeouts,
         terms: GroupTerms,
         warn: Callable[[str], None],
     ) -> None:

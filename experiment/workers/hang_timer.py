@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Silence:
+class HangTimer:
     """Notices when user code has been under way for too long without a word.
 
     A timer for each report would cost 2 us of it: one goes on, and looks when it is over.

@@ -19,9 +19,9 @@ from holdfast.experiment.uploads.unrecorded_checkpoints import (
 )
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.worker.job import Assignment, GroupTerms
-from holdfast.experiment.workers.actor import Front, Patience, TrialActor
+from holdfast.experiment.workers.actor import TrialActor, WorkerHost, WorkerTimeouts
 from holdfast.experiment.workers.group import WorkerGroup
-from holdfast.experiment.workers.shared_capacity import SharedCapacity, Waiting
+from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
 from holdfast.runtime.telling import message_of, named, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
@@ -39,7 +39,7 @@ from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
-class Office(Front, Protocol):
+class PoolHost(WorkerHost, Protocol):
     """What a worker pool needs of its controller."""
 
     machine: Machine
@@ -57,7 +57,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        office: Office,
+        office: PoolHost,
         *,
         layout: Layout,
         settings: Settings,
@@ -75,7 +75,7 @@ class WorkerPool:
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
-        self._waiting: dict[str, tuple[Launch, Waiting]] = {}
+        self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
         self._inherited: dict[str, int] = {}
         self._unsearched: set[str] = set()
@@ -83,9 +83,9 @@ class WorkerPool:
         self._has_told = False
 
     @property
-    def _patience(self) -> Patience:
+    def _patience(self) -> WorkerTimeouts:
         config = self._office.machine.spec.failure
-        return Patience(
+        return WorkerTimeouts(
             grace_s=self._settings.stop_grace_s,
             preemption_grace_s=config.preemption_grace_s,
             hang_timeout_s=config.hang_timeout_s,
@@ -158,7 +158,7 @@ class WorkerPool:
                 self._capacity.give_back(allocation)
 
         taken = self._capacity.take(effect.allocation.amounts, granted)
-        if isinstance(taken, Waiting):
+        if isinstance(taken, CapacityRequest):
             self._waiting[effect.trial_id] = (effect, taken)
             self._tell_that_it_waits(taken)
         else:
@@ -195,7 +195,7 @@ class WorkerPool:
 
     # -- from the launch to the worker --------------------------------------------------------
 
-    def _tell_that_it_waits(self, waiting: Waiting) -> None:
+    def _tell_that_it_waits(self, waiting: CapacityRequest) -> None:
         if not self._has_told:
             self._has_told = True
             self._office.warn(

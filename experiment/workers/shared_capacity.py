@@ -18,7 +18,7 @@ from holdfast.trial.resources import Allocation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class CapacityRequest:
     """A request that is not met yet. `granted` is called with what it gets, in any thread."""
 
     amounts: Mapping[str, float]
@@ -30,12 +30,12 @@ class SharedCapacity:
 
     def __init__(self, total: Mapping[str, float]) -> None:
         self._capacity = Capacity(total)
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[CapacityRequest] = deque()
         self._lock = threading.Lock()
 
     def take(
         self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
-    ) -> Allocation | Waiting:
+    ) -> Allocation | CapacityRequest:
         """The resources, now held; or the request, which `granted` answers later."""
         with self._lock:
             # Who needs nothing waits for nobody.
@@ -43,7 +43,7 @@ class SharedCapacity:
             allocation = self._capacity.take(amounts) if is_next else None
             if allocation is not None:
                 return allocation
-            waiting = Waiting(amounts, granted)
+            waiting = CapacityRequest(amounts, granted)
             self._queue.append(waiting)
             return waiting
 
@@ -55,9 +55,9 @@ class SharedCapacity:
     def give_back(self, allocation: Allocation) -> None:
         self._serve(lambda: self._capacity.give_back(allocation))
 
-    def cancel(self, waiting: Waiting) -> bool:
+    def cancel(self, waiting: CapacityRequest) -> bool:
         """Whether it was still waiting; else it has been, or is being, granted."""
-        found: list[Waiting] = []
+        found: list[CapacityRequest] = []
 
         def remove() -> None:
             if waiting in self._queue:
@@ -68,7 +68,7 @@ class SharedCapacity:
         return bool(found)
 
     def _serve(self, change: Callable[[], None]) -> None:
-        served: list[tuple[Waiting, Allocation]] = []
+        served: list[tuple[CapacityRequest, Allocation]] = []
         with self._lock:
             change()
             while self._queue:

@@ -46,7 +46,7 @@ class Rung:
         self._judged.add(trial_id)
 
 
-class Bracket:
+class AshaBracket:
     """Rungs from the lowest to the highest; one with a higher `start` halves less often."""
 
     def __init__(
@@ -114,7 +114,7 @@ class ASHAScheduler(Judging):
         )
         self._max_t, self._stops_last = max_t, stop_last_trials
         self._brackets = [
-            Bracket(
+            AshaBracket(
                 start, grace_period=grace_period, max_t=max_t, reduction_factor=reduction_factor
             )
             for start in range(brackets)
@@ -145,7 +145,7 @@ class ASHAScheduler(Judging):
             self._bracket(event.trial_id).goes_on(event.trial_id, *last)
         return ()
 
-    def _bracket(self, trial_id: str) -> Bracket:
+    def _bracket(self, trial_id: str) -> AshaBracket:
         if len(self._brackets) == 1:
             return self._brackets[0]
         rungs = [len(bracket.rungs) for bracket in self._brackets]

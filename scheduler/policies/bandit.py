@@ -31,7 +31,7 @@ class Random(Protocol):
     def random(self) -> float: ...
 
 
-class Point(NamedTuple):
+class Measurement(NamedTuple):
     """Where something was measured: `time` in intervals, `place` with each coordinate from 0
     to 1."""
 
@@ -47,7 +47,7 @@ class Kernel:
     length: float
     forgetting: float
 
-    def __call__(self, one: Point, other: Point) -> float:
+    def __call__(self, one: Measurement, other: Measurement) -> float:
         apart = math.dist(one.place, other.place) / self.length
         alike = math.exp(-0.5 * apart * apart)
         if self.forgetting:
@@ -58,7 +58,7 @@ class Kernel:
 class Process:
     """A Gaussian process that knows `values`, standardized, at `points`."""
 
-    def __init__(self, kernel: Kernel, points: Sequence[Point], values: Vector = ()) -> None:
+    def __init__(self, kernel: Kernel, points: Sequence[Measurement], values: Vector = ()) -> None:
         self._kernel = kernel
         self._points = points
         rows = [[kernel(a, b) for b in points[: i + 1]] for i, a in enumerate(points)]
@@ -74,27 +74,27 @@ class Process:
         fit = -0.5 * math.fsum(map(mul, self._whitened, self._whitened))
         return fit - math.fsum(math.log(row[-1]) for row in self._root)
 
-    def mean(self, point: Point) -> float:
+    def mean(self, point: Measurement) -> float:
         return math.fsum(map(mul, self._alike(point), self._weights))
 
-    def deviation(self, point: Point) -> float:
+    def deviation(self, point: Measurement) -> float:
         whitened = forward(self._root, self._alike(point))
         return math.sqrt(max(1e-12, 1.0 - math.fsum(map(mul, whitened, whitened))))
 
-    def _alike(self, point: Point) -> list[float]:
+    def _alike(self, point: Measurement) -> list[float]:
         return [self._kernel(known, point) for known in self._points]
 
 
-def likeliest(points: Sequence[Point], values: Vector) -> Kernel:
+def likeliest(points: Sequence[Measurement], values: Vector) -> Kernel:
     """The kernel under which the standardized values are the likeliest."""
     kernels = [Kernel(length=a, forgetting=b) for a in _LENGTHS for b in _FORGETTING]
     return max(kernels, key=lambda kernel: Process(kernel, points, values).likelihood)
 
 
 def most_promising(
-    points: Sequence[Point],
+    points: Sequence[Measurement],
     values: Vector,
-    running: Sequence[Point],
+    running: Sequence[Measurement],
     *,
     now: float,
     context: Vector,
@@ -116,7 +116,7 @@ def most_promising(
     width = math.sqrt(_C1 + max(0.0, math.log(_C2 * len(points))))
 
     def bound(chosen: Vector) -> float:
-        point = Point(now, (*context, *chosen))
+        point = Measurement(now, (*context, *chosen))
         return known.mean(point) + width * busy.deviation(point)
 
     drawn = [tuple(chance.random() for _ in range(size)) for _ in range(_STARTS)]

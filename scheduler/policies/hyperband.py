@@ -65,7 +65,7 @@ class Arrival:
     value: float
 
 
-class Bracket:
+class HyperBandBracket:
     """Trials that are halved together.
 
     A trial that ends before its milestone does not go on, and leaves its place to nobody: it
@@ -201,9 +201,9 @@ class HyperBandScheduler(Judging):
         self._max_t, self._stops_last = max_t, stop_last_trials
         self._shapes = shapes(max_t, reduction_factor)
         self._opened = 0
-        self._newest: Bracket | None = None
+        self._newest: HyperBandBracket | None = None
         # Those that are still to be halved.
-        self._brackets: dict[str, Bracket] = {}
+        self._brackets: dict[str, HyperBandBracket] = {}
         self._expects_more = True
 
     def judge(
@@ -240,19 +240,19 @@ class HyperBandScheduler(Judging):
     def _add(self, trial_id: str) -> None:
         self._expects_more = True
         if self._newest is None or not self._newest.has_room:
-            self._newest = Bracket(self._shapes[self._opened % len(self._shapes)])
+            self._newest = HyperBandBracket(self._shapes[self._opened % len(self._shapes)])
             self._opened += 1
         self._newest.add(trial_id)
         if not self._newest.is_over:
             self._brackets[trial_id] = self._newest
 
-    def _halve_if_due(self, bracket: Bracket) -> Iterator[Decision]:
+    def _halve_if_due(self, bracket: HyperBandBracket) -> Iterator[Decision]:
         while bracket.is_complete and not bracket.is_over:
             if bracket.has_room and self._expects_more:
                 return
             yield from self._halve(bracket)
 
-    def _halve(self, bracket: Bracket) -> Iterator[Decision]:
+    def _halve(self, bracket: HyperBandBracket) -> Iterator[Decision]:
         before, stopped = bracket.members, bracket.halve()
         kept = () if bracket.is_over else bracket.members
         for trial_id in set(before).difference(kept):

@@ -24,7 +24,7 @@ from holdfast.trial.errors import require
 from holdfast.trial.trial import Status
 
 
-class Curve:
+class TrialCurve:
     """What one trial was worth, report by report."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Curve:
         return self._sums[known - 1] / known if known else None
 
 
-class Field:
+class Cohort:
     """All trials, and the averages of those that came as far as a time.
 
     Where trials report at the same times, as with iterations, the averages at each are kept in
@@ -55,7 +55,7 @@ class Field:
     """
 
     def __init__(self, grace_period: float) -> None:
-        self.curves: dict[str, Curve] = {}
+        self.curves: dict[str, TrialCurve] = {}
         self._grace = grace_period
         self._seen: set[float] = set()
         # The times that two trials have in common, and at each the averages, from the least.
@@ -63,7 +63,7 @@ class Field:
         self._averages: dict[float, list[float]] = {}
 
     def extend(self, trial_id: str, time: float, value: float) -> None:
-        curve = self.curves.setdefault(trial_id, Curve())
+        curve = self.curves.setdefault(trial_id, TrialCurve())
         before = curve.newest
         curve.extend(time, value, counts=time >= self._grace)
         for mark in self._marks[
@@ -141,7 +141,7 @@ class MedianStoppingRule(Judging):
         self._grace, self._least = grace_period, min_samples_required
         self._slice, self._hard = min_time_slice, hard_stop
         self.needs_checkpoints = not hard_stop or min_time_slice > 0
-        self._field = Field(grace_period)
+        self._field = Cohort(grace_period)
         self._set_aside: set[str] = set()
         self._giving_way: list[str] = []
         self._search_ended = False

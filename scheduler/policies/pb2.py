@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.policies.bandit import Point, most_promising
+from holdfast.scheduler.policies.bandit import Measurement, most_promising
 from holdfast.scheduler.policies.exploring import Path, get, has_room, is_lacking, put
 from holdfast.scheduler.policies.goal import is_number
 from holdfast.scheduler.policies.population import Population, Proposal
@@ -147,8 +147,8 @@ class PB2(Population):
         scores = [gain.before for gain in gains] + [asked["before"]]
         lowest, reach = min(scores), (max(scores) - min(scores)) or 1.0
 
-        def point(time: float, before: float, shares: Sequence[float]) -> Point:
-            return Point(time / self._interval, ((before - lowest) / reach, *shares))
+        def point(time: float, before: float, shares: Sequence[float]) -> Measurement:
+            return Measurement(time / self._interval, ((before - lowest) / reach, *shares))
 
         now, before = asked["time"], asked["before"]
         chosen = most_promising(

@@ -17,8 +17,8 @@ from typing import Any
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import LISTING_NAME, Changes, Known, changes, missing_there
 from holdfast.syncer.artifacts.scan import Scope, covers, folders, reason, scan
-from holdfast.syncer.artifacts.skipped import HELD_BACK, PassedOver
-from holdfast.syncer.artifacts.stable_read import Steady, read_steady, stands_still
+from holdfast.syncer.artifacts.skipped import HELD_BACK, SkippedFiles
+from holdfast.syncer.artifacts.stable_read import StableRead, read_steady, stands_still
 from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
     Listed,
@@ -26,10 +26,10 @@ from holdfast.syncer.artifacts.stored_index import (
     listing_bytes,
     read_listing,
 )
-from holdfast.syncer.artifacts.sync_round import Look, Part, Sync
+from holdfast.syncer.artifacts.sync_round import FolderSync, Look, Sync
 from holdfast.syncer.files.errors import NotStored, StorageRefused
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
-from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import for_each
 
 # Files under way at once: 64 MiB of them at most are in memory, and they leave connections free
@@ -49,7 +49,7 @@ class Mirror:
         self,
         orders: Orders,
         storage: OwnedStore,
-        patience: Patience,
+        patience: StorageRetry,
         tell: Callable[[list[Any]], None],
     ) -> None:
         self._orders = orders
@@ -60,7 +60,7 @@ class Mirror:
         self._folders: dict[str, FolderIndex] = {}
         self._writing = asyncio.Lock()
         self._told_unwritten = False
-        self.passed_over = PassedOver(lambda text: tell(["warning", text]))
+        self.passed_over = SkippedFiles(lambda text: tell(["warning", text]))
 
     async def open(self, *, is_continued: bool) -> None:
         """Once the storage is ours: what this tree knows of it counts, or nothing."""
@@ -143,7 +143,7 @@ class Mirror:
             for folder in chosen
         ]
 
-    def _part(self, scope: Scope, look: Look) -> Part:
+    def _part(self, scope: Scope, look: Look) -> FolderSync:
         if look.index is not None:
             self._folders.setdefault(look.folder, look.index)
         index = self._folders[look.folder]
@@ -153,9 +153,9 @@ class Mirror:
         decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:
             decided = replace(decided, first=(), gone=())
-        return Part(index, look.found, decided, dict(look.found.passed_over))
+        return FolderSync(index, look.found, decided, dict(look.found.passed_over))
 
-    async def _check(self, part: Part) -> None:
+    async def _check(self, part: FolderSync) -> None:
         """Once for each folder that an earlier process has sent: does storage have it still?"""
         index = part.index
         index.check(await self._present(index.name))
@@ -178,11 +178,11 @@ class Mirror:
         await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
         await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
 
-    async def _send_file(self, sync: Sync, part: Part, key: str) -> None:
+    async def _send_file(self, sync: Sync, part: FolderSync, key: str) -> None:
         await self._try_to_send(sync, part, key)
         await self._advance(sync, part, key)
 
-    async def _try_to_send(self, sync: Sync, part: Part, key: str) -> None:
+    async def _try_to_send(self, sync: Sync, part: FolderSync, key: str) -> None:
         """Read one file, and send it if storage does not have what was read."""
         try:
             await self._send_as_it_is(part, key)
@@ -198,7 +198,7 @@ class Mirror:
             if sync.refused > _MOST_REFUSED:
                 raise
 
-    async def _send_as_it_is(self, part: Part, key: str) -> None:
+    async def _send_as_it_is(self, part: FolderSync, key: str) -> None:
         path = self._orders.root / key
         # Twice, where a large one began to change while it was sent.
         for _ in range(2):
@@ -219,7 +219,7 @@ class Mirror:
             part.index.doubt([key])
         part.passed_over[key] = "it was changing while it was sent, and is sent again"
 
-    async def _send_state(self, part: Part, key: str, state: Steady) -> None:
+    async def _send_state(self, part: FolderSync, key: str, state: StableRead) -> None:
         index, source = part.index, state.source
         before = index.known.get(key)
         if before is None or before.checksum != state.checksum:
@@ -235,7 +235,7 @@ class Mirror:
         else:
             await self._storage.upload(key, source)
 
-    async def _remove(self, part: Part, keys: Sequence[str]) -> None:
+    async def _remove(self, part: FolderSync, keys: Sequence[str]) -> None:
         if not keys:
             return
         if not all(map(self._orders.is_record, keys)):
@@ -246,7 +246,7 @@ class Mirror:
         )
         part.index.forget(keys)
 
-    async def _finish(self, sync: Sync, part: Part) -> None:
+    async def _finish(self, sync: Sync, part: FolderSync) -> None:
         """What is gone here goes there last: a file that was renamed is there all the time."""
         await self._remove(part, part.changes.gone)
         if sync.scope == "records":
@@ -258,7 +258,7 @@ class Mirror:
         if not part.index.is_listed:
             await self._put_listing(part.index)
 
-    async def _confirm(self, sync: Sync, part: Part) -> None:
+    async def _confirm(self, sync: Sync, part: FolderSync) -> None:
         """Some servers say that all is well, and keep nothing. Raises StorageUnavailable."""
         listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
         missing = missing_there(part.index.known, listed, sorted(part.sent))
@@ -299,7 +299,7 @@ class Mirror:
 
     # -- what is told -------------------------------------------------------------------------
 
-    async def _advance(self, sync: Sync, part: Part, key: str) -> None:
+    async def _advance(self, sync: Sync, part: FolderSync, key: str) -> None:
         now = asyncio.get_running_loop().time()
         self._patience.moves()
         sync.files += 1
@@ -316,7 +316,7 @@ class Mirror:
         self._patience.note("send the artifacts", done)
         self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
 
-    def _conclude(self, sync: Sync, parts: Sequence[Part]) -> None:
+    def _conclude(self, sync: Sync, parts: Sequence[FolderSync]) -> None:
         if sync.scope == "artifacts":
             self._patience.note("send the artifacts", "")
             if sync.told_at:
@@ -342,5 +342,5 @@ def may_be_behind(orders: Orders) -> bool:
     return False
 
 
-def _is_unlisted(scope: Scope, part: Part) -> bool:
+def _is_unlisted(scope: Scope, part: FolderSync) -> bool:
     return scope == "artifacts" and not part.index.is_listed

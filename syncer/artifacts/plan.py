@@ -23,7 +23,7 @@ LISTING_NAME = ".artifacts.json"
 SETTLED_AFTER_S = 2.0
 
 
-class Facts(NamedTuple):
+class FileStat(NamedTuple):
     """What tells cheaply that a file has changed. The size in bytes, times in ns since 1970.
 
     `ctime_ns` catches what restores the mtime (`cp -p`, `rsync -t`). A tuple, not a dataclass:
@@ -43,20 +43,20 @@ class Known(NamedTuple):
     """A file that storage has: what it was here when it was read, and the SHA-256 of what was
     sent; "" where that is uncertain. One that is not `settled` is read again each time."""
 
-    facts: Facts
+    facts: FileStat
     checksum: str
     settled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FolderScan:
     """What a walk through a folder has found: files by key, and by key why something was passed
     over; for a folder that could not be looked into, all below it is out of sight.
 
     `is_there` is False where the folder itself is not, `has_index` where it has no index (any
     more)."""
 
-    files: Mapping[str, Facts]
+    files: Mapping[str, FileStat]
     passed_over: Mapping[str, str]
     is_there: bool = True
     has_index: bool = True
@@ -80,7 +80,7 @@ class Changes:
 
 
 def changes(
-    known: Mapping[str, Known], found: Found, covers: Callable[[str], bool] = lambda key: True
+    known: Mapping[str, Known], found: FolderScan, covers: Callable[[str], bool] = lambda key: True
 ) -> Changes:
     """Hold what is here against what storage has. `covers` says which known keys the walk was
     after: others are not gone because it did not bring them."""
@@ -104,7 +104,7 @@ def changes(
     )
 
 
-def _may_differ(known: Known | None, facts: Facts) -> bool:
+def _may_differ(known: Known | None, facts: FileStat) -> bool:
     return known is None or not known.settled or not known.checksum or known.facts != facts
 
 

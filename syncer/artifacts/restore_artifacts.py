@@ -19,14 +19,14 @@ from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_lis
 from holdfast.syncer.files.durable import TEMPORARY, unique
 from holdfast.syncer.files.errors import NotStored
 from holdfast.syncer.stores.owned_store import OwnedStore
-from holdfast.syncer.stores.retry import Patience
-from holdfast.syncer.stores.store import Entry, check_key, for_each
+from holdfast.syncer.stores.retry import StorageRetry
+from holdfast.syncer.stores.store import ObjectInfo, check_key, for_each
 
 _AT_ONCE = 16
 
 
 async def bring_back(
-    folder: str, orders: Orders, storage: OwnedStore, patience: Patience, mirror: Mirror
+    folder: str, orders: Orders, storage: OwnedStore, patience: StorageRetry, mirror: Mirror
 ) -> None:
     """Download the files of the trial in `folder` that were never here, and check them.
 
@@ -41,7 +41,7 @@ async def bring_back(
     home = _Home(orders=orders, folder=folder, index=index, listing=listing)
     passed_over: dict[str, str] = {}
 
-    async def bring(entry: Entry) -> None:
+    async def bring(entry: ObjectInfo) -> None:
         try:
             await patience.until_done(
                 f"bring {entry.key}", lambda: _bring(entry, home, storage, passed_over)
@@ -77,7 +77,7 @@ class _Listing:
     files: Mapping[str, Listed]
     written_at: float | None
 
-    def problem(self, name: str, entry: Entry, checksum: str) -> str:
+    def problem(self, name: str, entry: ObjectInfo, checksum: str) -> str:
         """What is wrong with a download. An object that is newer than the listing was put by a
         machine that was lost before it wrote another."""
         listed = self.files.get(name)
@@ -89,7 +89,7 @@ class _Listing:
         return "its bytes in storage are not those that were sent"
 
 
-async def _look(folder: str, storage: OwnedStore) -> tuple[list[Entry], _Listing]:
+async def _look(folder: str, storage: OwnedStore) -> tuple[list[ObjectInfo], _Listing]:
     entries = await storage.list(folder)
     key = f"{folder}/{LISTING_NAME}"
     found = next((entry for entry in entries if entry.key == key), None)
@@ -122,7 +122,7 @@ def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> boo
 
 
 async def _bring(
-    entry: Entry, home: _Home, storage: OwnedStore, passed_over: dict[str, str]
+    entry: ObjectInfo, home: _Home, storage: OwnedStore, passed_over: dict[str, str]
 ) -> None:
     name = entry.key.removeprefix(f"{home.folder}/")
     partial_file = home.path(home.folder) / f"{TEMPORARY}{unique()}"

@@ -14,7 +14,7 @@ from typing import Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.artifacts.plan import INDEX_NAME, Facts, Found
+from holdfast.syncer.artifacts.plan import INDEX_NAME, FileStat, FolderScan
 
 Scope = Literal["records", "artifacts"]
 
@@ -38,13 +38,13 @@ def folders(orders: Orders) -> list[str]:
     return ["", *sorted(found)]
 
 
-def scan(orders: Orders, folder: str, scope: Scope) -> Found:
+def scan(orders: Orders, folder: str, scope: Scope) -> FolderScan:
     """The files of one such folder that belong to the scope; records lie at its top only."""
     walk = _Walk(orders, os.fspath(orders.root), folder, scope)
     waiting = [folder]
     while waiting:
         waiting += walk.enter(waiting.pop())
-    return Found(
+    return FolderScan(
         files=walk.files,
         passed_over=walk.passed_over,
         is_there=walk.is_there,
@@ -61,7 +61,7 @@ class _Walk:
     root: str
     top: str
     scope: Scope
-    files: dict[str, Facts] = field(default_factory=dict)
+    files: dict[str, FileStat] = field(default_factory=dict)
     passed_over: dict[str, str] = field(default_factory=dict)
     is_there: bool = True
     has_index: bool = False
@@ -150,8 +150,8 @@ class _Walk:
         return None if stat.S_ISDIR(facts.st_mode) else facts
 
 
-def facts_of(facts: os.stat_result) -> Facts:
-    return Facts(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+def facts_of(facts: os.stat_result) -> FileStat:
+    return FileStat(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
 def reason(error: OSError) -> str:

@@ -12,7 +12,7 @@ _TOLD_AFTER = 3
 _LISTED = 20
 
 
-class PassedOver:
+class SkippedFiles:
     """`tell` hears of what is new."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

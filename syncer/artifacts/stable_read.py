@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.plan import Facts
+from holdfast.syncer.artifacts.plan import FileStat
 from holdfast.syncer.artifacts.scan import facts_of
 from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import TEMPORARY, unique
@@ -33,7 +33,7 @@ class NotRegular(OSError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
+class StableRead:
     """A state that a file had: `source` is its bytes, or the file itself, or a copy of it.
 
     `facts` have the size of what is sent. `is_settled` says that a later change would show.
@@ -41,7 +41,7 @@ class Steady:
 
     source: bytes | Path
     checksum: str
-    facts: Facts
+    facts: FileStat
     is_settled: bool
     is_copy: bool = False
 
@@ -51,7 +51,7 @@ class Steady:
             self.source.unlink(missing_ok=True)
 
 
-def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> Steady | None:
+def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> StableRead | None:
     """A state of the file, None where it is being overwritten (or there is no room for a copy).
 
     `copies` is a folder on the same disk for the copy of a large file that grows. Of a large one
@@ -70,7 +70,7 @@ def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
         os.close(descriptor)
 
 
-def stands_still(path: Path, facts: Facts) -> bool:
+def stands_still(path: Path, facts: FileStat) -> bool:
     """Whether the file is what it was."""
     try:
         return facts_of(os.stat(path)) == facts
@@ -78,14 +78,14 @@ def stands_still(path: Path, facts: Facts) -> bool:
         return False
 
 
-def _read_small(descriptor: int) -> Steady | None:
+def _read_small(descriptor: int) -> StableRead | None:
     for _ in range(_ATTEMPTS):
         before = facts_of(os.fstat(descriptor))
         data = os.pread(descriptor, before.size, 0)
         after = facts_of(os.fstat(descriptor))
         is_still = before == after
         if len(data) == before.size and (is_still or os.pread(descriptor, before.size, 0) == data):
-            return Steady(
+            return StableRead(
                 source=data,
                 checksum=hashlib.sha256(data).hexdigest(),
                 facts=before,
@@ -94,16 +94,16 @@ def _read_small(descriptor: int) -> Steady | None:
     return None
 
 
-def _read_large(descriptor: int, path: Path, copies: Path) -> Steady | None:
+def _read_large(descriptor: int, path: Path, copies: Path) -> StableRead | None:
     before = facts_of(os.fstat(descriptor))
     checksum = _hash(descriptor, before.size)
     if checksum is not None and facts_of(os.fstat(descriptor)) == before:
         settled = before.is_settled(time.time_ns())
-        return Steady(source=path, checksum=checksum, facts=before, is_settled=settled)
+        return StableRead(source=path, checksum=checksum, facts=before, is_settled=settled)
     return _copied(descriptor, copies)
 
 
-def _copied(descriptor: int, copies: Path) -> Steady | None:
+def _copied(descriptor: int, copies: Path) -> StableRead | None:
     before = facts_of(os.fstat(descriptor))
     if shutil.disk_usage(copies).free < 2 * before.size:
         return None  # the journal needs the room more
@@ -124,7 +124,7 @@ def _copied(descriptor: int, copies: Path) -> Steady | None:
             copy.unlink(missing_ok=True)
         raise
     facts = before._replace(size=size)
-    return Steady(source=copy, checksum=checksum, facts=facts, is_settled=False, is_copy=True)
+    return StableRead(source=copy, checksum=checksum, facts=facts, is_settled=False, is_copy=True)
 
 
 def _hash(descriptor: int, size: int) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
-from holdfast.syncer.artifacts.plan import INDEX_NAME, Facts, Known, missing_there, uncertain
+from holdfast.syncer.artifacts.plan import INDEX_NAME, FileStat, Known, missing_there, uncertain
 from holdfast.syncer.files.durable import TEMPORARY, unique
 from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
 
@@ -181,7 +181,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _known(entry: Any) -> Known:
     size, mtime_ns, ctime_ns, checksum, settled = entry
-    facts = Facts(_number(size), _number(mtime_ns), _number(ctime_ns))
+    facts = FileStat(_number(size), _number(mtime_ns), _number(ctime_ns))
     return Known(facts, str(checksum), bool(settled))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.plan import Changes, Found
+from holdfast.syncer.artifacts.plan import Changes, FolderScan
 from holdfast.syncer.artifacts.scan import Scope
 from holdfast.syncer.artifacts.stored_index import FolderIndex
 
@@ -16,16 +16,16 @@ class Look:
     """What lies in a folder, and the index that was read there where none was known yet."""
 
     folder: str
-    found: Found
+    found: FolderScan
     index: FolderIndex | None
 
 
 @dataclass(slots=True)
-class Part:
+class FolderSync:
     """One folder in one sync. `sent` are the keys that were put."""
 
     index: FolderIndex
-    found: Found
+    found: FolderScan
     changes: Changes
     passed_over: dict[str, str]
     sent: set[str] = field(default_factory=set)
@@ -40,7 +40,7 @@ class Sync:
     """How far a sync has come, in files and bytes."""
 
     scope: Scope
-    parts: Sequence[Part]
+    parts: Sequence[FolderSync]
     files: int = 0
     bytes: int = 0
     refused: int = 0

@@ -30,7 +30,7 @@ from holdfast.syncer.files.errors import (
 )
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import Entry, Store, check_key, for_each
+from holdfast.syncer.stores.store import ObjectInfo, Store, check_key, for_each
 
 R = TypeVar("R")
 
@@ -41,7 +41,7 @@ _REMOVED = "it was removed meanwhile"
 _WRITTEN = "it was written anew meanwhile, again and again"
 
 
-class Changed(StorageError):
+class FolderChanged(StorageError):
     """The content of a folder is another one than when the download began."""
 
 
@@ -49,7 +49,7 @@ class Changed(StorageError):
 class Remote:
     """What is to be fetched: the objects, and the manifest if there is one."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ObjectInfo, ...]
     manifest: Manifest | None
 
     @property
@@ -113,7 +113,7 @@ def on_what_is_there(location: Location, perform: Callable[[Remote], R]) -> R:
     Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another StorageError.
     """
     for _ in range(_TRIES - 1):
-        with suppress(Changed):
+        with suppress(FolderChanged):
             return perform(_look_at(location))
     return perform(_look_at(location))
 
@@ -175,8 +175,8 @@ async def look(store: Store) -> Remote:
 async def fetch(store: Store, remote: Remote, target: Path) -> None:
     """Download into the new directory `target` and verify; our manifest is not kept.
 
-    Raises CheckpointGone or Changed where it is not there any more, or another StorageError; what
-    is in `target` then is the caller's to remove.
+    Raises CheckpointGone or FolderChanged where it is not there any more, or another StorageError;
+    what is in `target` then is the caller's to remove.
     """
     try:
         await _download(store, remote, target)
@@ -206,11 +206,11 @@ async def _check_same(store: Store, remote: Remote) -> None:
     except DirectoryMissing as error:
         raise missing(store.where, "download", _REMOVED) from error
     except ManifestMismatch as error:  # it was none when the download began
-        raise Changed("download", store.where, _WRITTEN) from error
+        raise FolderChanged("download", store.where, _WRITTEN) from error
     if now.manifest is None and remote.manifest is not None:
         raise missing(store.where, "download", _REMOVED)
     if now.identity != remote.identity:
-        raise Changed("download", store.where, _WRITTEN)
+        raise FolderChanged("download", store.where, _WRITTEN)
 
 
 def _check_remote_key(key: str, where: str) -> None:

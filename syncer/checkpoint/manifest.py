@@ -19,7 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
 from holdfast.syncer.files.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
-from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, Found, walk
+from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, TreeEntry, walk
 from holdfast.syncer.files.unforced import Unforced
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 
@@ -175,7 +175,7 @@ def hash_directory(
     """
     done = 0
 
-    def fact_of(found: Found) -> FileFact:
+    def fact_of(found: TreeEntry) -> FileFact:
         nonlocal done
         fact = _hash_file(found.path, durable=durable)
         done += 1
@@ -246,7 +246,7 @@ def check(directory: str | os.PathLike[str], manifest: Manifest, *, deep: bool =
         raise ManifestMismatch(os.fspath(directory), problems)
 
 
-def _changed(found: Mapping[str, Found], manifest: Manifest) -> Iterator[str]:
+def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str]:
     if manifest.algorithm not in hashlib.algorithms_available:
         yield f"checksums are {manifest.algorithm!r}, which this Python cannot compute"
         return
@@ -257,7 +257,9 @@ def _changed(found: Mapping[str, Found], manifest: Manifest) -> Iterator[str]:
             yield f"{name} has another {manifest.algorithm} checksum: its bytes changed"
 
 
-def _build(directory: str | os.PathLike[str], fact_of: Callable[[Found], FileFact]) -> Manifest:
+def _build(
+    directory: str | os.PathLike[str], fact_of: Callable[[TreeEntry], FileFact]
+) -> Manifest:
     files: dict[str, FileFact] = {}
     folders: set[str] = set()
     for found in walk(directory, "read"):

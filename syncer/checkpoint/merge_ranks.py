@@ -19,7 +19,7 @@ from holdfast.syncer.files.errors import AlreadyStored, UnusableFile, from_os_er
 
 
 @dataclass(slots=True)
-class Gathered:
+class MergedCheckpoint:
     """`clashes` names each file that several ranks gave, with these ranks; the last one's is
     there."""
 
@@ -33,7 +33,7 @@ def gather(
     *,
     refuse_clashes: bool = False,
     look_for_clashes: bool = True,
-) -> Gathered:
+) -> MergedCheckpoint:
     """Move the files of all parts (by rank, in their order) to `target`, which must not exist.
 
     With `look_for_clashes` files of one name are read and compared.
@@ -49,7 +49,9 @@ def gather(
         raise from_os_error(error, "gather", str(target)) from error
 
 
-def _gather(parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bool) -> Gathered:
+def _gather(
+    parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bool
+) -> MergedCheckpoint:
     if os.path.lexists(target):
         raise AlreadyStored("gather", str(target), "there is something of this name already")
     owners: dict[str, list[int]] = {}
@@ -70,7 +72,7 @@ def _gather(parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bo
         remove_tree(part)
     size = sum(os.lstat(base / name).st_size for name in owners)
     os.rename(base, target)
-    return Gathered(Staged(files=len(owners), bytes=size), differing)
+    return MergedCheckpoint(Staged(files=len(owners), bytes=size), differing)
 
 
 def _are_alike(files: Sequence[Path]) -> bool:

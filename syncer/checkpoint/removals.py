@@ -21,8 +21,8 @@ from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
 from holdfast.syncer.files.durable import delete_tree, is_leftover
 from holdfast.syncer.files.errors import StorageError, innermost
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
-from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
+from holdfast.syncer.stores.retry import StorageRetry
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -106,7 +106,7 @@ class StoredRemovals:
         self._storage = storage
         self._here = here
         self._refused = refused
-        self._patience = Patience(
+        self._patience = StorageRetry(
             timeout_s=timeout_s,
             where=storage.where,
             tell=lambda text: refused(storage.where, text),
@@ -123,7 +123,7 @@ class StoredRemovals:
     async def remove(self, folders: Sequence[str] = (), *, at_last: bool = False) -> None:
         """Remove these, and what is left of earlier ones; at last without patience.
 
-        Raises Usurped; of all else that goes wrong `left` tells.
+        Raises ClaimLost; of all else that goes wrong `left` tells.
         """
         for folder in folders:
             self._left.setdefault(folder, "not done yet")
@@ -137,7 +137,7 @@ class StoredRemovals:
                     await self._patience.until_done(_task(min(gone)), attempt)
             except (StorageError, BaseExceptionGroup) as group:
                 error = innermost(group)
-                if isinstance(error, Usurped):
+                if isinstance(error, ClaimLost):
                     raise
                 self._left |= dict.fromkeys(gone, str(error))
                 self._refused(f"{self._storage.where}/{min(gone)}", str(error))

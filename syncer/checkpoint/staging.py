@@ -25,7 +25,7 @@ from holdfast.syncer.files.errors import (
     UnusableFile,
     from_os_error,
 )
-from holdfast.syncer.files.tree import MANIFEST_NAME, Found, check_directory, walk
+from holdfast.syncer.files.tree import MANIFEST_NAME, TreeEntry, check_directory, walk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -184,7 +184,7 @@ def _into_place(source: Path, target: Path) -> None:
         raise
 
 
-def _copy_file(found: Found, way: _Way) -> int:
+def _copy_file(found: TreeEntry, way: _Way) -> int:
     try:
         source = os.open(found.name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=way.original)
     except PermissionError as error:

@@ -21,9 +21,9 @@ from holdfast.syncer.files.errors import (
     StorageUnavailable,
 )
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME
-from holdfast.syncer.stores.owned_store import OwnedStore, Usurped, unconfirmed
+from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import moved_on
-from holdfast.syncer.stores.store import Entry, Stored
+from holdfast.syncer.stores.store import ObjectInfo, PutResult
 
 # Of a thousand files each, those of the newest checkpoints of fifty trials: 15 MB.
 _REMEMBERED = 50_000
@@ -34,10 +34,10 @@ class _Source:
     """An object to copy from, and the trial to whose newest checkpoint it belongs."""
 
     trial: str
-    entry: Entry
+    entry: ObjectInfo
 
 
-class Committed:
+class CommittedFiles:
     """Where in storage the bytes of a file are, by its size and checksum: those of the newest
     checkpoint of each trial, so that what is remembered does not grow with the checkpoints."""
 
@@ -46,7 +46,7 @@ class Committed:
         self._of_trial: dict[str, set[FileFact]] = {}
         self._recalled: set[str] = set()
 
-    def remember(self, folder: str, written: Manifest, entries: Iterable[Entry]) -> None:
+    def remember(self, folder: str, written: Manifest, entries: Iterable[ObjectInfo]) -> None:
         """These are the objects of a committed checkpoint."""
         trial = folder.rpartition("/")[0]
         for known in list(self._of_trial.get(trial, ())):
@@ -63,7 +63,7 @@ class Committed:
         while len(self._sources) > _REMEMBERED:
             self.forget(next(iter(self._sources)))
 
-    def find(self, fact: FileFact) -> Entry | None:
+    def find(self, fact: FileFact) -> ObjectInfo | None:
         source = self._sources.get(fact)
         return None if source is None else source.entry
 
@@ -97,7 +97,7 @@ class Upload:
     """One checkpoint; performed again, it goes on from where it was."""
 
     storage: OwnedStore
-    committed: Committed
+    committed: CommittedFiles
     directory: Path
     folder: str
     written: Manifest
@@ -108,7 +108,7 @@ class Upload:
         storage, content = self.storage, self.written.to_bytes()
         marker = f"{self.folder}/{MANIFEST_NAME}"
         await storage.check()
-        present: dict[str, Entry] = {}
+        present: dict[str, ObjectInfo] = {}
         if not storage.enters_first(self.folder):
             present = {e.key: e for e in await storage.list(self.folder, leftovers=True)}
         if marker in present:
@@ -124,11 +124,11 @@ class Upload:
         await self._put_marker(marker, content)
         self.committed.remember(self.folder, self.written, entries)
 
-    async def _ours(self, present: Mapping[str, Entry]) -> set[str]:
+    async def _ours(self, present: Mapping[str, ObjectInfo]) -> set[str]:
         """The keys of those objects that have the bytes of our manifest."""
         found: set[str] = set()
 
-        async def look(name: str, there: Entry) -> None:
+        async def look(name: str, there: ObjectInfo) -> None:
             # Our own put of a moment ago counts, whatever the ETags of this store are made of.
             is_done = there.etag is not None and self._done.get(there.key) == there.etag
             if is_done or await self.storage.holds(there, self.directory / name):
@@ -164,7 +164,7 @@ class Upload:
             raise StorageUnavailable("upload", key, cause) from error
         self._note_done(key, stored)
 
-    def _note_done(self, key: str, stored: Stored) -> None:
+    def _note_done(self, key: str, stored: PutResult) -> None:
         """What is put once more, after a failure, is no progress."""
         if key not in self._done:
             moved_on()
@@ -176,7 +176,7 @@ class Upload:
             return False
         try:
             stored = await self.storage.copy(source, key)
-        except Usurped:
+        except ClaimLost:
             raise
         except StorageError:
             # It was superseded and is gone, or the store does not copy: then the bytes travel.
@@ -184,21 +184,21 @@ class Upload:
             return False
         if stored.etag != source.etag:
             # A large object, which was put in parts, has another ETag when it is copied whole.
-            copy = Entry(key=key, size=stored.size, etag=stored.etag)
+            copy = ObjectInfo(key=key, size=stored.size, etag=stored.etag)
             if not await self.storage.holds(copy, self.directory / name):
                 self.committed.forget(fact)
                 return False
         self._note_done(key, stored)
         return True
 
-    async def _confirmed(self) -> list[Entry]:
+    async def _confirmed(self) -> list[ObjectInfo]:
         """The objects as the storage lists them. Raises StorageUnavailable if one is missing."""
         entries = await self.storage.list(self.folder)
         if missing := self._missing(entries):
             raise unconfirmed(f"{self.folder}: {'; '.join(missing)}")
         return entries
 
-    def _missing(self, entries: Iterable[Entry]) -> list[str]:
+    def _missing(self, entries: Iterable[ObjectInfo]) -> list[str]:
         sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
         return self.written.differences(sizes)
 

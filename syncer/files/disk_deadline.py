@@ -67,10 +67,10 @@ def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: i
     if terms is None:
         return perform()
     # Whoever has a deadline has a loop; for others its import costs more than an fsync.
-    from holdfast.syncer.files.threads import Started
+    from holdfast.syncer.files.threads import ThreadCall
 
     try:
-        asked = Started(perform)
+        asked = ThreadCall(perform)
     except RuntimeError:  # no thread can be started: a call without a deadline is better than none
         return perform()
     told_after_s = min(_TOLD_AFTER_S, terms.deadline_s / 2)

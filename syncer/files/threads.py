@@ -122,7 +122,7 @@ async def call(perform: Callable[[], R]) -> R:
     return value
 
 
-class Started(Generic[R]):
+class ThreadCall(Generic[R]):
     """A call in a thread, for callers without a loop: who gives it up leaves it to itself."""
 
     def __init__(self, perform: Callable[[], R]) -> None:
@@ -146,7 +146,7 @@ def call_and_wait(
     """The same for callers without a loop. Raises TimeoutError when the time is up and
     `progress()` is what it was `deadline_s` ago."""
     before = progress()
-    started = Started(perform)
+    started = ThreadCall(perform)
     while not started.has_ended(deadline_s):
         if before == (before := progress()):
             raise TimeoutError

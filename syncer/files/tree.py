@@ -19,7 +19,7 @@ METADATA_NAME = ".metadata.json"
 CLAIMS = ".epochs"  # where storage has which run may write to it
 
 
-class Found(NamedTuple):
+class TreeEntry(NamedTuple):
     """A file or a folder: its name relative to the walked directory (posix), and where it is.
 
     A tuple, not a frozen dataclass: made for each of a thousand small files, it costs a fifth.
@@ -41,7 +41,7 @@ def check_directory(directory: str | os.PathLike[str], operation: str) -> None:
     raise DirectoryMissing(operation, path, "this directory does not exist")
 
 
-def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[Found]:
+def walk(directory: str | os.PathLike[str], operation: str) -> Iterator[TreeEntry]:
     """Everything in a directory, folders before what is in them, in no other order.
 
     Our own manifest at the top and leftovers of interrupted writes are not content. Raises
@@ -80,7 +80,7 @@ def _file_bytes(path: str) -> int:
 
 def _walk(
     folder: str, prefix: str, link_parents: tuple[str, ...], operation: str
-) -> Iterator[Found]:
+) -> Iterator[TreeEntry]:
     try:
         with os.scandir(folder) as entries:
             listed = list(entries)
@@ -94,10 +94,10 @@ def _walk(
         is_link = entry.is_symlink()
         if entry.is_dir():
             above = _above(entry, folder, link_parents, operation) if is_link else link_parents
-            yield Found(name, entry.path, True, is_link)
+            yield TreeEntry(name, entry.path, True, is_link)
             yield from _walk(entry.path, f"{name}/", above, operation)
         elif entry.is_file():
-            yield Found(name, entry.path, False, is_link)
+            yield TreeEntry(name, entry.path, False, is_link)
         else:
             raise UnusableFile(operation, entry.path, _why_unusable(entry))
 

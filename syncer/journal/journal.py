@@ -39,8 +39,8 @@ from holdfast.syncer.journal.fsync import Unsynced
 from holdfast.syncer.journal.segment import (
     HEADER,
     MAGIC,
-    Piece,
     Position,
+    RecordSpan,
     Takeover,
     check_magic,
     first_record,
@@ -56,7 +56,7 @@ __all__ = [
     "MAGIC",
     "SEGMENT_BYTES",
     "START",
-    "Cut",
+    "DamagedTail",
     "Journal",
     "JournalFull",
     "Position",
@@ -86,7 +86,7 @@ _SEGMENT = re.compile(r"[0-9]{6,12}\.log")
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class DamagedTail:
     """Bytes that could not be read as records, and where they were put aside."""
 
     segment: str
@@ -222,7 +222,7 @@ class Journal:
         `begins` is of earlier experiments: a damage there takes nothing from this one.
         """
         self.directory = directory
-        self.cuts: list[Cut] = []
+        self.cuts: list[DamagedTail] = []
         self._segment_bytes = segment_bytes
         make_folder(directory)
         join_stretches(directory)
@@ -340,15 +340,15 @@ class Journal:
         self._unforced = deque(_moved(self._unforced, Position(number, renewed.base)))
         self._renewed, self._unsynced = renewed, True
 
-    def _pieces(self) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _pieces(self) -> list[RecordSpan]:
+        pieces: list[RecordSpan] = []
         for at, data in self._unforced:
             if pieces and pieces[-1].segment == at.segment:
                 last = pieces.pop()
-                pieces.append(Piece(last.segment, last.offset, last.length + len(data)))
+                pieces.append(RecordSpan(last.segment, last.offset, last.length + len(data)))
             else:
-                pieces.append(Piece(at.segment, at.offset, len(data)))
-        return pieces or [Piece(self._number, self._size, 0)]
+                pieces.append(RecordSpan(at.segment, at.offset, len(data)))
+        return pieces or [RecordSpan(self._number, self._size, 0)]
 
     def _place(self, number: int, data: bytes) -> int:
         """A descriptor of the segment, which nobody sees before it has all its bytes."""
@@ -472,7 +472,7 @@ class Journal:
         else:
             path.unlink()
         self.cuts.append(
-            Cut(segment=path.name, offset=offset, size_bytes=len(data), kept_as=aside.name)
+            DamagedTail(segment=path.name, offset=offset, size_bytes=len(data), kept_as=aside.name)
         )
 
 

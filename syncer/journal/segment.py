@@ -41,7 +41,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RecordSpan:
     """Records of `segment` from `offset` on, so many bytes."""
 
     segment: int
@@ -58,7 +58,7 @@ class Takeover:
 
     number: int
     base: int
-    pieces: Sequence[Piece]
+    pieces: Sequence[RecordSpan]
 
     @property
     def begins(self) -> Position:
@@ -91,7 +91,7 @@ def framed(payload: bytes) -> bytes:
     return HEADER.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def start_of(number: int, pieces: Sequence[Piece]) -> tuple[bytes, Takeover]:
+def start_of(number: int, pieces: Sequence[RecordSpan]) -> tuple[bytes, Takeover]:
     """The first bytes of a segment that takes over these pieces."""
     rows = [[piece.segment, piece.offset, piece.length] for piece in pieces]
     data = _TAKES_OVER + framed(msgpack.packb({"takes_over": rows}))
@@ -173,11 +173,11 @@ def takeover_of(directory: Path, number: int) -> Takeover | None:
     return Takeover(number, len(MAGIC) + HEADER.size + length, pieces) if pieces else None
 
 
-def _pieces(table: bytes, number: int) -> tuple[Piece, ...]:
+def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:
     """None of them where the table is nonsense: then the segment takes nothing's place."""
     try:
         rows = msgpack.unpackb(table)["takes_over"]
-        pieces = tuple(Piece(*row) for row in rows)
+        pieces = tuple(RecordSpan(*row) for row in rows)
     except (ValueError, TypeError, KeyError, msgpack.UnpackException):
         return ()
     values = [value for piece in pieces for value in (piece.segment, piece.offset, piece.length)]

@@ -38,9 +38,9 @@ from holdfast.syncer.stores.filesystems import (
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     FOLDER_ATTEMPTS,
-    Entry,
+    ObjectInfo,
+    PutResult,
     PutsAtOnce,
-    Stored,
     allowance_s,
     check_key,
     deletion_failure,
@@ -100,13 +100,13 @@ class ArrowStore(PutsAtOnce):
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         check_key(key)
         if create_only and await self.head(key) is not None:
             raise AlreadyStored("put", self._shown(key), "there is such an object already")
         return await self._put(key, source)
 
-    async def _put(self, key: str, source: bytes | Path) -> Stored:
+    async def _put(self, key: str, source: bytes | Path) -> PutResult:
         path = self._path(key)
         size = await self._call("put", key, lambda: source_size(source))
         write = partial(self._write, source=source)
@@ -115,7 +115,7 @@ class ArrowStore(PutsAtOnce):
         )
         return await self._confirmed("put", key, size)
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         origin, path = self._path(source.key), self._path(key)
 
         def duplicate(target: str) -> int:
@@ -135,14 +135,14 @@ class ArrowStore(PutsAtOnce):
         )
         return await self._confirmed("copy", key, size)
 
-    async def _confirmed(self, operation: str, key: str, size: int) -> Stored:
+    async def _confirmed(self, operation: str, key: str, size: int) -> PutResult:
         stored = await self._call(operation, key, lambda: self._info(self._path(key)))
         if stored is None or stored.size != size:
             found = "no such object" if stored is None else f"{stored.size} bytes"
             raise StorageUnavailable(
                 operation, self._shown(key), f"{size} bytes were written and the store has {found}"
             )
-        return Stored(size=size)
+        return PutResult(size=size)
 
     async def get(self, key: str, target: Path) -> int:
         got = size = 0
@@ -162,15 +162,15 @@ class ArrowStore(PutsAtOnce):
         path = self._path(key)
         return await self._call("read", key, lambda: self._read(path))
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
         found = await self._found(prefix, folder)
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
-    async def _found(self, prefix: str, folder: str) -> Sequence[Entry]:
+    async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
         return await self._call("list", prefix, lambda: self._listed(folder))
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
         info = await self._call("head", key, lambda: self._info(path))
         return None if info is None else self._entry(info)
@@ -356,7 +356,7 @@ class ArrowStore(PutsAtOnce):
         info = self._fs.get_file_info(path)
         return info if info.type is arrow_fs.FileType.File else None
 
-    def _listed(self, folder: str) -> Sequence[Entry]:
+    def _listed(self, folder: str) -> Sequence[ObjectInfo]:
         import pyarrow.fs as arrow_fs
 
         self._forget_listings()
@@ -373,8 +373,8 @@ class ArrowStore(PutsAtOnce):
         if self._fsspec is not None:
             self._fsspec.invalidate_cache()
 
-    def _entry(self, info: Any) -> Entry:
+    def _entry(self, info: Any) -> ObjectInfo:
         root = self._root.strip("/")
         key = info.path.strip("/").removeprefix(root).lstrip("/")
         modified = None if info.mtime is None else info.mtime.timestamp()
-        return Entry(key=key, size=info.size, modified=modified)
+        return ObjectInfo(key=key, size=info.size, modified=modified)

@@ -16,7 +16,7 @@ from holdfast.syncer.files.errors import StorageError, from_os_error
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
 from holdfast.syncer.stores.fsspec_async import AsyncCalls
-from holdfast.syncer.stores.store import Entry, Stored, allowance_s
+from holdfast.syncer.stores.store import ObjectInfo, PutResult, allowance_s
 
 R = TypeVar("R")
 
@@ -48,7 +48,11 @@ class FsspecStore(ArrowStore):
         return _SMALL_BYTES
 
     async def put_batch(
-        self, sources: Mapping[str, Path], *, for_s: float, stored: Callable[[str, Stored], None]
+        self,
+        sources: Mapping[str, Path],
+        *,
+        for_s: float,
+        stored: Callable[[str, PutResult], None],
     ) -> None:
         """One thread reads them, and one coroutine on the filesystem's loop puts them: a file
         that goes alone changes threads twice, which took a fifth of the time of 1,000 files."""
@@ -77,7 +81,7 @@ class FsspecStore(ArrowStore):
             failure = error
         for key, (_, data), is_proved in zip(sources, contents, proved, strict=False):
             size = len(data)
-            there = Stored(size=size) if is_proved else await self._confirmed("put", key, size)
+            there = PutResult(size=size) if is_proved else await self._confirmed("put", key, size)
             stored(key, there)
         if failure is not None:
             raise failure
@@ -89,7 +93,7 @@ class FsspecStore(ArrowStore):
         except OSError as error:
             raise from_os_error(error, "put", self._shown(key)) from error
 
-    async def _put(self, key: str, source: bytes | Path) -> Stored:
+    async def _put(self, key: str, source: bytes | Path) -> PutResult:
         data = await self._whole(key, source)
         if data is None:
             return await super()._put(key, source)
@@ -101,7 +105,7 @@ class FsspecStore(ArrowStore):
             allowance_s(len(data)),
         )
         if proved == [True]:
-            return Stored(size=len(data))
+            return PutResult(size=len(data))
         return await self._confirmed("put", key, len(data))
 
     async def _whole(self, key: str, source: bytes | Path) -> bytes | None:
@@ -122,7 +126,7 @@ class FsspecStore(ArrowStore):
             "delete", [key], lambda ended: self._calls.delete(path, ended), _LOOKUP_S
         )
 
-    async def _found(self, prefix: str, folder: str) -> Sequence[Entry]:
+    async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
         """One listing, where pyarrow makes another before it to see whether there is a folder."""
         self._forget_listings()
         try:
@@ -132,7 +136,7 @@ class FsspecStore(ArrowStore):
             raise self._translated(error, "list", prefix) from error
         root = self._root.strip("/")
         keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
-        return [Entry(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
+        return [ObjectInfo(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
 
     async def _change_there(
         self,

@@ -32,9 +32,9 @@ from holdfast.syncer.files.errors import (
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.stores.store import (
     FOLDER_ATTEMPTS,
-    Entry,
+    ObjectInfo,
+    PutResult,
     PutsAtOnce,
-    Stored,
     check_key,
     deletion_failure,
     folder_prefix,
@@ -72,10 +72,10 @@ class LocalStore(PutsAtOnce):
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         return await self._call("put", key, self._put, check_key(key), source, create_only)
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Inside the kernel, where the file system can by sharing blocks; no hard link: who
         changes one checkpoint in its place shall not change another."""
         original = check_key(source.key)
@@ -87,11 +87,11 @@ class LocalStore(PutsAtOnce):
     async def read(self, key: str) -> bytes:
         return await self._call("read", key, self._read, check_key(key))
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         found = await self._call("list", prefix, self._list, folder_prefix(prefix))
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         return await self._call("head", key, self._head, check_key(key))
 
     async def delete(self, keys: Iterable[str]) -> None:
@@ -127,11 +127,11 @@ class LocalStore(PutsAtOnce):
                 raise OSError(errno.ELOOP, "a symbolic link, which is not followed", folder)
         return self.root / key
 
-    def _copy(self, source: str, key: str) -> Stored:
+    def _copy(self, source: str, key: str) -> PutResult:
         with self._opened(source) as original:
             return self._put(key, original, False)
 
-    def _put(self, key: str, source: bytes | Path | BinaryIO, create_only: bool) -> Stored:
+    def _put(self, key: str, source: bytes | Path | BinaryIO, create_only: bool) -> PutResult:
         target = self._path(key)
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         file = _created(temporary)
@@ -143,7 +143,7 @@ class LocalStore(PutsAtOnce):
         finally:
             temporary.unlink(missing_ok=True)
         fsync_dir(target.parent)
-        return Stored(size=size)
+        return PutResult(size=size)
 
     def _get(self, key: str, target: Path) -> int:
         temporary = target.parent / f"{TEMPORARY}{unique()}"
@@ -165,7 +165,7 @@ class LocalStore(PutsAtOnce):
         except IsADirectoryError as error:
             raise NotStored("read", key, "this is a folder") from error
 
-    def _list(self, prefix: str) -> Sequence[Entry]:
+    def _list(self, prefix: str) -> Sequence[ObjectInfo]:
         found = map(self._entry, self._keys(prefix))
         return sorted((entry for entry in found if entry), key=lambda entry: entry.key)
 
@@ -174,18 +174,18 @@ class LocalStore(PutsAtOnce):
             for name in names:
                 yield os.path.relpath(os.path.join(folder, name), self.root)
 
-    def _head(self, key: str) -> Entry | None:
+    def _head(self, key: str) -> ObjectInfo | None:
         self._path(key)
         return self._entry(key)
 
-    def _entry(self, key: str) -> Entry | None:
+    def _entry(self, key: str) -> ObjectInfo | None:
         try:
             facts = os.stat(self.root / key)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISREG(facts.st_mode):
             return None
-        return Entry(key=key, size=facts.st_size, modified=facts.st_mtime)
+        return ObjectInfo(key=key, size=facts.st_size, modified=facts.st_mtime)
 
     def _delete(self, keys: Sequence[str]) -> None:
         failures: dict[str, StorageError] = {}

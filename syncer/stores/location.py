@@ -19,7 +19,7 @@ from holdfast.syncer.stores.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.stores.place import Base, Kind, joined
+from holdfast.syncer.stores.place import Kind, StoragePlace, joined
 from holdfast.syncer.stores.plain_s3fs import plain_s3_options
 from holdfast.syncer.stores.resolve import resolved
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Location:
     """A folder in some storage: `base`, and the path below it. Equal are those of one place."""
 
-    base: Base = field(repr=False)
+    base: StoragePlace = field(repr=False)
     below: str = field(default="", repr=False)
 
     @classmethod
@@ -55,7 +55,7 @@ class Location:
         return hash(self._place)
 
     @property
-    def _place(self) -> tuple[Base, str]:
+    def _place(self) -> tuple[StoragePlace, str]:
         return replace(self.base, path=""), joined(self.base.path, self.below)
 
     @property

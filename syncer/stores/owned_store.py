@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.tree import CLAIMS
-from holdfast.syncer.stores.store import Entry, PutsBatches, Store, Stored, for_each
+from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 
 _CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"
@@ -26,7 +26,7 @@ _AHEAD_S = 0.7
 _BATCH = 16
 
 
-class Usurped(StorageError):
+class ClaimLost(StorageError):
     """Another incarnation of the experiment owns the storage now."""
 
 
@@ -61,7 +61,7 @@ class OwnedStore:
         self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
-        """Own the storage from now on, unless it was claimed earlier. Raises Usurped."""
+        """Own the storage from now on, unless it was claimed earlier. Raises ClaimLost."""
         if self.epoch:
             return
         newest = max(await self._claims(), default="")
@@ -70,7 +70,7 @@ class OwnedStore:
         try:
             await self._store.put(epoch, self._experiment_id.encode(), create_only=True)
         except AlreadyStored as error:
-            raise Usurped(
+            raise ClaimLost(
                 "claim", self.where, "another restore of this experiment was a moment faster"
             ) from error
         if epoch not in await self._claims():
@@ -123,7 +123,7 @@ class OwnedStore:
         claims = await self._claims()
         if max(claims, default="") > self.epoch:
             cause = "a newer restore of this experiment has taken over"
-            raise Usurped("write", self.where, cause)
+            raise ClaimLost("write", self.where, cause)
         if self.epoch not in claims:
             cause = f"it does not hold {self.epoch}, this run's claim, any more"
             raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
@@ -161,23 +161,23 @@ class OwnedStore:
             found = await self._store.list(prefix, leftovers=True)
             await self.delete([entry.key for entry in found if is_leftover(entry.name)])
 
-    async def list(self, prefix: str, *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str, *, leftovers: bool = False) -> list[ObjectInfo]:
         return await self._store.list(prefix, leftovers=leftovers)
 
     async def read(self, key: str) -> bytes:
         return await self._store.read(key)
 
-    async def look_at(self, key: str) -> Entry | None:
+    async def look_at(self, key: str) -> ObjectInfo | None:
         """What storage says of one object, None where there is none."""
         return await self._store.head(key)
 
     async def put(self, key: str, data: bytes, *, create_only: bool = False) -> None:
-        """Raises AlreadyStored, Usurped."""
+        """Raises AlreadyStored, ClaimLost."""
         await self.check()
         await self._store.put(key, data, create_only=create_only)
 
     async def put_for_sure(self, key: str, data: bytes, *, create_only: bool = False) -> None:
-        """Read it back, too: what makes other objects count. Raises AlreadyStored, Usurped."""
+        """Read it back, too: what makes other objects count. Raises AlreadyStored, ClaimLost."""
         await self.put(key, data, create_only=create_only)
         try:
             is_there = await self._store.read(key) == data
@@ -186,17 +186,17 @@ class OwnedStore:
         if not is_there:
             raise unconfirmed(key)
 
-    async def upload(self, key: str, source: Path) -> Stored:
-        """Put a file, so many at once. Raises Usurped."""
+    async def upload(self, key: str, source: Path) -> PutResult:
+        """Put a file, so many at once. Raises ClaimLost."""
         async with self._slots:
             await self.check()
             return await self._store.put(key, source)
 
-    async def upload_new(self, key: str, source: Path) -> Stored:
+    async def upload_new(self, key: str, source: Path) -> PutResult:
         """Put a file that shall never be replaced, not even by a put of an older incarnation that
         was on its way all the time; so far as the store can decide that.
 
-        What was interrupted goes on. Raises AlreadyStored, Usurped.
+        What was interrupted goes on. Raises AlreadyStored, ClaimLost.
         """
         async with self._slots:
             await self.check()
@@ -210,11 +210,11 @@ class OwnedStore:
         return store.batch_bytes if isinstance(store, PutsBatches) and not self.decides else -1
 
     async def upload_small(
-        self, sources: Mapping[str, Path], stored: Callable[[str, Stored], None]
+        self, sources: Mapping[str, Path], stored: Callable[[str, PutResult], None]
     ) -> None:
         """Put small files that shall never be replaced; `stored` hears of each that is there.
 
-        Raises Usurped.
+        Raises ClaimLost.
         """
         # Few files are dealt to all slots; of many, no batch is long.
         count = max(min(len(sources), self._parallel), -(-len(sources) // _BATCH))
@@ -223,13 +223,13 @@ class OwnedStore:
         await for_each(lambda batch: self._upload_batch(batch, stored), batches, at_once=count)
 
     async def _upload_batch(
-        self, sources: dict[str, Path], stored: Callable[[str, Stored], None]
+        self, sources: dict[str, Path], stored: Callable[[str, PutResult], None]
     ) -> None:
         """Looks whose the storage is as often as if each file went alone."""
         store = self._store
         assert isinstance(store, PutsBatches)
 
-        def note(key: str, there: Stored) -> None:
+        def note(key: str, there: PutResult) -> None:
             del sources[key]
             stored(key, there)
 
@@ -239,13 +239,13 @@ class OwnedStore:
                 self._unfinished -= sources.keys()
                 await store.put_batch(dict(sources), for_s=_LOOK_S, stored=note)
 
-    async def copy(self, source: Entry, key: str) -> Stored:
-        """Make an object of another one's bytes. Raises Usurped, NotStored."""
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
+        """Make an object of another one's bytes. Raises ClaimLost, NotStored."""
         async with self._slots:
             await self.check()
             return await self._store.copy(source, key)
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         async with self._slots:
             return await self._store.holds(entry, source)
 
@@ -260,7 +260,7 @@ class OwnedStore:
         await self._store.abandon(folder)
 
     async def abandon_recalled(self) -> None:
-        """Remove what was begun before we came, and was not continued. Raises Usurped."""
+        """Remove what was begun before we came, and was not continued. Raises ClaimLost."""
         if self._unfinished:
             await self.check(at_once=True)
             for folder in {key.rpartition("/")[0] for key in self._unfinished}:

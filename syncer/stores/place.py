@@ -20,7 +20,7 @@ _ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class StoragePlace:
     """What was resolved: everything about a place but the path below it.
 
     `root` and `query` are the public parts around `path`; `options` are those of S3; `uri` is
@@ -77,8 +77,8 @@ def _rebuild(
     options: Mapping[str, str],
     uri: str,
     filesystem: Any,
-) -> Base:
-    return Base(
+) -> StoragePlace:
+    return StoragePlace(
         kind=kind,
         root=root,
         path=path,
@@ -95,7 +95,7 @@ def joined(path: str, below: str) -> str:
     return f"{path}{below}" if path.endswith("/") else f"{path}/{below}" if path else below
 
 
-def _make_arrow(base: Base) -> tuple[Any, str]:
+def _make_arrow(base: StoragePlace) -> tuple[Any, str]:
     import pyarrow.fs as arrow_fs
 
     match base.kind:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.syncer.files.durable import unique
 from holdfast.syncer.files.errors import StorageBusy, StorageError, StorageUnavailable
-from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.stores.store import ObjectInfo, Store
 
 R = TypeVar("R")
 
@@ -146,7 +146,7 @@ class _Trial:
             async with asyncio.timeout(_CLEANUP_S):
                 await self._store.delete([self._key])
 
-    def _abandoned(self, listed: Sequence[Entry], ours: Entry) -> list[str]:
+    def _abandoned(self, listed: Sequence[ObjectInfo], ours: ObjectInfo) -> list[str]:
         """The keys of what processes that were killed here have left."""
         others = [entry for entry in listed if entry.key != ours.key]
         owned = [entry.key for entry in others if entry.key.startswith(f"{self._folder}/")]

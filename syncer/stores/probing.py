@@ -32,7 +32,7 @@ _CLEANUP_S = 30.0
 _FUTILE_CLEANUP_S = 2.0
 
 
-class Outcome(StrEnum):
+class ProbeOutcome(StrEnum):
     OK = "ok"
     WEAK = "weak"  # it works, and something is not guaranteed
     FAILED = "failed"
@@ -48,7 +48,7 @@ class Step:
     """
 
     name: str
-    outcome: Outcome
+    outcome: ProbeOutcome
     seconds: float = 0.0
     size_bytes: int = 0
     told: str = ""
@@ -107,9 +107,9 @@ class _Probe:
 
     async def run(self) -> list[Step]:
         steps = [await self._try("write", self._write, _WRITE)]
-        if steps[0].outcome is Outcome.FAILED:
+        if steps[0].outcome is ProbeOutcome.FAILED:
             rest = ("conditional put", "large object", "overwrite", "list", "read", "delete")
-            return steps + [Step(name=name, outcome=Outcome.SKIPPED) for name in rest]
+            return steps + [Step(name=name, outcome=ProbeOutcome.SKIPPED) for name in rest]
         steps += [
             await self._try("conditional put", self._write_once, _ONCE),
             await self._try("large object", self._write_large, _LARGE, self._large_bytes),
@@ -130,7 +130,7 @@ class _Probe:
     async def _try(self, name: str, attempt: _Attempt, meaning: str, size: int = 0) -> Step:
         began = time.perf_counter()
 
-        def step(outcome: Outcome, told: str, meaning: str, size_bytes: int = 0) -> Step:
+        def step(outcome: ProbeOutcome, told: str, meaning: str, size_bytes: int = 0) -> Step:
             return Step(
                 name=name,
                 outcome=outcome,
@@ -145,11 +145,11 @@ class _Probe:
             async with asyncio.timeout(allowed_s):
                 seen = await attempt()
         except TimeoutError:
-            return step(Outcome.FAILED, f"no answer within {allowed_s:g} s", meaning)
+            return step(ProbeOutcome.FAILED, f"no answer within {allowed_s:g} s", meaning)
         except StorageError as error:
             advice = f"{meaning} {error.advice}".strip()
-            return step(Outcome.FAILED, error.cause or str(error), advice)
-        outcome = Outcome.WEAK if seen.meaning else Outcome.OK
+            return step(ProbeOutcome.FAILED, error.cause or str(error), advice)
+        outcome = ProbeOutcome.WEAK if seen.meaning else ProbeOutcome.OK
         return step(outcome, seen.told, seen.meaning, seen.size_bytes)
 
     async def _put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> None:

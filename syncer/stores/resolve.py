@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from holdfast.syncer.files.errors import InvalidLocation, redact
 from holdfast.syncer.stores.filesystems import as_arrow
-from holdfast.syncer.stores.place import ARROW_SCHEMES, Base
+from holdfast.syncer.stores.place import ARROW_SCHEMES, StoragePlace
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET_WORDS = ("key", "secret", "token", "password", "sig", "credential", "sas")
@@ -22,7 +22,7 @@ def resolved(
     storage_path: str | os.PathLike[str] | None,
     filesystem: object | None,
     environ: Mapping[str, str],
-) -> Base:
+) -> StoragePlace:
     """Without a `storage_path` it is RAY_STORAGE, else RAY_AIR_LOCAL_CACHE_DIR, else
     `~/ray_results`. Raises InvalidLocation."""
     if filesystem is not None:
@@ -44,16 +44,16 @@ def _default(environ: Mapping[str, str]) -> str:
     return "~/ray_results"
 
 
-def _local(text: str) -> Base:
+def _local(text: str) -> StoragePlace:
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise InvalidLocation("resolve", text, "there is no such user on this machine")
     if "\0" in expanded:
         raise InvalidLocation("resolve", repr(text), "a path cannot hold a NUL character")
-    return Base(kind="local", root="", path=os.path.abspath(expanded))
+    return StoragePlace(kind="local", root="", path=os.path.abspath(expanded))
 
 
-def _given(storage_path: str | os.PathLike[str] | None, filesystem: object) -> Base:
+def _given(storage_path: str | os.PathLike[str] | None, filesystem: object) -> StoragePlace:
     if storage_path is None or not os.fspath(storage_path):
         raise InvalidLocation(
             "resolve", "storage_filesystem", "it needs a storage_path in that filesystem"
@@ -68,10 +68,10 @@ def _given(storage_path: str | os.PathLike[str] | None, filesystem: object) -> B
     if wrapped is None:
         return _local(text)
     path = text.rstrip("/") or text
-    return Base(kind="given", root="", path=path, filesystem=wrapped)
+    return StoragePlace(kind="given", root="", path=path, filesystem=wrapped)
 
 
-def _of_uri(text: str, scheme: str) -> Base:
+def _of_uri(text: str, scheme: str) -> StoragePlace:
     match scheme:
         case "file" | "local":
             return _of_file_uri(text)
@@ -81,7 +81,7 @@ def _of_uri(text: str, scheme: str) -> Base:
             return _of_other_uri(text, scheme)
 
 
-def _of_file_uri(text: str) -> Base:
+def _of_file_uri(text: str) -> StoragePlace:
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(text)
@@ -95,14 +95,16 @@ def _of_file_uri(text: str) -> Base:
     return _local(unquote(parts.path))
 
 
-def _of_s3_uri(text: str) -> Base:
+def _of_s3_uri(text: str) -> StoragePlace:
     from holdfast.syncer.stores.s3.options import parse_s3_uri, public_query
 
     path, options = parse_s3_uri(text)
-    return Base(kind="s3", root="s3://", path=path, query=public_query(options), options=options)
+    return StoragePlace(
+        kind="s3", root="s3://", path=path, query=public_query(options), options=options
+    )
 
 
-def _of_other_uri(text: str, scheme: str) -> Base:
+def _of_other_uri(text: str, scheme: str) -> StoragePlace:
     if scheme not in ARROW_SCHEMES and not _fsspec_knows(scheme):
         raise InvalidLocation(
             "resolve",
@@ -114,7 +116,7 @@ def _of_other_uri(text: str, scheme: str) -> Base:
     start = body.index("://") + 3
     authority, slash, path = body[start:].partition("/")
     public_query = "&".join(pair for pair in query.split("&") if pair and not _is_secret(pair))
-    return Base(
+    return StoragePlace(
         kind="uri",
         root=f"{body[:start]}{_without_password(authority)}{slash}",
         path=path.rstrip("/"),

@@ -73,7 +73,7 @@ class Furthest:
             moved_on()
 
 
-class Patience:
+class StorageRetry:
     """Tries each thing until it was done, or until `timeout_s` passed without progress.
 
     `tell` hears of the first failure of each, `moving` of progress, once a second at most.

@@ -25,7 +25,7 @@ DOWNLOAD_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class PutResult:
     """What the store confirmed: the size in bytes, and its ETag where it has them."""
 
     size: int
@@ -33,7 +33,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ObjectInfo:
     """One object of a listing. `modified` is in seconds since 1970 UTC, by the store's clock."""
 
     key: str
@@ -80,7 +80,7 @@ class Store(Protocol):
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         """Store the bytes, or the file, and return when the store confirmed it.
 
         With `create_only`, raises AlreadyStored if there is an object of this key. Where
@@ -91,7 +91,7 @@ class Store(Protocol):
         """
         ...
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Make an object of the bytes of another one, which need not travel.
 
         Raises NotStored where the source is gone, or has another ETag than its entry, and
@@ -100,7 +100,7 @@ class Store(Protocol):
         """
         ...
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         """Whether the store proves, without giving them, that the object has the file's bytes.
 
         False where it cannot tell.
@@ -129,7 +129,7 @@ class Store(Protocol):
         """The content of a small object. Raises NotStored."""
         ...
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         """All objects in the folder `prefix` ("" for all) and below, sorted by key.
 
         With `leftovers` also what interrupted puts left there, which is no object: for the owner
@@ -137,7 +137,7 @@ class Store(Protocol):
         """
         ...
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         """The object's entry, or None if there is none."""
         ...
 
@@ -163,7 +163,11 @@ class PutsBatches(Protocol):
         ...
 
     async def put_batch(
-        self, sources: Mapping[str, Path], *, for_s: float, stored: Callable[[str, Stored], None]
+        self,
+        sources: Mapping[str, Path],
+        *,
+        for_s: float,
+        stored: Callable[[str, PutResult], None],
     ) -> None:
         """Put the files one after the other; when `for_s` is over none is begun but the first.
 
@@ -179,7 +183,7 @@ class PutsAtOnce:
 
     __slots__ = ()
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         return False
 
     async def unfinished(self, prefix: str = "") -> list[str]:

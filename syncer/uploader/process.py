@@ -33,7 +33,7 @@ from holdfast.syncer.checkpoint.manifest import Reached
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.journal.journal import Position
-from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.uploader.uploader import Uploader
 
 # How long the end waits for removals alone.
@@ -240,7 +240,7 @@ class UploaderProcess:
 
     def _tell_failure(self, ticket: str, error: Exception) -> None:
         """Storage has not answered, which concerns whoever asked; or it is not ours any more."""
-        if isinstance(innermost(error), Usurped):
+        if isinstance(innermost(error), ClaimLost):
             self._wire.send(["refused", told(error)])
         else:
             self._wire.send(["unanswered", ticket, told(error)])
@@ -280,7 +280,7 @@ class UploaderProcess:
         try:
             await work()
         except Exception as error:  # whatever it is, somebody waits for an answer
-            if isinstance(innermost(error), Usurped):
+            if isinstance(innermost(error), ClaimLost):
                 self._wire.send(["refused", told(error)])
                 return
             self._failed[key] = f"{key[1]}: {told(error)}"

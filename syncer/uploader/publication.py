@@ -33,15 +33,15 @@ from holdfast.syncer.journal.stretches import (
     read_stretch,
     segment_size,
 )
-from holdfast.syncer.stores.owned_store import OwnedStore, Usurped, unconfirmed
-from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore, unconfirmed
+from holdfast.syncer.stores.retry import StorageRetry
 
 
 class Publication:
     """What has reached the storage by now, and how more does."""
 
     def __init__(
-        self, orders: Orders, storage: OwnedStore, patience: Patience, mirror: Mirror
+        self, orders: Orders, storage: OwnedStore, patience: StorageRetry, mirror: Mirror
     ) -> None:
         self._orders = orders
         self._storage = storage
@@ -60,7 +60,7 @@ class Publication:
     async def recall(self) -> None:
         """What an earlier incarnation has published need not travel again.
 
-        Raises Usurped where another machine has published more than was brought here before the
+        Raises ClaimLost where another machine has published more than was brought here before the
         storage became ours: what it has removed since may be what our records name.
         """
         await self._patience.until_done("read the head", self._read_head)
@@ -73,7 +73,7 @@ class Publication:
         published = stretches_of(head)
         if not await asyncio.to_thread(self._are_here, published):
             cause = "another machine has taken the experiment further meanwhile"
-            raise Usurped("go on in", self._storage.where, cause, "Restore it once more")
+            raise ClaimLost("go on in", self._storage.where, cause, "Restore it once more")
         if head["experiment_id"] == self._orders.experiment_id:
             await self._take_over(published)
 

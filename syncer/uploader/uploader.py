@@ -19,7 +19,7 @@ from holdfast.syncer.artifacts.restore_artifacts import bring_back
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest, Reached
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
-from holdfast.syncer.checkpoint.upload import Committed, Upload
+from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.files.errors import (
@@ -32,7 +32,7 @@ from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.owned_store import OwnedStore
-from holdfast.syncer.stores.retry import Furthest, Patience
+from holdfast.syncer.stores.retry import Furthest, StorageRetry
 from holdfast.syncer.stores.store import check_key
 from holdfast.syncer.uploader.publication import Publication
 
@@ -53,7 +53,7 @@ class Uploader:
         where = orders.storage.public if orders.storage else str(orders.root)
         self._orders = orders
         self._tell = tell
-        self._patience = Patience(
+        self._patience = StorageRetry(
             timeout_s=orders.timeout_s,
             where=where,
             tell=lambda text: tell(["trouble", text]),
@@ -79,7 +79,7 @@ class Uploader:
                 timeout_s=orders.timeout_s,
                 refused=self._tell_refusal,
             )
-        self._committed = Committed()
+        self._committed = CommittedFiles()
         self._sealing = asyncio.Semaphore(_SEALED_AT_ONCE)
         self._doomed: list[str] = []
 

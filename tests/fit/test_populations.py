@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover
@@ -131,7 +131,7 @@ def test_class_trainables_of_a_population_save_themselves_and_are_loaded(
     assert logged
     for result in results:
         assert result.config["net"]["rate"] == rows(result)[-1]["rate"]
-    assert verify(Case(shown="", layout=Layout(root), remote=None)).findings == ()
+    assert verify(DoctorTarget(shown="", layout=Layout(root), remote=None)).findings == ()
 
 
 def test_the_bandit_trains_a_population(fit: Any) -> None:

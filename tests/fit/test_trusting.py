@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.cli import main
-from holdfast.experiment.user_objects.stored_objects import Field
+from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.experiment.user_objects.tuner_file import NotTrusted, read, write
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, View
 from holdfast.trial.errors import InvalidConfig
@@ -72,7 +72,7 @@ def set_traps(path: str, canary: Path) -> None:
             write(
                 file,
                 {
-                    name: field if field.objects is None else Field(pickled=trap)
+                    name: field if field.objects is None else StoredField(pickled=trap)
                     for name, field in fields.items()
                 },
             )

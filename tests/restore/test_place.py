@@ -18,7 +18,7 @@ from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.records.place import (
-    Place,
+    ExperimentPlace,
     bring,
     check_free,
     claim,
@@ -32,7 +32,7 @@ from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.files.errors import StorageBusy, StorageError
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores.local import LocalStore
-from holdfast.syncer.stores.store import Entry
+from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
@@ -43,18 +43,18 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ExperimentPlace:
     settings = Settings(local_dir=tmp_path / "here", explicit_local_dir=True)
     return find_place(tmp_path / "storage", None, "e", settings, {})
 
 
-def kept_in(storage: str, tmp_path: Path) -> Place:
+def kept_in(storage: str, tmp_path: Path) -> ExperimentPlace:
     """The place of an experiment named `e` in that storage, on a machine of ours."""
     settings = Settings(local_dir=tmp_path / "here")
     return find_place(storage, None, "e", settings, {})
 
 
-def begin(place: Place, run: str) -> None:
+def begin(place: ExperimentPlace, run: str) -> None:
     record(place.layout.root, run)
     claim(place)
 
@@ -128,7 +128,7 @@ class BusyAtFirst:
         self.asked = 0
         head = LocalStore.head
 
-        async def busy(store: LocalStore, key: str) -> Entry | None:
+        async def busy(store: LocalStore, key: str) -> ObjectInfo | None:
             self.asked += 1
             if self.asked <= 2:
                 raise StorageBusy("head", key, "503 Slow Down")
@@ -181,7 +181,7 @@ def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> P
     return root
 
 
-def publish(place: Place, root: Path) -> None:
+def publish(place: ExperimentPlace, root: Path) -> None:
     """What the uploader makes of a tree in storage."""
     assert place.remote is not None
     stored = Path(place.remote.path)
@@ -200,7 +200,7 @@ def publish(place: Place, root: Path) -> None:
     (stored / "head.json").write_text(json.dumps(head))
 
 
-def trials_here(place: Place) -> int:
+def trials_here(place: ExperimentPlace) -> int:
     return len(recover(place.layout).machine.trials)
 
 
@@ -229,7 +229,7 @@ def dies_at(
 
 
 def test_a_name_is_not_free_while_another_machine_runs_under_it(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     shutil.copytree(tmp_path / "first", place.layout.root)
@@ -243,7 +243,7 @@ def test_a_name_is_not_free_while_another_machine_runs_under_it(
 
 
 def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     record(place.layout.root, "first")
     publish(place, record(tmp_path / "first", "first", trials=2))
@@ -254,14 +254,14 @@ def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
 
 
 def test_a_name_is_free_where_a_finished_experiment_is_gone_from_storage(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     record(place.layout.root, "first")
     assert check_free(place)
 
 
 def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_published(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     shutil.copytree(tmp_path / "first", place.layout.root)
@@ -273,7 +273,7 @@ def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_pub
 
 @pytest.mark.parametrize("last", ["journal/000000.log", "tuner.pkl", "callbacks.msgpack"])
 def test_a_download_that_fails_leaves_what_was_here(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+    place: ExperimentPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     record(place.layout.root, "first")
     publish(place, record(tmp_path / "first", "first", trials=2))
@@ -290,7 +290,7 @@ def test_a_download_that_fails_leaves_what_was_here(
 
 
 def test_a_download_that_a_machine_died_in_counts_for_nothing(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: ExperimentPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     with monkeypatch.context() as patched:
@@ -315,7 +315,7 @@ def test_a_download_that_a_machine_died_in_counts_for_nothing(
 
 @pytest.mark.parametrize("died_at", [1, 2, 3])
 def test_a_death_between_two_renames_is_made_good(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: int
+    place: ExperimentPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: int
 ) -> None:
     record(place.layout.root, "first")
     (place.layout.root / "tuner.pkl").write_bytes(b"of before")
@@ -338,7 +338,7 @@ def test_a_death_between_two_renames_is_made_good(
 
 
 def test_a_download_into_a_tree_without_a_journal_keeps_what_is_there(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     (place.layout.root / "train_1").mkdir(parents=True)
@@ -354,7 +354,7 @@ def test_a_download_into_a_tree_without_a_journal_keeps_what_is_there(
 
 
 def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     place.layout.journal.mkdir(parents=True)
@@ -412,7 +412,7 @@ def test_a_path_is_a_storage_path_and_a_name(path: str, parts: tuple[str, str]) 
 
 
 def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
-    place: Place, tmp_path: Path
+    place: ExperimentPlace, tmp_path: Path
 ) -> None:
     """What is here may be newer, and the doctor can put the two together."""
     publish(place, record(tmp_path / "first", "first"))

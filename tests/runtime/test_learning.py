@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.runtime import learning, provenance
 from holdfast.runtime.learning import checked
-from holdfast.runtime.provenance import Origin, is_installed, origin_of
+from holdfast.runtime.provenance import CodeOrigin, is_installed, origin_of
 
 
 def test_dotted_names_are_taken() -> None:
@@ -57,13 +57,16 @@ def test_what_is_no_time_is_refused(took_s: Any) -> None:
 
 def test_code_is_known_by_its_file() -> None:
     found = sysconfig.get_paths()
-    assert origin_of(os.__file__) is Origin.STANDARD
-    assert origin_of("built-in") is origin_of("<frozen os>") is Origin.STANDARD
-    assert origin_of("<frozen importlib._bootstrap>") is Origin.IMPORTING
-    assert origin_of(os.path.join(found["purelib"], "torch", "__init__.py")) is Origin.DISTRIBUTION
-    assert origin_of(provenance.__file__) is Origin.HOLDFAST
-    assert origin_of(__file__) is Origin.USER
-    assert origin_of("<string>") is Origin.USER
+    assert origin_of(os.__file__) is CodeOrigin.STANDARD
+    assert origin_of("built-in") is origin_of("<frozen os>") is CodeOrigin.STANDARD
+    assert origin_of("<frozen importlib._bootstrap>") is CodeOrigin.IMPORTING
+    assert (
+        origin_of(os.path.join(found["purelib"], "torch", "__init__.py"))
+        is CodeOrigin.DISTRIBUTION
+    )
+    assert origin_of(provenance.__file__) is CodeOrigin.HOLDFAST
+    assert origin_of(__file__) is CodeOrigin.USER
+    assert origin_of("<string>") is CodeOrigin.USER
 
 
 def test_packages_are_looked_for_without_importing_them() -> None:

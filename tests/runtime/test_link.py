@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.testing.processes import PATIENCE_S, count_fds
@@ -26,7 +26,7 @@ class Ends:
         ours, self.other = socket.socketpair()
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.link = Link(ours, self.on_message, self.closed.set_result, largest=1 << 26)
+        self.link = Connection(ours, self.on_message, self.closed.set_result, largest=1 << 26)
 
     def on_message(self, message: Message) -> None:
         if message == ["close"]:

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.runtime import service as service_module
-from holdfast.runtime.lasting import LastingService
-from holdfast.runtime.service import Beside, Service, ThreadService
+from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
 from holdfast.testing.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
 from holdfast.testing.worker_entry import serve
@@ -35,7 +35,7 @@ async def service(lifeline: Lifeline, heard: Heard) -> AsyncIterator[Service]:
     await service.close()
 
 
-async def ended(service: Beside) -> str:
+async def ended(service: BackgroundService) -> str:
     async with asyncio.timeout(PATIENCE_S):
         return await asyncio.shield(service.ended)
 
@@ -223,8 +223,8 @@ class Told:
             return await self.restarts.get()
 
 
-def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> LastingService:
-    return LastingService(
+def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> RestartingService:
+    return RestartingService(
         "uploader",
         lambda: Service(ENTRY, heard.on_message, environ=os.environ, inherited_fds=[lifeline.fd]),
         first=[["echo", "first"]],

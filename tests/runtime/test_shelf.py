@@ -56,7 +56,7 @@ def path_of(uploader: subprocess.Popen[str]) -> Path:
 def test_what_was_put_is_one_file_until_the_shelf_is_closed(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    own = shelf.Shelf(environ)
+    own = shelf.ObjectFolder(environ)
     path = own.put("object", VALUE)
     assert mapped.read(path) == b"x" * 1000
     assert files(tmp_path) == ["object"]
@@ -70,7 +70,7 @@ def test_only_what_a_dead_process_has_left_is_swept(
 ) -> None:
     command = [sys.executable, "-c", UPLOADER, environ[shelf.FOLDER]]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    own = shelf.Shelf(environ)
+    own = shelf.ObjectFolder(environ)
     with (
         subprocess.Popen(command, **pipes) as dead,
         subprocess.Popen(command, **pipes) as alive,
@@ -91,7 +91,7 @@ def test_only_what_a_dead_process_has_left_is_swept(
 
 
 def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]) -> None:
-    own = shelf.Shelf(environ)
+    own = shelf.ObjectFolder(environ)
     path = own.put("object", VALUE)
     pid = os.fork()
     if pid == 0:
@@ -109,13 +109,13 @@ def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -
     (base / "1-theirs").mkdir(parents=True)
     base.chmod(0o777)
     with pytest.raises(shelf.ForeignFolder, match="only this user"):
-        shelf.Shelf(environ).put("object", VALUE)
+        shelf.ObjectFolder(environ).put("object", VALUE)
     shelf.sweep(environ)
     assert (base / "1-theirs").exists()
 
 
 def test_memory_is_taken_first(memory: Path) -> None:
-    own = shelf.Shelf({})
+    own = shelf.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory))
     own.close()
 
@@ -125,7 +125,7 @@ def test_where_memory_would_run_short_the_disk_is_taken(
 ) -> None:
     little = SimpleNamespace(available=2 * VALUE.file_bytes - 1)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
-    own = shelf.Shelf({})
+    own = shelf.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -136,7 +136,7 @@ def test_what_a_container_may_use_counts_as_memory(
     monkeypatch.setattr(shelf, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("100000\n")
     (tmp_path / "memory.current").write_text("99000\n")
-    own = shelf.Shelf({})
+    own = shelf.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -152,7 +152,7 @@ def test_a_place_that_turns_out_to_be_full_is_passed_over(
         real(path, value)
 
     monkeypatch.setattr(shelf, "write", write)
-    own = shelf.Shelf({})
+    own = shelf.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -175,7 +175,7 @@ def test_where_nothing_has_room_it_is_told_how_much_there_was(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(shelf, "write", write)
-    own = shelf.Shelf({})
+    own = shelf.ObjectFolder({})
     with pytest.raises(
         shelf.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
     ):

@@ -16,10 +16,10 @@ import pytest
 from holdfast.errors import TuneError
 from holdfast.runtime import births, reaping
 from holdfast.runtime import link as links
-from holdfast.runtime.births import Births
+from holdfast.runtime.births import PendingLaunches
 from holdfast.runtime.ending import KernelKills, ending_of
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.runtime.link import Link
+from holdfast.runtime.link import Connection
 from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import encode
@@ -41,7 +41,7 @@ class Ends:
         self.heard: list[list[object]] = []
         self.reason: str | None = None
         self.closed, self.any = asyncio.Event(), asyncio.Event()
-        self.link = Link(ours, self._hear, self._close, rest_s=rest_s)
+        self.link = Connection(ours, self._hear, self._close, rest_s=rest_s)
 
     def _hear(self, message: list[object]) -> None:
         self.heard.append(message)
@@ -264,7 +264,7 @@ async def test_a_warm_parent_that_answers_nothing_is_ended(
 ) -> None:
     monkeypatch.setattr(births, "ANSWER_S", 0.02)
     parent = Parent()
-    Births().ordered(parent, lambda: False)
+    PendingLaunches().ordered(parent, lambda: False)
     async with asyncio.timeout(PATIENCE_S):
         assert await parent.killed == "it answered nothing for 0.02 s"
     assert parent.sent == [["ping", 1]]
@@ -275,7 +275,7 @@ async def test_one_that_answers_lives_however_long_its_worker_is_silent(
 ) -> None:
     monkeypatch.setattr(births, "ANSWER_S", 0.02)
     parent, other = Parent(), Parent()
-    watched = Births()
+    watched = PendingLaunches()
     watched.ordered(parent, lambda: False)
     await happens(parent.asked)
     watched.answered(1)
@@ -291,7 +291,7 @@ async def test_who_has_forked_or_still_loads_is_not_asked(
     monkeypatch.setattr(births, "ANSWER_S", 0.02)
     parent, loading, other = Parent(), Parent(), Parent()
     loading.is_loading = True
-    watched = Births()
+    watched = PendingLaunches()
     watched.ordered(parent, lambda: True)
     watched.ordered(loading, lambda: False)
     watched.ordered(other, lambda: False)

@@ -17,7 +17,7 @@ from holdfast.scheduler.cube import Vector
 from holdfast.scheduler.dehb_search import DEHBSearch
 from holdfast.scheduler.effects import Reply
 from holdfast.scheduler.events import Suggested
-from holdfast.scheduler.evolution import Bracket, Evolution, Individual, Job
+from holdfast.scheduler.evolution import DehbBracket, Evolution, Individual, RungJob
 from holdfast.scheduler.policies.dehb import DEHBScheduler
 from holdfast.scheduler.policies.hyperband import shapes
 from holdfast.scheduler.verdict import Verdict
@@ -130,7 +130,7 @@ def test_every_trial_is_the_one_of_the_definition_in_whatever_order_trials_end(
     evolution = evolving(max_t, factor, dimensions, seed=seed, crossover_prob=1.0)
     definition = Definition(evolution, max_t, factor)
     chance = random.Random(seed)
-    under_way: list[tuple[Job, Individual]] = []
+    under_way: list[tuple[RungJob, Individual]] = []
     for number in range(40):
         while len(under_way) >= workers:
             job, tried = under_way.pop(int(chance.random() * len(under_way)))
@@ -163,7 +163,7 @@ def evolving(
 
 def test_the_populations_are_as_large_as_the_brackets_that_begin_there() -> None:
     assert [len(one) for one in evolving(81, 3).populations] == [81, 34, 15, 8, 5]
-    assert [Bracket(0, 0, shape).sizes for shape in shapes(9, 3)] == [[9, 3, 1], [5, 1], [3]]
+    assert [DehbBracket(0, 0, shape).sizes for shape in shapes(9, 3)] == [[9, 3, 1], [5, 1], [3]]
 
 
 def test_crossover_takes_one_number_of_the_mutant_for_sure_and_others_by_chance() -> None:

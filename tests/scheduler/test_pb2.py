@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import (
     Kernel,
-    Point,
+    Measurement,
     Process,
     likeliest,
     most_promising,
@@ -55,9 +55,9 @@ def test_the_process_is_that_of_the_textbook(
 ) -> None:
     """Rasmussen and Williams, Gaussian Processes for Machine Learning, equations 2.25 and 2.26."""
     kernel = Kernel(length=0.4, forgetting=0.1)
-    points = [Point(time, (x, y)) for time, x, y, _ in known]
+    points = [Measurement(time, (x, y)) for time, x, y, _ in known]
     values = [value for *_, value in known]
-    point = Point(asked[0], asked[1:])
+    point = Measurement(asked[0], asked[1:])
     noisy = [
         [kernel(a, b) + (0.01 if i == j else 0.0) for j, b in enumerate(points)]
         for i, a in enumerate(points)
@@ -72,13 +72,13 @@ def test_the_process_is_that_of_the_textbook(
 
 def test_the_kernel_is_that_of_the_paper() -> None:
     kernel = Kernel(length=0.5, forgetting=0.1)
-    one, other = Point(3, (0.0, 0.0)), Point(7, (0.3, 0.4))
+    one, other = Measurement(3, (0.0, 0.0)), Measurement(7, (0.3, 0.4))
     assert kernel(one, other) == pytest.approx(math.exp(-0.5) * 0.9**2)
 
 
-def measured(count: int) -> tuple[list[Point], list[float]]:
+def measured(count: int) -> tuple[list[Measurement], list[float]]:
     """It is best at 0.3."""
-    points = [Point(i // 4, (i * 0.618 % 1,)) for i in range(count)]
+    points = [Measurement(i // 4, (i * 0.618 % 1,)) for i in range(count)]
     return points, [-((point.place[0] - 0.3) ** 2) for point in points]
 
 
@@ -89,7 +89,9 @@ def test_smooth_values_have_a_long_kernel_and_wild_ones_a_short_one() -> None:
     assert smooth.length > likeliest(points, standardized(wild)).length
 
 
-def chosen(points: list[Point], values: list[float], running: list[Point], seed: int = 0) -> float:
+def chosen(
+    points: list[Measurement], values: list[float], running: list[Measurement], seed: int = 0
+) -> float:
     (found,) = most_promising(
         points, values, running, now=4.0, context=(), size=1, chance=Chance(f"{seed}")
     )
@@ -104,9 +106,9 @@ def test_what_is_chosen_is_near_the_best_and_the_same_each_time() -> None:
 
 
 def test_what_runs_already_is_not_chosen_again() -> None:
-    points = [Point(4, (0.5,))]
+    points = [Measurement(4, (0.5,))]
     alone = chosen(points, [0.0], [])
-    beside = chosen(points, [0.0], [Point(4, (alone,))])
+    beside = chosen(points, [0.0], [Measurement(4, (alone,))])
     assert abs(alone - beside) > 0.5
 
 

@@ -15,7 +15,7 @@ from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialRe
 from holdfast.scheduler.search import Searcher
 from holdfast.simulate import replay, simulate
 from holdfast.simulate.nearest import Nearest
-from holdfast.simulate.recorded_curve import Point, RecordedCurve
+from holdfast.simulate.recorded_curve import CurvePoint, RecordedCurve
 from holdfast.simulate.recording import read_recording
 from holdfast.testing.isolation import nothing_is_left, own_environment
 from holdfast.testing.recorded import RecordedExperiment
@@ -183,7 +183,7 @@ def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> 
     )
     late, early = read_recording(tmp_path / "late").trials
     curve = RecordedCurve([late, early])
-    had, _ = curve.step(Point(early.spec.trial_id, 1), {"late": 0.5})
+    had, _ = curve.step(CurvePoint(early.spec.trial_id, 1), {"late": 0.5})
     assert had.metrics == {"accuracy": 0.875}  # 0.8 + 0.25 is more than anybody had
 
 

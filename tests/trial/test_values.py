@@ -20,7 +20,7 @@ from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.readable import excerpt, readable
 from holdfast.trial.space import choice, grid_search, uniform
-from holdfast.trial.spec import Settings, Spec, Unresolved, Waiting, detach
+from holdfast.trial.spec import ConfigView, Spec, Unresolved, Waiting, detach
 from holdfast.trial.values import (
     Opaque,
     Ref,
@@ -462,7 +462,7 @@ def test_a_key_called_config_is_still_reached() -> None:
 
 def test_reading_what_is_not_drawn_yet_is_noted() -> None:
     missed: list[str] = []
-    settings = Settings({"a": [Waiting(name="a/0")], "b": 1}, missed)
+    settings = ConfigView({"a": [Waiting(name="a/0")], "b": 1}, missed)
     assert settings.b == 1
     with pytest.raises(Unresolved):
         _ = settings.a
@@ -472,7 +472,7 @@ def test_reading_what_is_not_drawn_yet_is_noted() -> None:
 def test_what_a_function_returned_is_detached_from_the_configuration() -> None:
     values = {"net": {"widths": [1, 2]}}
     chosen = {1, 2}
-    detached = detach({"copy": Settings(values, []), "n": np.int64(3), 4: chosen})
+    detached = detach({"copy": ConfigView(values, []), "n": np.int64(3), 4: chosen})
     assert detached == {"copy": {"net": {"widths": [1, 2]}}, "n": 3, 4: {1, 2}}
     assert detached[4] is not chosen
     assert type(detached["copy"]["net"]) is dict

@@ -14,7 +14,7 @@ from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Goal, Losses, Query, Study
+from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
 
 SPACE = {
     "lr": tune.uniform(0, 1),
@@ -49,7 +49,7 @@ class Counting:
 class CountingSearch(LibrarySearch):
     library: ClassVar[Framework] = MATH
 
-    def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
+    def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> Study:
         self.study = Counting(parameters)
         return self.study
 

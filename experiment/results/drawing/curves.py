@@ -27,7 +27,7 @@ _FEW_POINTS = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class PlotCurve:
     """One line. `has_failed`: its trial ended with an error; `is_best`: it is to be seen first."""
 
     label: str
@@ -51,7 +51,7 @@ def points(
 
 
 def draw_curves(
-    curves: Sequence[Curve], *, metric: str, x: str, ax: Axes | None = None, title: str = ""
+    curves: Sequence[PlotCurve], *, metric: str, x: str, ax: Axes | None = None, title: str = ""
 ) -> Axes:
     """The curves on `ax` or on new axes. With a `title` they are all of one trial."""
     made = axes(ax)
@@ -75,7 +75,7 @@ def draw_curves(
     return made
 
 
-def _draw(ax: Axes, curve: Curve, colour: str, *, few: bool) -> None:
+def _draw(ax: Axes, curve: PlotCurve, colour: str, *, few: bool) -> None:
     dots = "o" if len(curve.xs) <= _FEW_POINTS and (few or curve.is_best) else ""
     # A point between two gaps has no line through it.
     dots = dots or ("." if len(curve.xs) == 1 else "")
@@ -92,7 +92,7 @@ def _draw(ax: Axes, curve: Curve, colour: str, *, few: bool) -> None:
     )
 
 
-def _mark_failures(ax: Axes, curves: Sequence[Curve], *, counts: bool) -> None:
+def _mark_failures(ax: Axes, curves: Sequence[PlotCurve], *, counts: bool) -> None:
     ends = [_last(curve) for curve in curves if curve.has_failed]
     if ends:
         ax.scatter(
@@ -107,13 +107,13 @@ def _mark_failures(ax: Axes, curves: Sequence[Curve], *, counts: bool) -> None:
         )
 
 
-def _last(curve: Curve) -> tuple[float, float]:
+def _last(curve: PlotCurve) -> tuple[float, float]:
     """Its last point that is finite."""
     both = zip(curve.xs, curve.ys, strict=True)
     return [(x, y) for x, y in both if math.isfinite(y)][-1]
 
 
-def _whole_numbers(ax: Axes, curves: Sequence[Curve]) -> None:
+def _whole_numbers(ax: Axes, curves: Sequence[PlotCurve]) -> None:
     """No iteration 2.5 on the axis."""
     if all(x == int(x) for curve in curves for x in curve.xs):
         from matplotlib.ticker import MaxNLocator

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.cli.browse_telling import show_catalog, show_overview
 from holdfast.cli.saying import SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.found import Found, find
+from holdfast.experiment.browse.found import LocatedExperiment, find
 from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.files.errors import redact
 from holdfast.trial.errors import InvalidConfig
@@ -34,7 +34,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
             raise AssertionError(given.room)
 
 
-def _find(given: argparse.Namespace, settings: Settings) -> Found:
+def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
     found = find(given.path, settings, os.environ, given.run)
     if given.room != "show" or given.json:  # which shows them
         for notice in found.read.notices:
@@ -56,7 +56,7 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
     return WRONG if unreadable else SOUND
 
 
-def _show(given: argparse.Namespace, found: Found) -> int:
+def _show(given: argparse.Namespace, found: LocatedExperiment) -> int:
     from holdfast.experiment.browse.overview import complete, overview
 
     now = time.time()
@@ -67,7 +67,7 @@ def _show(given: argparse.Namespace, found: Found) -> int:
     return SOUND
 
 
-def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
+def _logs(given: argparse.Namespace, settings: Settings, found: LocatedExperiment) -> int:
     from holdfast.experiment.browse import logs
     from holdfast.experiment.folder.layout import ERROR
 
@@ -94,7 +94,7 @@ def _logs(given: argparse.Namespace, settings: Settings, found: Found) -> int:
     return SOUND
 
 
-def _best(given: argparse.Namespace, found: Found) -> int:
+def _best(given: argparse.Namespace, found: LocatedExperiment) -> int:
     from holdfast.experiment.browse.overview import as_of_row, described
     from holdfast.experiment.records.rows import shown_config
 
@@ -116,7 +116,7 @@ def _best(given: argparse.Namespace, found: Found) -> int:
     return SOUND
 
 
-def _export(given: argparse.Namespace, found: Found) -> int:
+def _export(given: argparse.Namespace, found: LocatedExperiment) -> int:
     from holdfast.experiment.results.exporting.files import FORMATS, format_of, write_table
 
     if given.optuna:
@@ -140,13 +140,13 @@ def _export(given: argparse.Namespace, found: Found) -> int:
     return SOUND
 
 
-def _lines(given: argparse.Namespace, found: Found) -> list[dict[str, Any]]:
+def _lines(given: argparse.Namespace, found: LocatedExperiment) -> list[dict[str, Any]]:
     if given.metric is None and given.mode is None:
         return found.outcome.lines()
     return found.outcome.lines(*found.outcome.goal(given.metric, given.mode))
 
 
-def _to_optuna(given: argparse.Namespace, found: Found) -> int:
+def _to_optuna(given: argparse.Namespace, found: LocatedExperiment) -> int:
     from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.result_grid import ResultGrid
 

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.cli.saying import quoted, say
-from holdfast.experiment.browse.catalog import Entry
+from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.browse.overview import failures
 from holdfast.experiment.progress.summarizer import summarize
 from holdfast.experiment.progress.summary import RunFacts
@@ -48,7 +48,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
+def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> None:
     """`holdfast ls`."""
     if not entries:
         say(f"There is no experiment in {place}.")
@@ -72,7 +72,7 @@ def show_catalog(place: str, entries: Sequence[Entry], *, now: float) -> None:
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
 
 
-def _cells(entry: Entry, now: float) -> list[str]:
+def _cells(entry: CatalogEntry, now: float) -> list[str]:
     best = entry.best
     return [
         printable(entry.name),
@@ -103,7 +103,9 @@ def aligned(lines: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         yield f"{text[: width - 1]}…" if width and len(text) > width else text
 
 
-def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: int | None) -> None:
+def show_overview(
+    shown: Mapping[str, Any], found: LocatedExperiment, *, now: float, most: int | None
+) -> None:
     """`holdfast show`; `most` trials in the table, None for all."""
     state = Condition(shown["state"])
     say(f"{shown['name']}: {state}{_because(shown, now)}", _STYLES[state])
@@ -137,7 +139,7 @@ def show_overview(shown: Mapping[str, Any], found: Found, *, now: float, most: i
         _show_next(shown, state, found.machine)
 
 
-def _other_runs(found: Found) -> str:
+def _other_runs(found: LocatedExperiment) -> str:
     """Which of several under this name it is, and how to see the others; "" for the only one."""
     before, path = found.read.runs_before, quoted(found.shown)
     number = "" if before is None else f"run {before + 1} of this name"
@@ -170,7 +172,7 @@ def _when(shown: Mapping[str, Any], now: float) -> str:
 _RESTORES = {0: "", 1: ", restored once"}
 
 
-def _show_failures(found: Found) -> None:
+def _show_failures(found: LocatedExperiment) -> None:
     causes = failures(found)
     if causes:
         say("")

@@ -8,8 +8,8 @@ import sys
 
 from holdfast.cli.doctor_telling import show_report, show_tried
 from holdfast.cli.saying import SOUND, WRONG, quoted
-from holdfast.experiment.doctor.case import Case, find_case
-from holdfast.experiment.doctor.findings import Report
+from holdfast.experiment.doctor.case import DoctorTarget, find_case
+from holdfast.experiment.doctor.findings import DoctorReport
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
@@ -30,7 +30,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     return SOUND if report.is_sound else WRONG
 
 
-def _perform(given: argparse.Namespace, case: Case, settings: Settings) -> Report:
+def _perform(given: argparse.Namespace, case: DoctorTarget, settings: Settings) -> DoctorReport:
     match given.command:
         case "verify":
             from holdfast.experiment.doctor.verify import verify

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.cli.saying import json_text, say
-from holdfast.experiment.doctor.findings import Deed, Finding, Remedy, Report, Severity
-from holdfast.experiment.doctor.preflight import Tried
+from holdfast.experiment.doctor.findings import Deed, DoctorReport, Finding, Remedy, Severity
+from holdfast.experiment.doctor.preflight import PreflightReport
 from holdfast.experiment.progress.wording import size
-from holdfast.syncer.stores.probing import Outcome, Step
+from holdfast.syncer.stores.probing import ProbeOutcome, Step
 
 T = TypeVar("T")
 
@@ -19,10 +19,10 @@ _COLOURS = {
     Severity.ERROR: "bold red",
     Severity.WARNING: "yellow",
     Severity.NOTE: "dim",
-    Outcome.OK: "green",
-    Outcome.WEAK: "yellow",
-    Outcome.FAILED: "bold red",
-    Outcome.SKIPPED: "dim",
+    ProbeOutcome.OK: "green",
+    ProbeOutcome.WEAK: "yellow",
+    ProbeOutcome.FAILED: "bold red",
+    ProbeOutcome.SKIPPED: "dim",
 }
 # So many of one kind are told one by one; the rest are counted, and --json has them all.
 _SHOWN = 8
@@ -31,7 +31,7 @@ _INDENT = " " * 9
 
 
 def show_report(
-    report: Report, command: str, *, as_json: bool, named: str, deep: bool = False
+    report: DoctorReport, command: str, *, as_json: bool, named: str, deep: bool = False
 ) -> None:
     """`named` is how another command is given the same experiment; `deep`: storage was read."""
     if as_json:
@@ -45,14 +45,14 @@ def show_report(
         say(f"  {text}")
 
 
-def show_tried(tried: Tried, *, as_json: bool) -> None:
+def show_tried(tried: PreflightReport, *, as_json: bool) -> None:
     if as_json:
         print(json_text(tried.plain()))
         return
     say(tried.path)
     for step in tried.steps:
         _tell_step(step)
-    weak = any(step.outcome is Outcome.WEAK for step in tried.steps)
+    weak = any(step.outcome is ProbeOutcome.WEAK for step in tried.steps)
     if not tried.is_sound:
         say("A run cannot be kept here as it is.")
     else:
@@ -95,7 +95,7 @@ def _paragraph(text: str) -> None:
         say(f"{_INDENT}{line}")
 
 
-def _looked_at(report: Report) -> str:
+def _looked_at(report: DoctorReport) -> str:
     counts = report.looked_at
     told = []
     for name, count in counts.items():
@@ -107,7 +107,7 @@ def _looked_at(report: Report) -> str:
     return f"{', '.join(told) or 'no records'}; {report.seconds:.1f} s"
 
 
-def _verdict(report: Report, command: str) -> str:
+def _verdict(report: DoctorReport, command: str) -> str:
     if command == "gc" and report.is_sound:
         return "Removed." if any(deed.is_done for deed in report.deeds) else _would_go(report)
     counts = Counter(finding.severity for finding in report.findings)
@@ -119,11 +119,11 @@ def _verdict(report: Report, command: str) -> str:
     return f"{', '.join(wrong)}." if wrong else "Sound."
 
 
-def _would_go(report: Report) -> str:
+def _would_go(report: DoctorReport) -> str:
     return "Nothing is removed yet." if report.deeds else "There is nothing to remove."
 
 
-def _next_commands(report: Report, command: str, named: str, *, deep: bool) -> list[str]:
+def _next_commands(report: DoctorReport, command: str, named: str, *, deep: bool) -> list[str]:
     if command == "gc":
         would = any(not deed.is_done for deed in report.deeds)
         if would:

@@ -16,18 +16,18 @@ from holdfast.experiment.browse.following import (
     Follower,
     TrialLog,
 )
-from holdfast.experiment.browse.found import Found
+from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.browse.logs import last_lines, written
 from holdfast.trial.trial import Trial
 
 
 def follow_log(
     given: argparse.Namespace,
-    found: Found,
+    found: LocatedExperiment,
     trial: Trial,
     name: str,
     *,
-    find: Callable[[], Found],
+    find: Callable[[], LocatedExperiment],
 ) -> int:
     """Returns the exit code. Raises NoSuchLog where the trial ends and has written none,
     BrokenPipeError where nobody reads any more, and as `find` does."""

@@ -33,7 +33,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class RowPiece:
     """Rows of a chunk: from `start` to `stop`, or with `order` those that it names there."""
 
     chunk: Chunk
@@ -44,8 +44,8 @@ class Piece:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def cut(self, start: int, stop: int) -> Piece:
-        return Piece(self.chunk, self.order, self.start + start, self.start + stop)
+    def cut(self, start: int, stop: int) -> RowPiece:
+        return RowPiece(self.chunk, self.order, self.start + start, self.start + stop)
 
     def table(self) -> Any:
         if self.order is None:
@@ -64,14 +64,14 @@ class Piece:
         return view.take(self.order[self.start : self.stop], axis=0)
 
 
-Rows = Sequence[Piece]
+Rows = Sequence[RowPiece]
 
 
 def count_of(rows: Rows) -> int:
     return sum(map(len, rows))
 
 
-def pieces(source: Source, order: Order, ranges: Ranges) -> Iterator[Piece]:
+def pieces(source: Source, order: Order, ranges: Ranges) -> Iterator[RowPiece]:
     """The rows at these places of an epoch's order; what is read at once stays until the next."""
     read: tuple[int, Chunk, Any] = (-1, Chunk(None), None)
     for start, stop in ranges:
@@ -80,7 +80,7 @@ def pieces(source: Source, order: Order, ranges: Ranges) -> Iterator[Piece]:
             if read[0] != first:
                 read = (first, *_read(source, order, first, last))
             until = min(stop, last)
-            yield Piece(read[1], read[2], start - first, until - first)
+            yield RowPiece(read[1], read[2], start - first, until - first)
             start = until
 
 
@@ -93,9 +93,9 @@ def _read(source: Source, order: Order, first: int, last: int) -> tuple[Chunk, A
     return Chunk(table.combine_chunks()), order.rows(first, last)
 
 
-def batched(found: Iterable[Piece], size: int | None, *, drop_last: bool) -> Iterator[Rows]:
+def batched(found: Iterable[RowPiece], size: int | None, *, drop_last: bool) -> Iterator[Rows]:
     """Batches of `size` rows, the last of what is left; with None of what was read at once."""
-    held: list[Piece] = []
+    held: list[RowPiece] = []
     missing = size or 0
     for piece in found:
         if size is None:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.data.batches import pieces
 from holdfast.data.errors import check_batch_size
 from holdfast.data.formats import Mapped, as_arrow, format_of
-from holdfast.data.iterating import Iterating, Plan, mapped
+from holdfast.data.iterating import Iterating, PassPlan, mapped
 from holdfast.data.iterator import DataIterator
 from holdfast.data.order import Order, Shuffle, permutation
 from holdfast.data.sources import Source, TableSource
@@ -55,7 +55,7 @@ class Dataset(Iterating):
         """All rows, epoch after epoch, with a `state_dict` that goes into a checkpoint."""
         return self.deal(0, 1)
 
-    def passes(self, plan: Plan) -> Iterable[Any]:
+    def passes(self, plan: PassPlan) -> Iterable[Any]:
         return self.iterator().passes(plan)
 
     # -- other datasets --

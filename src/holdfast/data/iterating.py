@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PassPlan:
     """How to go through rows once. `made` makes of a batch what the loop is given; with
     `row_by_row` that is a list, of which it is given one after the other.
 
@@ -68,7 +68,7 @@ class Iterating(ABC):
     """What can be gone through by rows and by batches."""
 
     @abstractmethod
-    def passes(self, plan: Plan) -> Iterable[Any]: ...
+    def passes(self, plan: PassPlan) -> Iterable[Any]: ...
 
     @abstractmethod
     def schema(self) -> Any:
@@ -81,7 +81,9 @@ class Iterating(ABC):
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """Each row as a dict, of Python values, and of arrays where it holds tensors."""
         made = partial(_rows, self.maps)
-        return self.passes(Plan(batch_size=_ROWS_AT_ONCE, made=made, row_by_row=True, prefetch=0))
+        return self.passes(
+            PassPlan(batch_size=_ROWS_AT_ONCE, made=made, row_by_row=True, prefetch=0)
+        )
 
     def iter_batches(
         self,
@@ -103,7 +105,7 @@ class Iterating(ABC):
         Raises InvalidConfig; DatasetGone when it comes to what is not there any more.
         """
         made = partial(_formatted, self.maps, format_of(batch_format))
-        plan = Plan(
+        plan = PassPlan(
             batch_size=batch_size,
             made=made,
             drop_last=drop_last,
@@ -149,7 +151,7 @@ class Iterating(ABC):
             collate=collate_fn,
             pins=pin_memory,
         )
-        plan = Plan(
+        plan = PassPlan(
             batch_size=batch_size,
             made=made,
             drop_last=drop_last,

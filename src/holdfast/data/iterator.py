@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from holdfast.data.batches import Rows, ahead, batched, count_of, pieces
 from holdfast.data.dealing import left_of, share
 from holdfast.data.formats import Mapped
-from holdfast.data.iterating import Iterating, Passes, Plan
+from holdfast.data.iterating import Iterating, Passes, PassPlan
 from holdfast.data.order import Order, Shuffle
 from holdfast.data.sources import Source
 from holdfast.dataclass import dataclass
@@ -129,10 +129,10 @@ class DataIterator(Iterating, Generic[D]):
     def _place(self) -> tuple[int, int]:
         return self._rank, self._ranks
 
-    def passes(self, plan: Plan) -> Iterable[Any]:
+    def passes(self, plan: PassPlan) -> Iterable[Any]:
         return Passes(partial(self._pass, plan))
 
-    def _pass(self, plan: Plan) -> Iterator[Any]:
+    def _pass(self, plan: PassPlan) -> Iterator[Any]:
         shuffle = plan.shuffle(self._dataset.shuffle)
         now = self._begin(shuffle)
         for rows, made in self._found(plan, shuffle, now):
@@ -162,7 +162,7 @@ class DataIterator(Iterating, Generic[D]):
         return self._epoch
 
     def _found(
-        self, plan: Plan, shuffle: Shuffle | None, now: _Epoch
+        self, plan: PassPlan, shuffle: Shuffle | None, now: _Epoch
     ) -> Iterator[tuple[int, Any]]:
         source = self._dataset.source
         order = Order.of(source.sizes, shuffle, now.number)
@@ -177,5 +177,5 @@ class DataIterator(Iterating, Generic[D]):
         return made if plan.is_light else ahead(made, plan.prefetch)
 
 
-def _made(plan: Plan, rows: Rows) -> tuple[int, Any]:
+def _made(plan: PassPlan, rows: Rows) -> tuple[int, Any]:
     return count_of(rows), plan.made(rows)

@@ -13,7 +13,7 @@ from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
 from holdfast.simulate.curves import CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
-from holdfast.simulate.worker import Training, Worker
+from holdfast.simulate.worker import SimulatedWorker, Training
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
@@ -23,7 +23,7 @@ from holdfast.trial.trial import Origin, Trial
 MOST_ITERATIONS = 1_000_000
 
 
-class Office(Protocol):
+class SimulatedPoolHost(Protocol):
     """What a worker pool needs of its world."""
 
     agenda: Agenda
@@ -47,7 +47,7 @@ class SimulatedPool:
 
     def __init__(
         self,
-        office: Office,
+        office: SimulatedPoolHost,
         training: Training,
         cluster: Cluster,
         faults: Faults,
@@ -61,8 +61,8 @@ class SimulatedPool:
         self._faults = faults
         self._luck = luck
         self._reuses = reuses
-        self._workers: dict[str, Worker] = {}
-        self._at: dict[int, Worker] = {}
+        self._workers: dict[str, SimulatedWorker] = {}
+        self._at: dict[int, SimulatedWorker] = {}
         self._waiting: deque[Launch] = deque()
         self._states: dict[str, dict[int, Any]] = {}
         self._mishaps: dict[str, int] = {}
@@ -119,7 +119,7 @@ class SimulatedPool:
         """Nobody needs the checkpoint any more."""
         self._states[effect.trial_id].pop(effect.checkpoint.index, None)
 
-    def _trainer(self, effect: Reply | Halt | Preempt) -> Worker | None:
+    def _trainer(self, effect: Reply | Halt | Preempt) -> SimulatedWorker | None:
         """Who trains in the attempt that an order is for; None where nobody does any more."""
         worker = self._workers.get(effect.trial_id)
         if worker is None or worker.attempt != effect.attempt or not worker.trains:
@@ -130,7 +130,9 @@ class SimulatedPool:
 
     def _begin(self, effect: Launch, place: int) -> None:
         office = self._office
-        worker = Worker(effect, office.trials[effect.trial_id], place, office.agenda.elapsed_s)
+        worker = SimulatedWorker(
+            effect, office.trials[effect.trial_id], place, office.agenda.elapsed_s
+        )
         if effect.origin is not None:
             worker.state = self._adopted(worker, effect.origin)
         elif effect.checkpoint is not None:
@@ -140,7 +142,7 @@ class SimulatedPool:
         self._workers[effect.trial_id] = self._at[place] = worker
         office.agenda.after(self._training.start_s, self._start, worker)
 
-    def _adopted(self, worker: Worker, origin: Origin) -> Any:
+    def _adopted(self, worker: SimulatedWorker, origin: Origin) -> Any:
         """A copy of another trial's checkpoint is the clone's own from now on."""
         state = self._states[origin.trial_id][origin.checkpoint.index]
         index = self._office.trials[worker.trial_id].next_checkpoint
@@ -153,7 +155,7 @@ class SimulatedPool:
         )
         return state
 
-    def _start(self, worker: Worker) -> None:
+    def _start(self, worker: SimulatedWorker) -> None:
         if not worker.trains:
             return
         trial = self._office.trials[worker.trial_id]
@@ -173,7 +175,7 @@ class SimulatedPool:
         )
         self._train(worker)
 
-    def _train(self, worker: Worker) -> None:
+    def _train(self, worker: SimulatedWorker) -> None:
         training = self._training
         if worker.iteration == training.iterations:
             self._end(worker)
@@ -190,7 +192,7 @@ class SimulatedPool:
         else:
             self._office.agenda.after(worker.seconds, self._report, worker)
 
-    def _fate(self, worker: Worker) -> tuple[float, Callable[[Worker], None]]:
+    def _fate(self, worker: SimulatedWorker) -> tuple[float, Callable[[SimulatedWorker], None]]:
         """When the iteration will end, and how."""
         what = (worker.index, worker.iteration + 1, self._mishaps.get(worker.trial_id, 0))
         drawn = self._luck.draw("iteration", *what)
@@ -200,7 +202,7 @@ class SimulatedPool:
         seconds = worker.seconds * self._luck.draw("moment", *what)
         return seconds, self._fail if drawn < faults.failure_rate else self._crash
 
-    def _report(self, worker: Worker) -> None:
+    def _report(self, worker: SimulatedWorker) -> None:
         if not worker.trains:
             return
         training = self._training
@@ -229,7 +231,7 @@ class SimulatedPool:
             )
         )
 
-    def _save(self, worker: Worker) -> None:
+    def _save(self, worker: SimulatedWorker) -> None:
         """As a class trainable that is told to, unless it has just saved itself."""
         if self._training.saves_when_told and worker.saved_at != worker.iteration:
             saved = Saved(
@@ -237,7 +239,7 @@ class SimulatedPool:
             )
             self._office.post(saved)
 
-    def _saved(self, worker: Worker) -> CheckpointRecord:
+    def _saved(self, worker: SimulatedWorker) -> CheckpointRecord:
         worker.saved_at = worker.iteration
         index = self._office.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = worker.state
@@ -252,7 +254,7 @@ class SimulatedPool:
 
     # -- its end --------------------------------------------------------------------------------
 
-    def _end(self, worker: Worker) -> None:
+    def _end(self, worker: SimulatedWorker) -> None:
         """Its function returns; the process exits, or is idle."""
         worker.trains = False
         if worker.has_started:
@@ -260,17 +262,17 @@ class SimulatedPool:
         if not self._reuses or not worker.has_started:
             self._office.agenda.after(self._training.stop_s, self._exit, worker)
 
-    def _fail(self, worker: Worker) -> None:
+    def _fail(self, worker: SimulatedWorker) -> None:
         if worker.trains:
             self._mishap(worker, "user")
             self._raise(worker, "user", "SimulatedError", f"in iteration {worker.iteration + 1}")
 
-    def _crash(self, worker: Worker) -> None:
+    def _crash(self, worker: SimulatedWorker) -> None:
         if worker.trains:
             self._mishap(worker, "lost")
             self._exit(worker, cause="was killed by the simulation")
 
-    def _raise(self, worker: Worker, kind: str, type_name: str, message: str) -> None:
+    def _raise(self, worker: SimulatedWorker, kind: str, type_name: str, message: str) -> None:
         worker.trains = False
         failure = Failure(kind=kind, type_name=type_name, message=message)
         self._office.post(
@@ -278,12 +280,12 @@ class SimulatedPool:
         )
         self._office.agenda.after(self._training.stop_s, self._exit, worker)
 
-    def _mishap(self, worker: Worker, kind: str) -> None:
+    def _mishap(self, worker: SimulatedWorker, kind: str) -> None:
         self._mishaps[worker.trial_id] = self._mishaps.get(worker.trial_id, 0) + 1
         self._office.befell(kind)
 
     def _exit(
-        self, worker: Worker, cause: str = "exited with status 0", kind: str = "lost"
+        self, worker: SimulatedWorker, cause: str = "exited with status 0", kind: str = "lost"
     ) -> None:
         if worker.is_gone:
             return
@@ -331,14 +333,14 @@ class SimulatedPool:
         self._serve_waiting()
         self._expect_loss((node, times + 1))
 
-    def _begun(self, worker: Worker) -> Any:
+    def _begun(self, worker: SimulatedWorker) -> Any:
         try:
             return self._training.curve.begin(worker.config)
         except Exception as error:
             raise _failed(worker, error) from error
 
 
-def _failed(worker: Worker, error: Exception) -> CurveFailed:
+def _failed(worker: SimulatedWorker, error: Exception) -> CurveFailed:
     return CurveFailed(
         f"the curve raised {type(error).__name__} in iteration {worker.iteration + 1} of "
         f"trial {worker.trial_id} with {worker.config!r:.200}: {error}"

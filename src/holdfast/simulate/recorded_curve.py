@@ -17,7 +17,7 @@ class OwnConfig(dict[str, Any]):
     trial_id = ""
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """How far a training has come, along whose curve; `metrics` are those of the newest report
     where they are no longer the recorded ones."""
 
@@ -44,10 +44,12 @@ class RecordedCurve:
         self.cut_short: set[str] = set()
         self.approximated = 0
 
-    def begin(self, config: dict[str, Any]) -> Point:
-        return Point(self._source(config), 0)
+    def begin(self, config: dict[str, Any]) -> CurvePoint:
+        return CurvePoint(self._source(config), 0)
 
-    def step(self, state: Point, config: dict[str, Any]) -> tuple[Point, Mapping[str, Any] | None]:
+    def step(
+        self, state: CurvePoint, config: dict[str, Any]
+    ) -> tuple[CurvePoint, Mapping[str, Any] | None]:
         source = self._source(config)
         trial, done = self._trials[source], state.iteration
         if done >= len(trial.reports):
@@ -57,7 +59,7 @@ class RecordedCurve:
         target = trial.reports[done].metrics
         self.approximated += not _is_own(config)
         if state.metrics is None and (state.source == source or not done):
-            return Point(source, done + 1), target
+            return CurvePoint(source, done + 1), target
         former = state.metrics
         if former is None:
             former = self._trials[state.source].reports[done - 1].metrics
@@ -65,7 +67,7 @@ class RecordedCurve:
         metrics = {
             key: self._moved(key, former.get(key), base.get(key), target[key]) for key in target
         }
-        return Point(source, done + 1, metrics), metrics
+        return CurvePoint(source, done + 1, metrics), metrics
 
     def seconds(
         self, config: dict[str, Any], iteration: int, resources: Mapping[str, float]

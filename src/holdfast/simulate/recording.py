@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 
-class Report(NamedTuple):
+class RecordedReport(NamedTuple):
     """One iteration as it was reported, and the seconds that it took."""
 
     metrics: Mapping[str, Any]
@@ -38,7 +38,7 @@ class RecordedTrial:
     """
 
     spec: TrialSpec
-    reports: tuple[Report, ...]
+    reports: tuple[RecordedReport, ...]
     is_whole: bool
 
 
@@ -91,7 +91,7 @@ class _Reader:
         self._machine = Machine()
         self._goal = (metric, mode)
         self._tally = Tally(metric, mode)
-        self._reports: dict[str, dict[int, Report]] = {}
+        self._reports: dict[str, dict[int, RecordedReport]] = {}
         self._busy_s = 0.0
         self._workers = 0
 
@@ -123,7 +123,7 @@ class _Reader:
                 f"{trial.resumed_from}, as under population based training: what it reported is "
                 f"the curve of no config, and cannot be replayed"
             )
-        report = Report(event.metrics, event.time_this_iter_s)
+        report = RecordedReport(event.metrics, event.time_this_iter_s)
         self._reports.setdefault(event.trial_id, {})[event.iteration] = report
 
     def recording(self) -> Recording:
@@ -146,7 +146,7 @@ class _Reader:
         for trial in self._machine.trials.values():
             known = self._reports.get(trial.trial_id, {})
             whole = ending_of(trial, bounds, self._tally) in ("returned", "bound")
-            reports: list[Report] = []
+            reports: list[RecordedReport] = []
             while len(reports) + 1 in known:
                 reports.append(known[len(reports) + 1])
             yield RecordedTrial(spec=trial.spec, reports=tuple(reports), is_whole=whole)

@@ -31,7 +31,7 @@ class Training:
     stop_s: float = 0.0
 
 
-class Worker:
+class SimulatedWorker:
     """One attempt at a trial, on its place. `trains` until its function has returned."""
 
     __slots__ = (

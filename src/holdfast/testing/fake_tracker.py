@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from holdfast.experiment.trackers.delivery import Patience
+from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.experiment.trackers.tracker import TrackedTrial, Tracker
 from holdfast.testing.script import MARKS, mark, wait_at
 
@@ -22,7 +22,7 @@ class FakeTracker(Tracker):
     `keeps_until_the_end`: it holds a trial back until the trial, or the experiment, has ended.
     """
 
-    patience: ClassVar[Patience] = Patience(first_s=0.05)
+    patience: ClassVar[RetryDelays] = RetryDelays(first_s=0.05)
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from holdfast.experiment.user_objects import tuner_file
-from holdfast.experiment.user_objects.stored_objects import Field
+from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.runtime.guard import boot_id
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
@@ -26,7 +26,10 @@ def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperimen
     run = RecordedExperiment(root, boot=boot_id(), tensorboard=True, failure=retried, **spec)
     tuner_file.write(
         run.layout.tuner,
-        {"trainable": Field(pickled=b"never unpickled"), "param_space": Field(plain={})},
+        {
+            "trainable": StoredField(pickled=b"never unpickled"),
+            "param_space": StoredField(plain={}),
+        },
     )
     first, second, third = (run.begin({"lr": 0.1 * n, "kind": "a"}) for n in range(1, 4))
     for epoch in range(2):

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.stores.store import (
-    Entry,
+    ObjectInfo,
+    PutResult,
     PutsAtOnce,
     Store,
-    Stored,
     check_key,
     folder_prefix,
     source_size,
@@ -49,20 +49,20 @@ class MemoryStore(PutsAtOnce):
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         data = source if isinstance(source, bytes) else _content(source)
         if create_only and check_key(key) in self.objects:
             raise AlreadyStored("put", key, "there is such an object already")
         self.objects[check_key(key)] = data
-        return Stored(size=len(data), etag=_etag(data))
+        return PutResult(size=len(data), etag=_etag(data))
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         data = await self.read(source.key)
         if source.etag not in {None, _etag(data)}:
             raise NotStored("copy", source.key, "another object is there now")
         return await self.put(key, data)
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         return entry.etag == _etag(_content(source))
 
     async def get(self, key: str, target: Path) -> int:
@@ -74,11 +74,11 @@ class MemoryStore(PutsAtOnce):
         except KeyError as error:
             raise NotStored("read", key, "there is no such object") from error
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         start = folder_prefix(prefix)
         return [self._entry(key) for key in sorted(self.objects) if key.startswith(start)]
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         return self._entry(key) if check_key(key) in self.objects else None
 
     async def delete(self, keys: Iterable[str]) -> None:
@@ -88,9 +88,9 @@ class MemoryStore(PutsAtOnce):
     async def close(self) -> None:
         """Nothing is held open; the objects stay."""
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> ObjectInfo:
         data = self.objects[key]
-        return Entry(key=key, size=len(data), etag=_etag(data))
+        return ObjectInfo(key=key, size=len(data), etag=_etag(data))
 
 
 class Fault(StrEnum):
@@ -157,23 +157,23 @@ class FaultyStore:
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         return await self._disturbed(
             "put",
             key,
             lambda: self.inner.put(key, source, create_only=create_only, resumable=resumable),
-            pretended=Stored(size=source_size(source)),
+            pretended=PutResult(size=source_size(source)),
         )
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         return await self._disturbed(
             "copy",
             key,
             lambda: self.inner.copy(source, key),
-            pretended=Stored(size=source.size, etag=source.etag),
+            pretended=PutResult(size=source.size, etag=source.etag),
         )
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         return await self.inner.holds(entry, source)
 
     async def unfinished(self, prefix: str = "") -> list[str]:
@@ -188,12 +188,12 @@ class FaultyStore:
     async def read(self, key: str) -> bytes:
         return await self._disturbed("read", key, lambda: self.inner.read(key))
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         return await self._disturbed(
             "list", prefix, lambda: self.inner.list(prefix, leftovers=leftovers)
         )
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         return await self._disturbed("head", key, lambda: self.inner.head(key))
 
     async def delete(self, keys: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ ROUNDS = 10  # what both libraries' users get who do not say how many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class RankTable:
     """A rank's rows of one dataset: the label and everything else."""
 
     features: pd.DataFrame
@@ -68,11 +68,11 @@ class Boosting(ABC):
         if left > 0:
             self.train(config, model, left)
 
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, RankTable]:
         """By name, the training data first. Raises InvalidConfig for what cannot be learned."""
         return {name: self._table(name) for name in self.dataset_names}
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> RankTable:
         frame = as_frame(get_dataset_shard(name))
         context = get_context()
         if not len(frame):
@@ -86,7 +86,7 @@ class Boosting(ABC):
                 f"{', '.join(map(repr, frame.columns))}"
             )
         label = frame[self.label_column]
-        return Table(features=frame.drop(columns=self.label_column), label=label)
+        return RankTable(features=frame.drop(columns=self.label_column), label=label)
 
 
 def as_frame(shard: Any) -> pd.DataFrame:

@@ -189,7 +189,7 @@ def _read(descriptor: int, start: int, size: int, buffer: memoryview | None) -> 
     return buffer[: os.preadv(descriptor, [buffer], start)]
 
 
-class Budget:
+class BufferBudget:
     """How many bytes may be held for requests that are under way."""
 
     def __init__(self, total_bytes: int) -> None:

@@ -30,7 +30,7 @@ def _refused(
     return failures
 
 
-class Call(Protocol):
+class DeleteRequest(Protocol):
     """Perform a request of an operation on a key, errors translated."""
 
     def __call__(
@@ -42,7 +42,7 @@ class Call(Protocol):
 class Deletion:
     """Deletions of keys below a prefix."""
 
-    call: Call
+    call: DeleteRequest
     bucket: str
     prefix: str
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.stores.s3.http import Answer, Lines
-from holdfast.syncer.stores.s3.signature import Credentials, Request, signed
+from holdfast.syncer.stores.s3.signature import Credentials, SignedRequest, signed
 
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/s3/aws4_request")
 _COPIED = re.compile(r"<ETag>(?:&quot;|&#34;|\")?([^<&\"]+)")
@@ -111,7 +111,7 @@ class DirectS3:
     async def _directly(self, way: _Way, asked: Mapping[str, Any]) -> str:
         """The ETag; empty where botocore shall be asked."""
         assert self._lines is not None
-        request = Request(
+        request = SignedRequest(
             method="PUT",
             path=way.base + quote(asked["Key"], safe="/~"),
             query=_query(asked),

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import unique
 from holdfast.syncer.files.errors import StorageError, StorageRefused, StorageUnavailable
-from holdfast.syncer.stores.s3.client import Budget
+from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.pages import PARTS, listed
-from holdfast.syncer.stores.store import Stored, for_each
+from holdfast.syncer.stores.store import PutResult, for_each
 
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ _ABORT_S = 10.0
 _MARK = "holdfast-put"
 
 
-class Call(Protocol):
+class PartRequest(Protocol):
     """Perform a request with the client, within so many seconds, errors translated."""
 
     def __call__(
@@ -39,7 +39,7 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class UploadPart:
     """A stretch of the object. `there` is the ETag of what an interrupted upload left of it."""
 
     number: int
@@ -51,7 +51,7 @@ class Part:
 class SendPart(Protocol):
     """Bring one part to the upload (its place and id), and return its ETag."""
 
-    def __call__(self, upload: Mapping[str, str], part: Part) -> Awaitable[str]: ...
+    def __call__(self, upload: Mapping[str, str], part: UploadPart) -> Awaitable[str]: ...
 
 
 def part_bytes(size: int) -> int:
@@ -69,9 +69,9 @@ class Multipart:
     that failed and may be continued, and None has it aborted.
     """
 
-    call: Call
+    call: PartRequest
     send: SendPart
-    budget: Budget
+    budget: BufferBudget
     place: Mapping[str, str]
     size: int
     each: int
@@ -79,7 +79,7 @@ class Multipart:
     begun: str | None = None
     leave: Callable[[str], None] | None = None
 
-    async def upload(self) -> Stored:
+    async def upload(self) -> PutResult:
         """Send all parts and complete. Raises StorageError."""
         mark = put_mark({"IfNoneMatch": "*"})
         upload_id, there = await self._resumed() or (await self._started(mark), {})
@@ -129,7 +129,7 @@ class Multipart:
             found_size, etag = there.get(number, (0, ""))
             left = etag if found_size == size else None
             async with self.budget.take(min(size, PART_BYTES)):
-                part = Part(number=number, start=start, size=size, there=left)
+                part = UploadPart(number=number, start=start, size=size, there=left)
                 sent[number] = await self.send(upload, part)
 
         parts = -(-self.size // self.each)
@@ -160,15 +160,15 @@ class Multipart:
 
         await self.call(complete, _REQUEST_S)
 
-    async def _confirmed(self) -> Stored:
+    async def _confirmed(self) -> PutResult:
         found = await self.call(lambda s3: s3.head_object(**self.place), _REQUEST_S)
         if found["ContentLength"] != self.size:
             cause = f"{self.size} bytes were sent and the store has {found['ContentLength']}"
             raise StorageUnavailable("put", self.place["Key"], cause)
-        return Stored(size=self.size, etag=found["ETag"].strip('"'))
+        return PutResult(size=self.size, etag=found["ETag"].strip('"'))
 
 
-async def abort(call: Call, upload: Mapping[str, str]) -> None:
+async def abort(call: PartRequest, upload: Mapping[str, str]) -> None:
     """Give an upload up, so that its parts cost nothing; if that fails they stay, invisible."""
     import anyio
 

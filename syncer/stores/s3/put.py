@@ -19,13 +19,13 @@ from holdfast.syncer.stores.s3.client import Body
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
-    Call,
-    Part,
+    PartRequest,
+    UploadPart,
     is_ours,
     part_bytes,
     put_mark,
 )
-from holdfast.syncer.stores.store import Stored, allowance_s
+from holdfast.syncer.stores.store import PutResult, allowance_s
 
 # S3 copies no more than 5 GiB at once, nor in one part.
 COPY_AT_MOST_BYTES = 5 << 30
@@ -56,7 +56,7 @@ class Etags:
 
 async def put_whole(
     s3: Any, place: Mapping[str, str], body: Body, condition: Mapping[str, str], etags: Etags
-) -> Stored:
+) -> PutResult:
     """One request. Raises what botocore raises, and StorageUnavailable."""
     size, mark = len(body.data), put_mark(condition)
     try:
@@ -66,26 +66,26 @@ async def put_whole(
     except Exception as error:
         if code_and_status(error)[1] != 412 or not await is_ours(s3, place, mark):
             raise
-        return Stored(size=size, etag=body.digest.hex())
+        return PutResult(size=size, etag=body.digest.hex())
     given = str(answer.get("ETag", "")).strip('"')
     if not etags.hold(given, body, place["Key"]):
         found = await s3.head_object(**place)
         if found["ContentLength"] != size:
             cause = f"{size} bytes were sent and the store has {found['ContentLength']}"
             raise StorageUnavailable("put", place["Key"], cause)
-    return Stored(size=size, etag=given or None)
+    return PutResult(size=size, etag=given or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentParts:
     """Parts that are read here; `read(start, size, buffer)` gives their bytes."""
 
-    call: Call
+    call: PartRequest
     read: Callable[[int, int, memoryview], Awaitable[Body]]
     buffers: Buffers
     etags: Etags
 
-    async def __call__(self, upload: Mapping[str, str], part: Part) -> str:
+    async def __call__(self, upload: Mapping[str, str], part: UploadPart) -> str:
         with self.buffers.lent(part.size) as buffer:
             body = await self.read(part.start, part.size, buffer)
             if part.there is not None and part.there.strip('"') == body.digest.hex():
@@ -108,10 +108,10 @@ class SentParts:
 class CopiedParts:
     """Parts that are copied from another object of the bucket."""
 
-    call: Call
+    call: PartRequest
     source: Mapping[str, Any]
 
-    async def __call__(self, upload: Mapping[str, str], part: Part) -> str:
+    async def __call__(self, upload: Mapping[str, str], part: UploadPart) -> str:
         stretch = f"bytes={part.start}-{part.start + part.size - 1}"
         answer = await self.call(
             lambda s3: s3.upload_part_copy(

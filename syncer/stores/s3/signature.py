@@ -33,7 +33,7 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SignedRequest:
     """`path` is encoded as it is sent, `query` and `headers` are not; header names are lower case,
     and `host` is among them."""
 
@@ -53,7 +53,9 @@ class Request:
         return f"{self.path}?{self.encoded_query}" if self.query else self.path
 
 
-def signed(request: Request, credentials: Credentials, region: str, now: float) -> dict[str, str]:
+def signed(
+    request: SignedRequest, credentials: Credentials, region: str, now: float
+) -> dict[str, str]:
     """The request's headers with its signature. `now` is in seconds since 1970."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     headers = {**request.headers, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}

@@ -21,7 +21,7 @@ from holdfast.syncer.files.errors import (
 )
 from holdfast.syncer.stores.s3.client import (
     Body,
-    Budget,
+    BufferBudget,
     make_bucket,
     open_direct,
     read_body,
@@ -31,8 +31,8 @@ from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translat
 from holdfast.syncer.stores.s3.get import download
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
-    Call,
     Multipart,
+    PartRequest,
     abort,
     part_bytes,
 )
@@ -50,8 +50,8 @@ from holdfast.syncer.stores.s3.put import (
 )
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
-    Entry,
-    Stored,
+    ObjectInfo,
+    PutResult,
     allowance_s,
     check_key,
     deletion_failure,
@@ -85,7 +85,7 @@ class S3Store:
         self._opening = asyncio.Lock()
         self._client: Any = None
         self._honours_conditions: bool | None = None
-        self._budget = Budget(_IN_FLIGHT_BYTES)
+        self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
         self._etags = Etags()
         # What was begun and may be continued: ids of uploads by key.
@@ -110,7 +110,7 @@ class S3Store:
         *,
         create_only: bool = False,
         resumable: bool = False,
-    ) -> Stored:
+    ) -> PutResult:
         size = self._told(key, lambda: source_size(source))
         is_large = size >= MULTIPART_FROM_BYTES
         condition: Mapping[str, str] = {}
@@ -128,7 +128,7 @@ class S3Store:
                     return await self._put_probing(key, body, condition)
                 return await self._put_whole(key, body, condition)
 
-    async def _put_whole(self, key: str, body: Body, condition: Mapping[str, str]) -> Stored:
+    async def _put_whole(self, key: str, body: Body, condition: Mapping[str, str]) -> PutResult:
         place = self._place(key)
         return await self._call(
             "put",
@@ -137,7 +137,7 @@ class S3Store:
             allowance_s(len(body.data)),
         )
 
-    async def _put_probing(self, key: str, body: Body, condition: Mapping[str, str]) -> Stored:
+    async def _put_probing(self, key: str, body: Body, condition: Mapping[str, str]) -> PutResult:
         """Put an object that is new, and the same once more: some servers just overwrite it."""
         try:
             stored = await self._put_whole(key, body, condition)
@@ -165,7 +165,7 @@ class S3Store:
         size: int,
         condition: Mapping[str, str],
         resumable: bool,
-    ) -> Stored:
+    ) -> PutResult:
         async def read(start: int, n: int, buffer: memoryview) -> Body:
             return await self._local(key, n, lambda: read_body(source, start, n, buffer))
 
@@ -187,7 +187,7 @@ class S3Store:
             cause = f"an answer of the storage is not what S3 answers ({error!r})"
             raise StorageUnavailable("put", self._shown(key), cause, _ODD) from error
 
-    async def copy(self, source: Entry, key: str) -> Stored:
+    async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         asked: dict[str, Any] = {"CopySource": self._place(source.key)}
         if source.etag is not None:
             asked["CopySourceIfMatch"] = f'"{source.etag}"'
@@ -212,9 +212,9 @@ class S3Store:
         except AlreadyStored as error:  # the condition on the source is not fulfilled
             cause = "another object is there now"
             raise NotStored("copy", self._shown(source.key), cause) from error
-        return Stored(size=source.size, etag=etag)
+        return PutResult(size=source.size, etag=etag)
 
-    async def holds(self, entry: Entry, source: Path) -> bool:
+    async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         size = self._told(entry.key, lambda: source_size(source))
         etag = entry.etag
         if etag is None or entry.size != size:
@@ -267,8 +267,8 @@ class S3Store:
 
         return await self._call("read", key, read_all)
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
-        entries: dict[str, Entry] = {}
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
+        entries: dict[str, ObjectInfo] = {}
         for item in await self._listed(prefix, OBJECTS):
             entry = self._entry(item)
             # Consoles and other tools make empty objects named like folders.
@@ -290,7 +290,7 @@ class S3Store:
         except EndlessListing as error:
             raise error.during("list", self._shown(prefix)) from error
 
-    async def head(self, key: str) -> Entry | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         place = self._place(key)
         try:
             answer = await self._call("head", key, lambda s3: s3.head_object(**place))
@@ -337,7 +337,7 @@ class S3Store:
         except Exception as error:  # whatever botocore and aiohttp raise; the caller is told
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
-    def _caller(self, operation: str, key: str) -> Call:
+    def _caller(self, operation: str, key: str) -> PartRequest:
         async def call(request: Callable[[Any], Awaitable[R]], deadline_s: float) -> R:
             return await self._call(operation, key, request, deadline_s)
 
@@ -361,14 +361,14 @@ class S3Store:
         except OSError as error:
             raise from_os_error(error, "put", self._shown(key)) from error
 
-    def _entry(self, item: Mapping[str, Any]) -> Entry:
+    def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
         """Raises StorageUnavailable for what is not an entry of this folder."""
         name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
         if not isinstance(name, str) or not name.startswith(self._prefix):
             raise self._odd(f"an object named {name!r:.100}, which is not in this folder")
         if not isinstance(size, int) or size < 0:
             raise self._odd(f"{name!r:.100} with a size of {size!r:.100}")
-        return Entry(
+        return ObjectInfo(
             key=name.removeprefix(self._prefix),
             size=size,
             etag=str(item.get("ETag", "")).strip('"') or None,

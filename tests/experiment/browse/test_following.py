@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.following import Follower, Standing
+from holdfast.experiment.browse.following import Follower, LogState
 from holdfast.syncer.files.errors import StorageUnavailable
 
 INTERVAL_S = 2.0
 
 
-def standing(*, ended: bool = False, begun: bool = True, live: bool = True) -> Standing:
+def standing(*, ended: bool = False, begun: bool = True, live: bool = True) -> LogState:
     condition = Condition.LIVE if live else Condition.INTERRUPTED
-    return Standing(has_ended=ended, has_begun=begun, condition=condition)
+    return LogState(has_ended=ended, has_begun=begun, condition=condition)
 
 
 @dataclass
@@ -24,13 +24,13 @@ class World:
     story: list[Callable[[World], None]]
     text: bytes | None = b""
     now: float = 0.0
-    state: Standing = field(default_factory=standing)
+    state: LogState = field(default_factory=standing)
     look_takes_s: float = 0.0
     trouble: str = ""
     looks: int = 0
     said: list[str] = field(default_factory=list)
 
-    def look(self) -> Standing:
+    def look(self) -> LogState:
         self.looks += 1
         return self.state
 
@@ -63,7 +63,7 @@ def writes(text: bytes) -> Callable[[World], None]:
     return step
 
 
-def becomes(state: Standing) -> Callable[[World], None]:
+def becomes(state: LogState) -> Callable[[World], None]:
     def step(world: World) -> None:
         world.state = state
 

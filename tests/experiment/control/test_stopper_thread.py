@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.stopper_thread import StopThread
+from holdfast.experiment.control.stopper_thread import StopperThread
 from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
@@ -48,7 +48,7 @@ def retold(
     run: Rehearsal, stopper: Any, number: int = 0, deadline_s: float = 60.0
 ) -> list[StopperAnswered]:
     async def retell() -> list[StopperAnswered]:
-        thread = StopThread(stopper, row_of=newest_row, deadline_s=deadline_s)
+        thread = StopperThread(stopper, row_of=newest_row, deadline_s=deadline_s)
         try:
             return await thread.retell(told(run), number)
         finally:

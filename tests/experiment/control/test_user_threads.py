@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control.user_threads import Advisor
+from holdfast.experiment.control.user_threads import UserThread
 from holdfast.trial.errors import TuneError
 
 HANGS = """
@@ -51,7 +51,7 @@ def test_questions_are_answered_in_order_in_one_thread() -> None:
     heard: list[Any] = []
 
     async def main() -> None:
-        advisor = Advisor("stopper")
+        advisor = UserThread("stopper")
         told = advisor.tell(lambda: heard.append(1))
         await advisor.ask(lambda: heard.append(2))
         assert told.done()
@@ -69,7 +69,7 @@ def test_what_the_function_raises_is_raised(error: Exception) -> None:
         raise error
 
     async def main() -> None:
-        advisor = Advisor("stopper")
+        advisor = UserThread("stopper")
         with pytest.raises(type(error)) as caught:
             await advisor.ask(fail)
         assert caught.value.args == error.args
@@ -80,7 +80,7 @@ def test_what_the_function_raises_is_raised(error: Exception) -> None:
 
 def test_after_a_deadline_the_next_question_gets_a_fresh_thread(never: threading.Event) -> None:
     async def main() -> None:
-        advisor = Advisor("stopper", deadline_s=0.01)
+        advisor = UserThread("stopper", deadline_s=0.01)
         with pytest.raises(TuneError, match=r"no answer within 0\.01 s"):
             await advisor.ask(never.wait)
         assert await advisor.tell(lambda: "answer") == "answer"
@@ -91,7 +91,7 @@ def test_after_a_deadline_the_next_question_gets_a_fresh_thread(never: threading
 
 def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Event) -> None:
     async def main() -> None:
-        advisor = Advisor("search algorithm", deadline_s=0.01)
+        advisor = UserThread("search algorithm", deadline_s=0.01)
         asked = asyncio.ensure_future(advisor.ask(never.wait))
         await asyncio.sleep(0)
         told = [advisor.tell(lambda: "first"), advisor.tell(lambda: "second")]
@@ -106,7 +106,7 @@ def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Ev
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
     async def main() -> None:
         begun, waits = threading.Event(), threading.Event()
-        advisor = Advisor("search algorithm")
+        advisor = UserThread("search algorithm")
 
         def wait() -> None:
             begun.set()
@@ -126,7 +126,7 @@ def test_what_waits_when_it_is_closed_is_cancelled() -> None:
 
 def test_its_thread_ends_with_it() -> None:
     async def main() -> threading.Thread:
-        advisor = Advisor("stopper")
+        advisor = UserThread("stopper")
         found: threading.Thread = await advisor.ask(threading.current_thread)
         return found
 
@@ -158,7 +158,7 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_goes_on(
         return await wait(waited)
 
     async def main() -> None:
-        advisor = Advisor("search algorithm")
+        advisor = UserThread("search algorithm")
         told = advisor.tell_each(steps())
         assert await advisor.ask(lambda: "answer") == "answer"
         assert told.done()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.control.watch import Looks, watch
-from holdfast.experiment.progress.log_buffer import Relay
-from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.log_buffer import LogBuffer
+from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -44,7 +44,7 @@ class Ending:
             stop_grace_s=10.0, flush_deadline_s=60.0, callback_deadline_s=10.0
         )
         self.plan: Any = SimpleNamespace(machine=self.machine, settings=settings)
-        self.lines = Relay(10)
+        self.lines = LogBuffer(10)
         self.messages: deque[tuple[str, str]] = deque()
         self.unsaved: list[str] = []
         self.fault = None
@@ -73,7 +73,7 @@ def ended(status: Status, *, facts: RunFacts = FACTS, **found: Any) -> str:
         setattr(run, name, value)
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        watch(run, PlainView(stream), facts)
+        watch(run, LogView(stream), facts)
     return stream.getvalue()
 
 
@@ -123,7 +123,7 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
 
     run.summary = summary
     stream = io.StringIO()
-    watching = Looks(run, PlainView(stream), FACTS)
+    watching = Looks(run, LogView(stream), FACTS)
     run.messages.append(("look out", "warning"))
     watching.refresh()
     watching.refresh(at_once=True)

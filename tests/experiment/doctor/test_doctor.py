@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.collect import collect
-from holdfast.experiment.doctor.findings import Remedy, Report, Severity
+from holdfast.experiment.doctor.findings import DoctorReport, Remedy, Severity
 from holdfast.experiment.doctor.repair import NothingHere, repair
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
@@ -25,7 +25,7 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
-from holdfast.experiment.user_objects.stored_objects import Field
+from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.runtime.guard import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
@@ -39,7 +39,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.journal.journal import MAGIC, Journal, read, segment_name, segments
-from holdfast.syncer.journal.segment import Piece, start_of
+from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.testing import checker
 from holdfast.testing.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
@@ -61,11 +61,11 @@ def root(template: Path, in_memory: Path) -> Path:
     return Path(shutil.copytree(template, in_memory / "run", symlinks=True))
 
 
-def case(root: Path) -> Case:
-    return Case(shown=str(root), layout=Layout(root), remote=None)
+def case(root: Path) -> DoctorTarget:
+    return DoctorTarget(shown=str(root), layout=Layout(root), remote=None)
 
 
-def kinds(report: Report) -> list[str]:
+def kinds(report: DoctorReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
@@ -484,7 +484,7 @@ def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:
             return os.mkdir, (str(witness),)
 
     field = pickle.dumps(Trap())
-    tuner_file.write(root / "tuner.pkl", {"trainable": Field(pickled=field)})
+    tuner_file.write(root / "tuner.pkl", {"trainable": StoredField(pickled=field)})
     assert verify(case(root)).findings == ()
     (root / "tuner.pkl").write_bytes(field)
     (finding,) = verify(case(root)).findings
@@ -535,7 +535,7 @@ def paused(in_memory: Path) -> Path:
     run.close()
     assert run.trial(first).attempt == 2
     Projector(run.layout, ProjectorSettings(tensorboard=False)).catch_up()
-    tuner_file.write(run.layout.tuner, {"scheduler": Field(pickled=b"of no use here")})
+    tuner_file.write(run.layout.tuner, {"scheduler": StoredField(pickled=b"of no use here")})
     return root
 
 
@@ -572,7 +572,7 @@ def test_an_empty_segment_and_a_beginning_that_never_came_are_no_damage(root: Pa
 
 
 def test_repair_says_that_there_is_nothing_here(tmp_path: Path) -> None:
-    alone = Case(shown="s3://bucket/run", layout=None, remote=None)
+    alone = DoctorTarget(shown="s3://bucket/run", layout=None, remote=None)
     with pytest.raises(NothingHere, match="s3://bucket/run"):
         repair(alone, SETTINGS)
     with pytest.raises(NothingHere, match="s3://bucket/run"):
@@ -588,7 +588,7 @@ def test_records_that_were_written_again_after_a_failed_fsync_are_read_once(
     since, stop = ends[len(ends) // 2].offset, ends[-1].offset
     old = root / "journal" / segment_name(0)
     data = old.read_bytes()
-    start, _ = start_of(1, [Piece(0, since, stop - since)])
+    start, _ = start_of(1, [RecordSpan(0, since, stop - since)])
     (root / "journal" / segment_name(1)).write_bytes(start + data[since:])
     kept = {"all": data, "zeros": data[:since] + bytes(stop - since), "nothing": data[:since]}
     old.write_bytes(kept[left])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.doctor.bringing import bring_checkpoint
-from holdfast.experiment.doctor.case import Case, WrongStorage, find_case
+from holdfast.experiment.doctor.case import DoctorTarget, WrongStorage, find_case
 from holdfast.experiment.doctor.collect import collect
-from holdfast.experiment.doctor.findings import Finding, Remedy, Report
+from holdfast.experiment.doctor.findings import DoctorReport, Finding, Remedy
 from holdfast.experiment.doctor.repair import repair
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
@@ -38,7 +38,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kept")
     run = healthy(folder / "here" / "run")
     remote = Location.resolve(folder / "there" / "run", None, {})
-    sync(Case(shown="run", layout=run.layout, remote=remote))
+    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
     return folder
 
 
@@ -60,23 +60,23 @@ def there(folder: Path) -> Path:
 
 
 @pytest.fixture
-def case(here: Path, there: Path) -> Case:
-    return Case(
+def case(here: Path, there: Path) -> DoctorTarget:
+    return DoctorTarget(
         shown="run", layout=Layout(here), remote=Location.resolve(there, None, {}), kept_in=""
     )
 
 
 @pytest.fixture
-def alone(there: Path) -> Case:
+def alone(there: Path) -> DoctorTarget:
     """Seen from a machine that has nothing of the run."""
-    return Case(shown="run", layout=None, remote=Location.resolve(there, None, {}))
+    return DoctorTarget(shown="run", layout=None, remote=Location.resolve(there, None, {}))
 
 
 def newest(root: Path) -> Path:
     return sorted(root.glob("*_00000_*/checkpoint_*"))[-1]
 
 
-def kinds(report: Report) -> list[str]:
+def kinds(report: DoctorReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
@@ -86,7 +86,7 @@ def content(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_what_sync_has_brought_there_is_sound_from_both_sides(
-    case: Case, alone: Case, there: Path
+    case: DoctorTarget, alone: DoctorTarget, there: Path
 ) -> None:
     before = content(there)
     for report in (verify(case), verify(case, depth=Depth.DOWNLOAD), verify(alone)):
@@ -156,7 +156,7 @@ WOUNDS = [
 
 @pytest.mark.parametrize("wound", WOUNDS)
 def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
-    case: Case, alone: Case, there: Path, wound: Callable[[Path], None]
+    case: DoctorTarget, alone: DoctorTarget, there: Path, wound: Callable[[Path], None]
 ) -> None:
     wound(there)
     assert not verify(alone).is_sound
@@ -172,7 +172,9 @@ def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
     assert sync(case).deeds == ()
 
 
-def test_a_head_that_names_files_elsewhere_is_not_followed(case: Case, there: Path) -> None:
+def test_a_head_that_names_files_elsewhere_is_not_followed(
+    case: DoctorTarget, there: Path
+) -> None:
     name_another_file_in_the_head(there)
     found = {finding.kind: finding for finding in verify(case).findings}
     assert "a segment must be called like 000001.log, not '../../../etc/passwd'" in (
@@ -180,7 +182,7 @@ def test_a_head_that_names_files_elsewhere_is_not_followed(case: Case, there: Pa
     )
 
 
-def test_a_head_that_is_gone_is_published_again(case: Case, there: Path) -> None:
+def test_a_head_that_is_gone_is_published_again(case: DoctorTarget, there: Path) -> None:
     """A restore goes by the segments then; what is not published needs the head."""
     remove_the_head(there)
     journal = Journal(case.layout.journal if case.layout else Path())
@@ -193,7 +195,7 @@ def test_a_head_that_is_gone_is_published_again(case: Case, there: Path) -> None
 
 
 def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
-    case: Case, there: Path
+    case: DoctorTarget, there: Path
 ) -> None:
     weights = newest(there) / "model.txt"
     data = weights.read_bytes()
@@ -206,7 +208,7 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
 
 
 def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
-    case: Case, here: Path, there: Path
+    case: DoctorTarget, here: Path, there: Path
 ) -> None:
     reached = manifest.load(newest(there)).reached
     assert reached is not None
@@ -221,14 +223,16 @@ def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     assert (newest(here) / "model.txt").read_bytes() == (newest(there) / "model.txt").read_bytes()
 
 
-def test_a_checkpoint_that_is_only_there_is_no_loss(case: Case, here: Path) -> None:
+def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Path) -> None:
     """As after a move to another machine: a restore fetches what it needs."""
     shutil.rmtree(newest(here))
     assert verify(case).findings == ()
     assert repair(case, SETTINGS).deeds == ()
 
 
-def test_a_checkpoint_that_is_nowhere_is_dropped(case: Case, here: Path, there: Path) -> None:
+def test_a_checkpoint_that_is_nowhere_is_dropped(
+    case: DoctorTarget, here: Path, there: Path
+) -> None:
     shutil.rmtree(newest(here))
     remove_the_weights(there)
     found = {finding.kind: finding for finding in verify(case).findings}
@@ -241,7 +245,7 @@ def test_a_checkpoint_that_is_nowhere_is_dropped(case: Case, here: Path, there: 
 
 
 def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
-    case: Case, here: Path, there: Path
+    case: DoctorTarget, here: Path, there: Path
 ) -> None:
     (newest(here) / "model.txt").write_text("model of iteration 5")
     remove_a_checkpoint(there)
@@ -254,7 +258,7 @@ def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
 def test_a_sync_that_died_goes_on(tmp_path: Path) -> None:
     run = healthy(tmp_path / "here" / "run")
     remote = Location.resolve(tmp_path / "there" / "run", None, {})
-    whole = Case(shown="run", layout=run.layout, remote=remote)
+    whole = DoctorTarget(shown="run", layout=run.layout, remote=remote)
     assert "storage-empty" in kinds(verify(whole))
 
     def die(done: int, total: int) -> None:
@@ -271,7 +275,7 @@ def test_a_sync_that_died_goes_on(tmp_path: Path) -> None:
 
 
 def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
-    case: Case, alone: Case, there: Path
+    case: DoctorTarget, alone: DoctorTarget, there: Path
 ) -> None:
     trial = newest(there).parent
     (there / TEMPORARY).write_text("half")
@@ -303,7 +307,7 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
 
 
 def test_what_is_published_there_names_checkpoints_that_stay(
-    case: Case, here: Path, there: Path
+    case: DoctorTarget, here: Path, there: Path
 ) -> None:
     """Also where the records here have dropped them since: a restore elsewhere starts from it."""
     journal = Journal(here / "journal")
@@ -317,7 +321,7 @@ def test_what_is_published_there_names_checkpoints_that_stay(
 
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "missing"])
 def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
-    case: Case, here: Path, there: Path, damage: str
+    case: DoctorTarget, here: Path, there: Path, damage: str
 ) -> None:
     """What is here and not published yet stays."""
     path = here / "journal" / "000000.log"
@@ -358,14 +362,14 @@ def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:
 
 
 def test_what_another_machine_has_taken_further_is_not_overwritten(
-    case: Case, here: Path, there: Path, tmp_path: Path
+    case: DoctorTarget, here: Path, there: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(here, tmp_path / "another machine"))
     journal = Journal(copy / "journal")
     lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
     journal.append([pack(lost, 1.0)])
     journal.close()
-    sync(Case(shown="run", layout=Layout(copy), remote=case.remote))
+    sync(DoctorTarget(shown="run", layout=Layout(copy), remote=case.remote))
     before = content(there)
     assert kinds(verify(case)) == ["storage-ahead"]
     with pytest.raises(NotFit, match="another machine has taken the experiment further"):
@@ -373,7 +377,7 @@ def test_what_another_machine_has_taken_further_is_not_overwritten(
     assert content(there) == before
 
 
-def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> Case:
+def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> DoctorTarget:
     settings = Settings(local_dir=local or Path("/nowhere"), explicit_local_dir=local is not None)
     return find_case(str(path), None if storage is None else str(storage), settings, {})
 
@@ -410,7 +414,7 @@ def test_where_there_is_no_experiment_that_is_said(tmp_path: Path) -> None:
         find(tmp_path / "empty")
 
 
-def test_findings_say_where_they_are(case: Case, there: Path) -> None:
+def test_findings_say_where_they_are(case: DoctorTarget, there: Path) -> None:
     remove_a_checkpoint(there)
     (finding,) = verify(case).findings
     assert isinstance(finding, Finding)

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
-from holdfast.experiment.progress.log_buffer import Relay
-from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.log_buffer import LogBuffer
+from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.summary import RunFacts, Summary
 
 
 def test_lines_are_taken_once_in_their_order() -> None:
-    relay = Relay(10)
+    relay = LogBuffer(10)
     for number in range(3):
         relay.put("a", f"{number}")
     taken = relay.take()
@@ -23,7 +23,7 @@ def test_lines_are_taken_once_in_their_order() -> None:
 
 
 def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
-    relay = Relay(2)
+    relay = LogBuffer(2)
     for prefix in ("a", "b", "a", "a", "b"):
         relay.put(prefix, "x")
     relay.skip("c", 5)
@@ -39,7 +39,7 @@ class Busy:
     fault = None
 
     def __init__(self) -> None:
-        self.lines = Relay(2)
+        self.lines = LogBuffer(2)
         self.messages: list[Any] = []
         for number in range(5):
             self.lines.put("train_7 pid=9", f"line {number}")
@@ -58,7 +58,7 @@ class Busy:
 def test_a_watcher_that_catches_up_is_told_what_it_does_not_see() -> None:
     stream = io.StringIO()
     facts = RunFacts(name="exp", path="p", local_path="p")
-    watch(cast(Run, Busy()), PlainView(stream), facts)
+    watch(cast(Run, Busy()), LogView(stream), facts)
     assert stream.getvalue().splitlines()[:3] == [
         "(train_7 pid=9) ... 3 lines not shown here, see its stdout and stderr files",
         "(train_7 pid=9) line 3",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
-from holdfast.experiment.progress.log_view import PlainView
+from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import (
     CLIReporter,
@@ -290,7 +290,7 @@ def test_a_users_reporter_is_asked_at_most_once_a_second_and_always_at_the_end()
 
     clock, stream, mine = Clock(), io.StringIO(), Mine()
     current = [trial(0, Status.RUNNING)]
-    lines = PlainView(stream)
+    lines = LogView(stream)
     view = ReporterView(mine, Views(SURROUNDINGS), lambda: current, lines, clock=clock)
     view.start()
     for _ in range(4):  # asked at 0 s and at 1 s

@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from holdfast.experiment.progress.line_shares import shares
-from holdfast.experiment.progress.stdout_above import Above, Prints
+from holdfast.experiment.progress.stdout_above import Prints, StdoutAbove
 from holdfast.experiment.progress.summary import (
     FailedTrial,
     RankWait,
@@ -206,7 +206,7 @@ def test_a_stream_that_somebody_else_has_put_there_stays(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stdout", Terminal())
     prints = Prints(lambda line: None)
     prints.start()
-    assert isinstance(sys.stdout, Above)
+    assert isinstance(sys.stdout, StdoutAbove)
     assert sys.stdout.isatty()
     assert sys.stdout.getvalue() == ""  # what only the stream has
     theirs = io.StringIO()

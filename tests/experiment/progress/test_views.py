@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, Views
-from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import NotebookView, in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.summary import (
@@ -23,9 +23,9 @@ from holdfast.experiment.progress.summary import (
     StorageAge,
     Summary,
     TrialRow,
-    Upload,
+    UploadProgress,
 )
-from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.progress.wording import (
@@ -88,7 +88,9 @@ SUMMARY = Summary(
         checkpoints=3,
         files=7,
         pending_bytes=12_300_000,
-        uploads=(Upload(name="4 of 9 artifacts", done_bytes=3_400_000, total_bytes=50_000_000),),
+        uploads=(
+            UploadProgress(name="4 of 9 artifacts", done_bytes=3_400_000, total_bytes=50_000_000),
+        ),
     ),
 )
 STORAGE = (
@@ -146,8 +148,8 @@ def terminal_size(monkeypatch: pytest.MonkeyPatch) -> None:
 CALM = replace(SUMMARY, failures=())
 
 
-def live(terminal: Terminal) -> LiveView:
-    view = LiveView(terminal, clock=Clock(), spent=lambda: 0.0)
+def live(terminal: Terminal) -> TerminalView:
+    view = TerminalView(terminal, clock=Clock(), spent=lambda: 0.0)
     view.start()
     return view
 
@@ -180,7 +182,7 @@ def plain_lines(stream: io.StringIO) -> list[str]:
 
 def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = PlainView(stream, every_s=10, clock=clock)
+    view = LogView(stream, every_s=10, clock=clock)
     first = replace(SUMMARY, failures=(), storage=None)
     further = replace(first, rows=(replace(row(1, Status.RUNNING), iteration=4),))
     for now, summary in ((0, first), (5, further), (11, further), (60, further), (70, first)):
@@ -227,7 +229,7 @@ def test_what_is_not_in_storage_yet_is_told_with_its_age(
 
 def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = PlainView(stream, clock=clock)
+    view = LogView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
     clock.now += 0.25
     # Of a trial that is tried again a message tells.
@@ -243,7 +245,7 @@ def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
 def told_at(stream: io.StringIO, summaries: Iterator[tuple[float, Summary]]) -> list[float]:
     """The seconds at which a line was written, after the first."""
     clock = Clock()
-    view, told = PlainView(stream, every_s=10, clock=clock), []
+    view, told = LogView(stream, every_s=10, clock=clock), []
     for now, summary in summaries:
         clock.now, before = now, len(plain_lines(stream))
         view.update(summary)
@@ -283,7 +285,7 @@ def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for()
         left_s=600.0,
         share=0.1,
     )
-    PlainView(stream).update(alone)
+    LogView(stream).update(alone)
     assert plain_lines(stream)[1] == (
         "[1m 20s, about 10m 00s left] 10%, running, iteration 3 of 30; acc=0.5 loss=0.25; "
         "train_0: ranks 1, 3 have not reported, the others have waited for 35s"
@@ -294,7 +296,7 @@ def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for()
 
 def test_what_a_run_waits_for_after_its_trials_is_told_once_where_it_lasts() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = PlainView(stream, clock=clock)
+    view = LogView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
     ended = replace(SUMMARY, failures=(), done=True)
     for phase in ("ending", "writing", *["waiting for storage"] * 6):
@@ -305,13 +307,13 @@ def test_what_a_run_waits_for_after_its_trials_is_told_once_where_it_lasts() -> 
 
 def test_lines_of_workers_are_prefixed_each() -> None:
     stream = io.StringIO()
-    PlainView(stream).log("train pid=7", "one\ntwo\n")
+    LogView(stream).log("train pid=7", "one\ntwo\n")
     assert plain_lines(stream) == ["(train pid=7) one", "(train pid=7) two"]
 
 
 def test_messages_have_their_level_before_them() -> None:
     stream = io.StringIO()
-    view = PlainView(stream)
+    view = LogView(stream)
     view.message("restored 3 trials", "info")
     view.message("storage is slow", "warning")
     assert plain_lines(stream) == ["restored 3 trials", "warning: storage is slow"]
@@ -319,7 +321,7 @@ def test_messages_have_their_level_before_them() -> None:
 
 def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -> None:
     stream = io.StringIO()
-    PlainView(stream).finish(DONE)
+    LogView(stream).finish(DONE)
     lines = plain_lines(stream)
     assert lines[0].split() == ["trial", "status", "iter", "time", "acc", "lr", "width", "loss"]
     assert lines[2].split() == [
@@ -357,7 +359,7 @@ def test_many_failures_of_one_cause_are_told_once() -> None:
 def test_a_stream_that_knows_only_ascii_is_written_to() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    PlainView(stream).message("naïve", "info")
+    LogView(stream).message("naïve", "info")
     assert raw.getvalue() == b"na?ve\n"
 
 
@@ -509,7 +511,7 @@ def test_what_waits_to_be_shown_is_not_lost_where_the_run_fails() -> None:
 def test_drawing_takes_a_bounded_share_of_the_time() -> None:
     terminal = Terminal()
     clock, spent = Clock(), iter([0.0, 0.1, 0.1, 0.1, 0.2])
-    view = LiveView(terminal, share=0.05, clock=clock, spent=lambda: next(spent))
+    view = TerminalView(terminal, share=0.05, clock=clock, spent=lambda: next(spent))
     view.start()
     sizes = []
     for passed_s in (0.0, 1.9, 0.2):  # a drawing of 0.1 s, then none for 2 s
@@ -522,7 +524,7 @@ def test_drawing_takes_a_bounded_share_of_the_time() -> None:
 
 def test_what_has_not_changed_is_drawn_again_only_after_a_while() -> None:
     terminal, clock = Terminal(), Clock()
-    view = LiveView(terminal, clock=clock, spent=lambda: 0.0)
+    view = TerminalView(terminal, clock=clock, spent=lambda: 0.0)
     view.start()
     sizes = []
     for passed_s in (0.0, 1.0, 4.5):
@@ -653,13 +655,13 @@ XTERM = {"TERM": "xterm"}
     ("verbose", "stream", "environ", "notebook", "kind"),
     [
         (0, Terminal(), XTERM, False, SilentView),
-        (None, Terminal(), XTERM, False, LiveView),
-        (1, Terminal(), XTERM, False, LiveView),
+        (None, Terminal(), XTERM, False, TerminalView),
+        (1, Terminal(), XTERM, False, TerminalView),
         (1, Terminal(), XTERM, True, NotebookView),
-        (3, io.StringIO(), XTERM, False, PlainView),
-        (1, Terminal(), {"TERM": "dumb"}, False, PlainView),
-        (1, Terminal(), {}, False, PlainView),
-        (1, Terminal(), {**XTERM, "CI": "true"}, False, PlainView),
+        (3, io.StringIO(), XTERM, False, LogView),
+        (1, Terminal(), {"TERM": "dumb"}, False, LogView),
+        (1, Terminal(), {}, False, LogView),
+        (1, Terminal(), {**XTERM, "CI": "true"}, False, LogView),
     ],
 )
 def test_the_view_suits_the_stream(
@@ -673,7 +675,7 @@ def test_the_view_suits_the_stream(
 def test_where_a_debugger_may_speak_to_its_user_lines_are_written() -> None:
     chosen = choose_view(1, Terminal(), XTERM, notebook=False, inline=True)
     assert isinstance(chosen, UnfailingView)
-    assert type(chosen.view) is PlainView
+    assert type(chosen.view) is LogView
 
 
 def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:
@@ -682,7 +684,7 @@ def test_a_terminal_that_cannot_show_the_signs_gets_lines() -> None:
 
     chosen = choose_view(1, Latin(), XTERM, notebook=False)
     assert isinstance(chosen, UnfailingView)
-    assert type(chosen.view) is PlainView
+    assert type(chosen.view) is LogView
 
 
 def test_rich_is_imported_for_a_live_view_only() -> None:
@@ -755,7 +757,7 @@ def test_a_view_that_raises_is_told_once_and_ends_nothing(where: str) -> None:
 
 @pytest.mark.parametrize("where", ["update", "finish"])
 def test_when_the_table_cannot_be_drawn_lines_take_its_place(where: str) -> None:
-    class BrokenTable(LiveView):
+    class BrokenTable(TerminalView):
         def update(self, summary: Summary) -> None:
             super().update(summary)
             if where == "update":
@@ -778,7 +780,7 @@ def test_when_the_table_cannot_be_drawn_lines_take_its_place(where: str) -> None
 def test_a_stream_that_was_closed_ends_nothing() -> None:
     stream = io.StringIO()
     stream.close()
-    use(UnfailingView(PlainView(stream), stream))
+    use(UnfailingView(LogView(stream), stream))
 
 
 def test_ctrl_c_while_drawing_is_not_swallowed() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.projector import append_files
-from holdfast.experiment.projector.append_files import Table
+from holdfast.experiment.projector.append_files import ProgressTable
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
@@ -16,7 +16,7 @@ def rows_in(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def widening(table: Table, *, rows: int, metrics: int) -> None:
+def widening(table: ProgressTable, *, rows: int, metrics: int) -> None:
     """Each row has a metric that no row had before."""
     wide = {f"metric_{number}": number for number in range(metrics)}
     for row in range(rows):
@@ -26,7 +26,7 @@ def widening(table: Table, *, rows: int, metrics: int) -> None:
 def test_columns_that_keep_coming_cost_work_in_proportion_to_the_rows(tmp_path: Path) -> None:
     rewritten = {}
     for rows in (100, 200, 400):
-        table = Table(str(tmp_path / f"{rows}.csv"))
+        table = ProgressTable(str(tmp_path / f"{rows}.csv"))
         widening(table, rows=rows, metrics=1_000)
         table.finish()
         rewritten[rows] = table.rewritten
@@ -39,7 +39,7 @@ def test_no_row_is_lost_while_rows_are_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_files, "_FREE_CELLS", 0)
-    table = Table(str(tmp_path / "progress.csv"))
+    table = ProgressTable(str(tmp_path / "progress.csv"))
     widening(table, rows=30, metrics=3)
     assert len(rows_in(tmp_path / "progress.csv")) < 30
     table.finish()
@@ -52,7 +52,7 @@ def test_a_roll_back_counts_the_rows_that_are_held_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_files, "_FREE_CELLS", 0)
-    table = Table(str(tmp_path / "progress.csv"))
+    table = ProgressTable(str(tmp_path / "progress.csv"))
     widening(table, rows=30, metrics=3)
     table.keep(28)
     table.add([{"metric_0": "again"}])
@@ -62,7 +62,7 @@ def test_a_roll_back_counts_the_rows_that_are_held_back(
 
 
 def test_a_table_of_usual_size_gets_its_columns_at_once(tmp_path: Path) -> None:
-    table = Table(str(tmp_path / "progress.csv"))
+    table = ProgressTable(str(tmp_path / "progress.csv"))
     for row in range(20):
         table.add([{"loss": row, f"late_{row}": row}])
         assert rows_in(tmp_path / "progress.csv")[-1][f"late_{row}"] == str(row)

@@ -16,7 +16,7 @@ from holdfast.experiment.projector.incomplete import lacking
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.lasting import RestartingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.testing.recorded import RecordedExperiment
@@ -167,7 +167,7 @@ async def service() -> Service:
 @pytest.fixture
 async def journal_writer(tmp_path: Path, service: Service) -> JournalWriter:
     journal = Journal(tmp_path / "journal")
-    return JournalWriter(journal, cast(LastingService, service), fsync_period_s=1.0)
+    return JournalWriter(journal, cast(RestartingService, service), fsync_period_s=1.0)
 
 
 async def test_the_end_waits_as_long_as_the_projector_comes_further(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.callbacks import callback_states
-from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
@@ -208,7 +208,7 @@ def test_a_link_is_told_by_verify_and_refused_by_what_writes(world: Path) -> Non
     root = world / "storage" / "run"
     trial = sorted(root.glob("train_*"))[0]
     link_out(trial, world / "victim")
-    report = verify(Case(shown=str(root), layout=Layout(root), remote=None))
+    report = verify(DoctorTarget(shown=str(root), layout=Layout(root), remote=None))
     assert [f.where for f in report.findings if f.kind == "leads-elsewhere"] == [trial.name]
     with pytest.raises(LeadsElsewhere, match="is a link: holdfast would read or write"):
         check_enclosed_trials(Layout(root), recover(Layout(root)).machine)
@@ -345,7 +345,7 @@ def test_a_file_of_gigabytes_is_told_by_verify_without_being_read(world: Path) -
     trial = sorted(root.glob("train_*"))[0]
     with (trial / "progress.csv").open("r+b") as file:
         file.truncate(3 << 30)
-    report = verify(Case(shown=str(root), layout=Layout(root), remote=None))
+    report = verify(DoctorTarget(shown=str(root), layout=Layout(root), remote=None))
     (found,) = (f for f in report.findings if f.where == f"{trial.name}/progress.csv")
     assert "3,221,225,472 bytes, which the journal does not account for" in found.what
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.experiment.control.replay import history
-from holdfast.experiment.doctor.case import Case
+from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
@@ -83,8 +83,8 @@ def state(root: Path) -> str:
     return json.dumps(snapshot(recover(Layout(root)).machine), default=repr)
 
 
-def case(root: Path) -> Case:
-    return Case(shown=str(root), layout=Layout(root), remote=None)
+def case(root: Path) -> DoctorTarget:
+    return DoctorTarget(shown=str(root), layout=Layout(root), remote=None)
 
 
 def test_the_records_behind_the_snapshot_follow_its_state(

@@ -20,7 +20,7 @@ from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.files.errors import StorageRefused
 from holdfast.syncer.journal.journal import readable_end
-from holdfast.syncer.journal.segment import Piece, framed, start_of
+from holdfast.syncer.journal.segment import RecordSpan, framed, start_of
 from holdfast.testing import checker
 from holdfast.testing.patient import healthy
 from holdfast.testing.recorded import RecordedExperiment
@@ -220,6 +220,6 @@ def test_a_finished_run_followed_by_one_that_cannot_be_read_is_not_followed_by_a
 def test_records_that_were_written_again_are_nothing_behind_the_end(root: Path) -> None:
     """After an fsync that failed at the very end of a run: everything is where it was before."""
     end = readable_end(root / "journal")
-    start, _ = start_of(1, [Piece(end.segment, end.offset, 0)])
+    start, _ = start_of(1, [RecordSpan(end.segment, end.offset, 0)])
     segment(root).with_name("000001.log").write_bytes(start)
     check_nothing_behind(root / "journal", end)

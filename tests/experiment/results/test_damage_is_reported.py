@@ -16,11 +16,11 @@ import pytest
 
 from holdfast import tune
 from holdfast.cli import main
-from holdfast.experiment.progress.log_view import PlainView, SilentView
+from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import html_of, text_of
 from holdfast.experiment.progress.summarizer import summarize
 from holdfast.experiment.progress.summary import RunFacts, Summary
-from holdfast.experiment.progress.terminal_view import LiveView
+from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.results.exporting import optuna_study
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.syncer.journal.journal import segments
@@ -225,7 +225,7 @@ def test_a_result_of_a_damaged_folder_is_an_error_of_its_file(
 
 
 def test_a_loss_is_shown_where_nothing_else_is() -> None:
-    for view, shown in ((SilentView, "gone\n"), (PlainView, "warning: gone\nwarning: slow\n")):
+    for view, shown in ((SilentView, "gone\n"), (LogView, "warning: gone\nwarning: slow\n")):
         stream = io.StringIO()
         made = view(stream)
         made.message("gone", "loss")
@@ -258,7 +258,7 @@ def is_clean(text: str) -> bool:
 
 def test_no_view_sends_a_control_character(tmp_path: Path) -> None:
     summary = evil_summary(tmp_path)
-    for view in (PlainView, SilentView):
+    for view in (LogView, SilentView):
         stream = io.StringIO()
         made = view(stream)
         made.start()
@@ -275,7 +275,7 @@ def test_no_view_sends_a_control_character(tmp_path: Path) -> None:
 def test_the_live_table_sends_none_but_its_own(tmp_path: Path) -> None:
     summary = evil_summary(tmp_path)
     stream = io.StringIO()
-    live = LiveView(stream)
+    live = TerminalView(stream)
     live.start()
     live.message(EVIL, "warning")
     live.log(f"train{EVIL}", "printed")

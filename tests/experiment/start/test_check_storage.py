@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.place import Place, check_local, check_remote
+from holdfast.experiment.records.place import ExperimentPlace, check_local, check_remote
 from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(
+def place(tmp_path: Path) -> ExperimentPlace:
+    return ExperimentPlace(
         layout=Layout(tmp_path / "here"),
         location=Location.resolve(tmp_path / "there", None, {}),
         remote=Location.resolve(tmp_path / "there", None, {}),
     )
 
 
-def test_two_trees_may_try_one_storage_at_once(place: Place, tmp_path: Path) -> None:
+def test_two_trees_may_try_one_storage_at_once(place: ExperimentPlace, tmp_path: Path) -> None:
     def try_it(name: str) -> None:
         tree = replace(place, layout=Layout(tmp_path / name))
         for _ in range(150):
@@ -39,7 +39,7 @@ def test_two_trees_may_try_one_storage_at_once(place: Place, tmp_path: Path) -> 
     assert os.listdir(place.remote.path) == []
 
 
-def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Place) -> None:
+def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: ExperimentPlace) -> None:
     assert place.remote is not None
     probes: list[Path] = []
 
@@ -61,7 +61,7 @@ def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Place) 
     assert os.listdir(place.remote.path) == []
 
 
-def test_a_local_tree_that_cannot_be_is_told(place: Place) -> None:
+def test_a_local_tree_that_cannot_be_is_told(place: ExperimentPlace) -> None:
     place.layout.root.write_bytes(b"a file")
     with pytest.raises(StorageError, match="File exists") as caught:
         check_local(place)

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 from holdfast.experiment.trackers.delivery import (
     RECORDS_LOST,
-    Books,
+    DeliveryState,
+    DeliveryStatus,
     Mark,
-    Moment,
-    Patience,
-    Standing,
+    RetryDelays,
+    TrackerCall,
     decode_accounts,
     encode_books,
     reached,
@@ -26,7 +26,7 @@ def at(iteration: int, attempt: int = 1) -> Trial:
     return replace(TRIAL, iteration=iteration, attempt=attempt)
 
 
-def rows(books: Books, *iterations: int, attempt: int = 1) -> list[Moment]:
+def rows(books: DeliveryState, *iterations: int, attempt: int = 1) -> list[TrackerCall]:
     """What is to be told of these rows."""
     found = []
     for iteration in iterations:
@@ -35,13 +35,13 @@ def rows(books: Books, *iterations: int, attempt: int = 1) -> list[Moment]:
     return found
 
 
-def delivered(books: Books) -> int:
+def delivered(books: DeliveryState) -> int:
     return books.accounts["a_0"].delivered.iteration
 
 
-def later(books: Books, experiment_id: str = "e") -> Books:
+def later(books: DeliveryState, experiment_id: str = "e") -> DeliveryState:
     """Those of the next tracker process."""
-    return Books(decode_accounts(encode_books("e", books), experiment_id))
+    return DeliveryState(decode_accounts(encode_books("e", books), experiment_id))
 
 
 def report(iteration: int, attempt: int = 1) -> Reported:
@@ -57,7 +57,7 @@ def report(iteration: int, attempt: int = 1) -> Reported:
 
 
 def test_moments_follow_one_another_by_attempt_iteration_and_kind() -> None:
-    books = Books()
+    books = DeliveryState()
     assert books.read(Suggested(spec=SPEC), None, PENDING) == []
     found = books.read(STARTED, replace(TRIAL, place=Place()), TRIAL)
     found += rows(books, 1, 2)
@@ -80,18 +80,20 @@ def test_the_newest_moment_of_a_trial_is_known_from_the_trial() -> None:
         index=0, iteration=3, attempt=1, files=1, size_bytes=1, time_total_s=1.0
     )
     saved = replace(at(3), checkpoints=(record,))
-    found = Books().read(replace(report(3), checkpoint=record), at(2), saved)
+    found = DeliveryState().read(replace(report(3), checkpoint=record), at(2), saved)
     assert [one.hook for one in found] == ["on_trial_result", "on_trial_save"]
     assert found[-1].mark == reached(saved)
     resumed = replace(saved, attempt=2, resumed_from=3)
-    again = Books().read(replace(STARTED, attempt=2), replace(resumed, place=Place()), resumed)
+    again = DeliveryState().read(
+        replace(STARTED, attempt=2), replace(resumed, place=Place()), resumed
+    )
     assert [one.hook for one in again] == ["on_trial_start", "on_trial_restore"]
     assert again[-1].mark == reached(resumed)
     assert reached(PENDING) == Mark()
 
 
 def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
-    books = Books()
+    books = DeliveryState()
     first, second = rows(books, 1, 2)
     books.gave(first)
     books.acknowledge()
@@ -101,7 +103,7 @@ def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
 
 
 def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
-    books = Books()
+    books = DeliveryState()
     for row in rows(books, 1):
         books.gave(row)
     books.acknowledge(held=["a_0"])
@@ -112,7 +114,7 @@ def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
 
 
 def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
-    books = Books()
+    books = DeliveryState()
     first, second = rows(books, 1, 2)
     books.gave(first)
     books.acknowledge()
@@ -121,7 +123,7 @@ def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
 
 
 def test_what_was_refused_is_tried_again_by_a_later_tracker_process() -> None:
-    books = Books()
+    books = DeliveryState()
     first, second, third, fourth = rows(books, 1, 2, 3, 4)
     books.gave(first)
     books.refuse(second, "too long")
@@ -135,7 +137,7 @@ def test_what_was_refused_is_tried_again_by_a_later_tracker_process() -> None:
 
 
 def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
-    books = Books()
+    books = DeliveryState()
     for row in rows(books, 1):
         books.gave(row)
     books.acknowledge()
@@ -143,18 +145,18 @@ def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
 
 
 def test_waits_grow_to_a_bound_and_are_spread_at_random() -> None:
-    standing = Standing(patience=Patience(first_s=1, longest_s=8))
+    standing = DeliveryStatus(patience=RetryDelays(first_s=1, longest_s=8))
     waits = []
     for _ in range(5):
         standing = standing.after_failure(now=100, chance=0)
         waits.append(standing.not_before - 100)
     assert waits == [1, 2, 4, 8, 8]
     assert standing.after_failure(now=0, chance=1).not_before == 4
-    assert standing.after_success() == Standing(patience=standing.patience)
+    assert standing.after_success() == DeliveryStatus(patience=standing.patience)
 
 
 def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
-    standing = Standing(patience=Patience(tries=2))
+    standing = DeliveryStatus(patience=RetryDelays(tries=2))
     assert not standing.is_last_try
     standing = standing.after_failure(now=0, chance=0)
     assert standing.is_last_try
@@ -163,7 +165,7 @@ def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
 
 
 def test_rows_that_are_in_no_record_any_more_are_named() -> None:
-    books = Books()
+    books = DeliveryState()
     started = books.read(STARTED, PENDING, TRIAL)
     for moment in [*started, *rows(books, 1, 2)]:
         books.gave(moment)
@@ -183,7 +185,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
 
 
 def test_a_tracker_that_has_all_is_told_nothing_where_the_journal_begins_anew() -> None:
-    books = Books()
+    books = DeliveryState()
     for moment in [*books.read(STARTED, PENDING, TRIAL), *rows(books, 1, 2)]:
         books.gave(moment)
     books.acknowledge()
@@ -197,6 +199,6 @@ def test_the_end_of_a_trial_is_told_though_its_records_are_lost() -> None:
         (Status.TERMINATED, "on_trial_complete"),
         (Status.ERROR, "on_trial_error"),
     ):
-        books = Books()
+        books = DeliveryState()
         (moment,) = books.begin_anew(replace(at(2), status=status))
         assert (moment.hook, moment.mark.is_end) == (hook, True)

@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.trackers import delivery_loop as module
-from holdfast.experiment.trackers.delivery import Books, Moment, Patience, decode_accounts
-from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Outcome, routed
+from holdfast.experiment.trackers.delivery import (
+    DeliveryState,
+    RetryDelays,
+    TrackerCall,
+    decode_accounts,
+)
+from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoop, routed
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.testing.recorded import RecordedExperiment
@@ -34,10 +39,10 @@ class Given:
     """Hands that remember what they were to do, and do nothing."""
 
     def __init__(self) -> None:
-        self.batches: list[Sequence[Moment]] = []
+        self.batches: list[Sequence[TrackerCall]] = []
         self.ends = 0
 
-    def tell(self, batch: Sequence[Moment]) -> None:
+    def tell(self, batch: Sequence[TrackerCall]) -> None:
         self.batches.append(batch)
 
     def finish(self) -> None:
@@ -58,7 +63,7 @@ class Desk:
             fold_for, layout=run.layout, experiment_id=route.experiment_id, begins=route.begins
         )
         self.tracker_process = DeliveryLoop(
-            route, begin, self.hands, self.clock, self.said.append, patience=Patience(tries=2)
+            route, begin, self.hands, self.clock, self.said.append, patience=RetryDelays(tries=2)
         )
 
     def follow(self) -> None:
@@ -66,7 +71,7 @@ class Desk:
         self.tracker_process.hear(["upto", end.segment, end.offset])
         self.tracker_process.act()
 
-    def answer(self, outcome: Outcome, after_s: float = 1.0) -> None:
+    def answer(self, outcome: BatchOutcome, after_s: float = 1.0) -> None:
         self.tracker_process.hear(["outcome", outcome])
         self.clock.at += after_s
         self.tracker_process.act()
@@ -74,7 +79,7 @@ class Desk:
     def takes(self, held: frozenset[str] = frozenset()) -> list[str]:
         """Take the batch that waits; the hooks in it."""
         batch = self.hands.batches[-1]
-        self.answer(Outcome(taken=len(batch), held=held))
+        self.answer(BatchOutcome(taken=len(batch), held=held))
         return [moment.hook.removeprefix("on_trial_") for moment in batch]
 
     @property
@@ -129,14 +134,14 @@ def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedEx
     trial_of(run, 3)
     desk = Desk(run)
     desk.follow()
-    desk.answer(Outcome(taken=1, error="ConnectionError: away"), after_s=0.4)
+    desk.answer(BatchOutcome(taken=1, error="ConnectionError: away"), after_s=0.4)
     assert len(desk.hands.batches) == 1
     assert desk.tracker_process.wait_s == pytest.approx(0.1)
     desk.clock.at += 0.1
     desk.tracker_process.act()
     assert [moment.mark.rows for moment in desk.hands.batches[-1]] == [1]
     assert [words[0] for words in desk.said] == ["trouble"]
-    desk.answer(Outcome(taken=0, error="ConnectionError: away"))
+    desk.answer(BatchOutcome(taken=0, error="ConnectionError: away"))
     assert [words[0] for words in desk.said] == ["trouble"]
 
 
@@ -144,8 +149,8 @@ def test_what_is_refused_is_set_aside_after_some_tries(run: RecordedExperiment) 
     trial_id = trial_of(run, 2)
     desk = Desk(run)
     desk.follow()
-    refusal = Outcome(taken=0, error="ValueError: no", is_refusal=True)
-    desk.answer(Outcome(taken=1, error="ValueError: no", is_refusal=True))
+    refusal = BatchOutcome(taken=0, error="ValueError: no", is_refusal=True)
+    desk.answer(BatchOutcome(taken=1, error="ValueError: no", is_refusal=True))
     desk.answer(refusal)
     desk.takes()
     assert desk.cursor[trial_id]["refused"][0]["from_iteration"] == 1
@@ -168,7 +173,7 @@ def test_at_the_end_it_gives_up_in_time_and_reads_nothing_more(run: RecordedExpe
     desk = Desk(run)
     desk.follow()
     run.report(trial_id, {"loss": 2})
-    desk.answer(Outcome(taken=2))
+    desk.answer(BatchOutcome(taken=2))
     run.layout.journal.joinpath("000000.log").unlink()
     desk.tracker_process.hear(["upto", 0, 1 << 30])
     desk.tracker_process.hear(["close", 5])
@@ -187,7 +192,7 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     desk.tracker_process.hear(["close", 5])
     desk.tracker_process.act()
     assert desk.hands.ends == 1
-    desk.tracker_process.hear(["finished", Outcome(taken=0)])
+    desk.tracker_process.hear(["finished", BatchOutcome(taken=0)])
     assert desk.tracker_process.is_done
     assert desk.said[-1] == ["done", True]
 
@@ -223,7 +228,7 @@ def begin_of(run: RecordedExperiment) -> Position:
     """Where another tracker process would begin to read."""
     experiment_id = run.machine.spec.experiment_id
     data = json.loads(run.layout.tracker_cursor("T").read_text())
-    accounts = Books(decode_accounts(data, experiment_id)).accounts
+    accounts = DeliveryState(decode_accounts(data, experiment_id)).accounts
     return fold_for(accounts, layout=run.layout, experiment_id=experiment_id, begins=0).position
 
 

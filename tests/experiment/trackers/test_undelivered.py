@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.trackers.delivery import Account, Books, Mark, Moment, encode_books
+from holdfast.experiment.trackers.delivery import (
+    Account,
+    DeliveryState,
+    Mark,
+    TrackerCall,
+    encode_books,
+)
 from holdfast.experiment.trackers.undelivered import list_missing, told, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
@@ -61,9 +67,9 @@ def test_of_an_attempt_that_ended_and_was_reopened_nothing_is_missing() -> None:
 
 
 def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
-    layout, books = Layout(tmp_path), Books()
+    layout, books = Layout(tmp_path), DeliveryState()
     first, second = (
-        Moment(
+        TrackerCall(
             trial=replace(TRIAL, iteration=at),
             hook="on_trial_result",
             mark=Mark(attempt=1, iteration=at, stage=2, rows=at),

@@ -12,7 +12,7 @@ import pytest
 from holdfast.experiment.progress.summary import StorageAge
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
-from holdfast.runtime.lasting import LastingService
+from holdfast.runtime.lasting import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -62,7 +62,7 @@ class Desk:
         self.events: list[Event] = []
         self.lost: list[tuple[str, int, str]] = []
         self.uploads = Uploads(
-            cast(LastingService, self.uploader),
+            cast(RestartingService, self.uploader),
             cast(JournalWriter, self.journal_writer),
             post=self.events.append,
             tell=lambda text: None,

@@ -17,7 +17,12 @@ import pytest
 from holdfast import tune
 from holdfast.described import UnknownDescription, alike, description_of
 from holdfast.experiment.user_objects.pickling import NotPicklable, loads
-from holdfast.experiment.user_objects.stored_objects import Field, NeedsTrust, restored, stored
+from holdfast.experiment.user_objects.stored_objects import (
+    NeedsTrust,
+    StoredField,
+    restored,
+    stored,
+)
 from holdfast.experiment.user_objects.tuner_file import (
     BrokenTunerFile,
     NotTrusted,
@@ -46,7 +51,7 @@ NOT_PLAIN = {
 def there_and_back(value: Any, *, trusted: bool = True) -> Any:
     field = stored(value, "it")
     plain = msgpack.unpackb(msgpack.packb(field.plain), strict_map_key=False)
-    return restored(Field(plain=plain, objects=field.objects), trusted=trusted)
+    return restored(StoredField(plain=plain, objects=field.objects), trusted=trusted)
 
 
 def test_the_file_of_the_first_release_loads() -> None:
@@ -270,7 +275,7 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_forged_field_is_an_error_of_one_line(tmp_path: Path, name: str, trusted: bool) -> None:
-    write(tmp_path / "tuner.pkl", {"stop": Field(plain=HOSTILE[name]())})
+    write(tmp_path / "tuner.pkl", {"stop": StoredField(plain=HOSTILE[name]())})
     file = TunerFile(tmp_path / "tuner.pkl", trusted=trusted)
     with pytest.raises(BrokenTunerFile, match=r"stop in|cannot be read") as caught:
         _needed(file)
@@ -350,4 +355,4 @@ def test_a_frozen_class_takes_a_state_of_fewer_fields() -> None:
 
 def test_unknown_descriptions_say_what_is_unknown() -> None:
     with pytest.raises(UnknownDescription, match=r"this version of holdfast has no stopper\.Gone"):
-        restored(Field(plain=made("stopper.Gone")), trusted=True)
+        restored(StoredField(plain=made("stopper.Gone")), trusted=True)

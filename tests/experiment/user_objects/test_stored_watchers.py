@@ -16,7 +16,12 @@ from holdfast.air.integrations.mlflow import MLflowLoggerCallback
 from holdfast.air.integrations.wandb import WandbLoggerCallback
 from holdfast.described import UnknownDescription, alike, description_of, state_of
 from holdfast.experiment.user_objects.pickling import loads
-from holdfast.experiment.user_objects.stored_objects import Field, NeedsTrust, restored, stored
+from holdfast.experiment.user_objects.stored_objects import (
+    NeedsTrust,
+    StoredField,
+    restored,
+    stored,
+)
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from tests.data import watching_objects
 from tests.data.watching_objects import SECRET
@@ -138,4 +143,4 @@ def test_an_untrusted_file_has_nothing_sent_anywhere(name: str) -> None:
 def test_a_file_cannot_have_just_anything_of_ours_made(name: str) -> None:
     tree = {"__holdfast__": "made", "class": name, "version": 1, "args": [], "kwargs": {}}
     with pytest.raises(UnknownDescription):
-        restored(Field(plain=tree), trusted=True)
+        restored(StoredField(plain=tree), trusted=True)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.worker import output_stream
 from holdfast.experiment.worker.echo import LineEcho
-from holdfast.experiment.worker.output_stream import TrialStream
+from holdfast.experiment.worker.output_stream import OutputStream
 
 
 class Shown:
@@ -43,8 +43,8 @@ def echo_to(shown: Shown) -> LineEcho:
 
 
 @pytest.fixture
-def stream(file: int, shown: Shown) -> Iterator[TrialStream]:
-    made = TrialStream(file, "<stdout>", echo_to(shown))
+def stream(file: int, shown: Shown) -> Iterator[OutputStream]:
+    made = OutputStream(file, "<stdout>", echo_to(shown))
     made.open_text("utf-8", "strict")
     yield made
     made.finish()
@@ -54,7 +54,7 @@ def content(fd: int) -> str:
     return os.pread(fd, 1 << 24, 0).decode()
 
 
-def test_each_piece_is_in_the_file_when_print_returns(stream: TrialStream, file: int) -> None:
+def test_each_piece_is_in_the_file_when_print_returns(stream: OutputStream, file: int) -> None:
     print("one", file=stream.text)
     print("two", 2, end="", file=stream.text)
     assert content(file) == "one\ntwo 2"
@@ -63,7 +63,7 @@ def test_each_piece_is_in_the_file_when_print_returns(stream: TrialStream, file:
 
 
 def test_lines_are_shown_whole_and_the_last_one_at_the_end(
-    stream: TrialStream, shown: Shown
+    stream: OutputStream, shown: Shown
 ) -> None:
     print("one", file=stream.text)
     print("caf\u00e9", end="", file=stream.text)
@@ -73,7 +73,7 @@ def test_lines_are_shown_whole_and_the_last_one_at_the_end(
 
 
 def test_what_a_carriage_return_takes_back_is_in_the_file_and_not_shown(
-    stream: TrialStream, shown: Shown, file: int
+    stream: OutputStream, shown: Shown, file: int
 ) -> None:
     for percent in (10, 20):
         stream.text.write(f"\r {percent}%")
@@ -83,7 +83,7 @@ def test_what_a_carriage_return_takes_back_is_in_the_file_and_not_shown(
 
 
 def test_a_storm_takes_one_write_for_each_line_and_few_messages(
-    stream: TrialStream, shown: Shown, file: int, monkeypatch: pytest.MonkeyPatch
+    stream: OutputStream, shown: Shown, file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[int] = []
     write = os.write
@@ -111,7 +111,7 @@ def test_a_storm_takes_one_write_for_each_line_and_few_messages(
 
 def test_in_a_storm_the_beginning_of_a_line_does_not_wait_for_its_end() -> None:
     ours, theirs = os.pipe()
-    stream = TrialStream(theirs, "<stdout>")
+    stream = OutputStream(theirs, "<stdout>")
     text = stream.open_text("utf-8", "strict")
     text.write("x\n" * output_stream._MANY)
     for _ in range(output_stream._MANY):
@@ -126,7 +126,7 @@ def test_in_a_storm_the_beginning_of_a_line_does_not_wait_for_its_end() -> None:
 
 
 def test_a_forked_child_writes_once_and_shows_nothing(
-    stream: TrialStream, shown: Shown, file: int, monkeypatch: pytest.MonkeyPatch
+    stream: OutputStream, shown: Shown, file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_stream, "_WINDOW_S", 3600.0)
     for _ in range(output_stream._MANY):
@@ -148,7 +148,7 @@ def test_a_forked_child_writes_once_and_shows_nothing(
 
 
 def test_what_a_signal_handler_prints_within_a_message_is_shown_after_it(
-    stream: TrialStream, shown: Shown, file: int
+    stream: OutputStream, shown: Shown, file: int
 ) -> None:
     shown.is_busy = True
     print("in a handler", file=stream.text)
@@ -159,7 +159,7 @@ def test_what_a_signal_handler_prints_within_a_message_is_shown_after_it(
     assert shown.lines == ["in a handler", "later"]
 
 
-def test_two_threads_that_print_lose_no_line(stream: TrialStream, file: int) -> None:
+def test_two_threads_that_print_lose_no_line(stream: OutputStream, file: int) -> None:
     def speak(name: str) -> None:
         for number in range(2_000):
             stream.text.write(f"{name} {number}\n")
@@ -176,7 +176,7 @@ def test_two_threads_that_print_lose_no_line(stream: TrialStream, file: int) -> 
 
 
 def test_a_stream_that_user_code_has_taken_apart_harms_nobody(
-    stream: TrialStream, file: int
+    stream: OutputStream, file: int
 ) -> None:
     binary = stream.text.detach()
     for _ in range(3 * output_stream._MANY):
@@ -186,7 +186,7 @@ def test_a_stream_that_user_code_has_taken_apart_harms_nobody(
     assert content(file) == "x\n" * 3 * output_stream._MANY
 
 
-def test_long_output_is_shown_in_bounded_messages(stream: TrialStream, shown: Shown) -> None:
+def test_long_output_is_shown_in_bounded_messages(stream: OutputStream, shown: Shown) -> None:
     print("x" * 1_000_000, file=stream.text)
     print("line of many\n" * 100_000, end="", file=stream.text)
     assert [len(text) < 200_000 for text in shown.texts] == [True, True]

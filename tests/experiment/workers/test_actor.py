@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.worker.job import Assignment
-from holdfast.experiment.workers.actor import Patience, TrialActor
+from holdfast.experiment.workers.actor import TrialActor, WorkerTimeouts
 from holdfast.runtime import guard
 from holdfast.runtime.ending import Ending
 from holdfast.runtime.launcher import Launcher, Listener
@@ -111,7 +111,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 async def actor(desk: Desk) -> TrialActor:
-    return TrialActor(desk, assignment(), patience=Patience(grace_s=3600), reusable=True)
+    return TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=3600), reusable=True)
 
 
 def hosts(actor: TrialActor, *messages: list[Any]) -> None:
@@ -272,7 +272,7 @@ async def test_a_worker_that_may_end_its_step_hears_of_the_stop_when_it_reports(
 async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
     desk: Desk,
 ) -> None:
-    actor = TrialActor(desk, assignment(), patience=Patience(grace_s=0.01), reusable=False)
+    actor = TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt(after_step=True)
     async with asyncio.timeout(30):
@@ -281,7 +281,7 @@ async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
 
 
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
-    actor = TrialActor(desk, assignment(), patience=Patience(grace_s=0.01), reusable=False)
+    actor = TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt()
     async with asyncio.timeout(30):
@@ -305,7 +305,7 @@ async def test_a_worker_that_is_preempted_saves_and_says_so(desk: Desk, actor: T
 
 
 async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(desk: Desk) -> None:
-    patience = Patience(grace_s=0.01, preemption_grace_s=0.01)
+    patience = WorkerTimeouts(grace_s=0.01, preemption_grace_s=0.01)
     actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
     hosts(actor, STARTED)
     actor.preempt()
@@ -377,7 +377,7 @@ class SignallingDesk(Desk):
 
 
 def impatient(desk: Desk, hang_timeout_s: float = 0.01) -> TrialActor:
-    patience = Patience(grace_s=3600, hang_timeout_s=hang_timeout_s)
+    patience = WorkerTimeouts(grace_s=3600, hang_timeout_s=hang_timeout_s)
     return TrialActor(desk, assignment(), patience=patience, reusable=False)
 
 
@@ -405,7 +405,7 @@ async def test_a_worker_that_never_reports_is_asked_for_its_stack(
 
 
 async def test_a_worker_that_shows_no_stack_is_killed(desk: Desk) -> None:
-    patience = Patience(grace_s=0.01, hang_timeout_s=0.01)
+    patience = WorkerTimeouts(grace_s=0.01, hang_timeout_s=0.01)
     actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
     async with asyncio.timeout(30):
         await desk.workers[0].killed.wait()
@@ -453,7 +453,7 @@ async def test_a_worker_that_cannot_be_given_its_trial_is_ended_and_says_nothing
 
     monkeypatch.setattr(FakeWorker, "send", deaf)
     with pytest.raises(OverflowError):
-        TrialActor(desk, assignment(), patience=Patience(grace_s=3600), reusable=True)
+        TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=3600), reusable=True)
     (worker,) = desk.workers
     assert worker.signals == [signal.SIGKILL]
     assert desk.events == []

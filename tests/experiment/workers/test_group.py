@@ -12,7 +12,7 @@ import pytest
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.worker.job import Assignment, GroupTerms
 from holdfast.experiment.workers import group as groups
-from holdfast.experiment.workers.actor import Patience
+from holdfast.experiment.workers.actor import WorkerTimeouts
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import guard
@@ -147,13 +147,13 @@ def opened(
     desk: Desk,
     whole: Assignment | None = None,
     *,
-    patience: Patience | None = None,
+    patience: WorkerTimeouts | None = None,
     terms: GroupTerms | None = None,
 ) -> WorkerGroup:
     return WorkerGroup(
         desk,
         whole or assignment(),
-        patience=patience or Patience(grace_s=3600),
+        patience=patience or WorkerTimeouts(grace_s=3600),
         terms=terms or GroupTerms(),
         warn=desk.warnings.append,
     )
@@ -161,7 +161,7 @@ def opened(
 
 @pytest.fixture
 async def group(desk: Desk) -> WorkerGroup:
-    patience = Patience(grace_s=3600, barrier_timeout_s=3600)
+    patience = WorkerTimeouts(grace_s=3600, barrier_timeout_s=3600)
     made = opened(desk, patience=patience)
     for rank in desk.ranks:
         rank.starts()
@@ -359,7 +359,7 @@ async def test_a_rank_that_returns_early_is_named(desk: Desk, group: WorkerGroup
 async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience = Patience(grace_s=3600, barrier_timeout_s=0.0)
+    patience = WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0)
     opened(desk, patience=patience)
     for rank in desk.ranks:
         rank.starts()
@@ -377,7 +377,7 @@ async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
 
 
 async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(desk: Desk) -> None:
-    opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
+    opened(desk, patience=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
     for rank in desk.ranks:
         rank.starts()
     desk.ranks[0].says(["meeting", "127.0.0.1:1"])
@@ -386,7 +386,7 @@ async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(desk: De
 
 
 async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk: Desk) -> None:
-    group = opened(desk, patience=Patience(grace_s=3600, hang_timeout_s=0.0))
+    group = opened(desk, patience=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
     for rank in desk.ranks:
         rank.starts()
         rank.reports(1)
@@ -398,7 +398,7 @@ async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk
 async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_longer(
     desk: Desk,
 ) -> None:
-    opened(desk, patience=Patience(grace_s=3600, barrier_timeout_s=0.0))
+    opened(desk, patience=WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0))
     for rank in desk.ranks:
         rank.starts()
     for rank in desk.ranks:

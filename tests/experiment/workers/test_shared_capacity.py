@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.experiment.workers.shared_capacity import SharedCapacity, Waiting, shared
+from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity, shared
 from holdfast.trial.resources import Allocation
 
 
@@ -15,7 +15,7 @@ class Asking:
         self.capacity = capacity
         self.granted: list[Allocation] = []
 
-    def take(self, amounts: Mapping[str, float]) -> Allocation | Waiting:
+    def take(self, amounts: Mapping[str, float]) -> Allocation | CapacityRequest:
         return self.capacity.take(amounts, self.granted.append)
 
     def held(self, amounts: Mapping[str, float]) -> Allocation:
@@ -23,9 +23,9 @@ class Asking:
         assert isinstance(taken, Allocation)
         return taken
 
-    def waits(self, amounts: Mapping[str, float]) -> Waiting:
+    def waits(self, amounts: Mapping[str, float]) -> CapacityRequest:
         taken = self.take(amounts)
-        assert isinstance(taken, Waiting)
+        assert isinstance(taken, CapacityRequest)
         return taken
 
 

@@ -23,8 +23,8 @@ from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Usurped
-from holdfast.syncer.stores.store import Store, Stored
+from holdfast.syncer.stores.owned_store import ClaimLost
+from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.bucket import Bucket
 from holdfast.testing.fault_proxy import FaultProxy
@@ -303,11 +303,11 @@ async def test_what_a_storage_only_says_to_have_kept_is_sent_until_it_is_there(
     pretended = iter(range(3))
     real = FaultyStore.put
 
-    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> PutResult:
         if key == "trial/a" and next(pretended, None) is not None:
             if removed:
                 path.unlink()
-            return Stored(size=len(source))
+            return PutResult(size=len(source))
         return await real(self, key, source, **options)
 
     monkeypatch.setattr(FaultyStore, "put", put)
@@ -400,7 +400,7 @@ async def test_a_file_that_the_storage_refuses_keeps_no_other_from_going(
     refused = {"trial/1", "trial/3"}
     real = FaultyStore.put
 
-    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> PutResult:
         if key in refused:
             raise StorageRefused("put", key, "the key is too long")
         return await real(self, key, source, **options)
@@ -458,7 +458,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
     uploader = await machine.open()
     real = FaultyStore.put
 
-    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> PutResult:
         stored = await real(self, key, source, **options)
         if isinstance(source, Path) and path.read_text().startswith("one"):
             path.write_text("two " * 10)
@@ -522,10 +522,10 @@ async def test_who_was_usurped_sends_and_removes_nothing_more(
     await uploader.send_artifacts(None)
     memory.objects[".epochs/000002"] = b"another's"
     gone.unlink()
-    with pytest.raises(Usurped):
+    with pytest.raises(ClaimLost):
         await uploader.send_artifacts(None)
     machine.write("trial/a")
-    with pytest.raises(Usurped):
+    with pytest.raises(ClaimLost):
         await uploader.send_artifacts(None)
     assert "trial/gone" in memory.objects
     assert "trial/a" not in memory.objects
@@ -540,7 +540,7 @@ async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_told(
     under_way, most = 0, 0
     real = FaultyStore.put
 
-    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> Stored:
+    async def put(self: FaultyStore, key: str, source: Any, **options: Any) -> PutResult:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)

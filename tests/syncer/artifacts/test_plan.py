@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.syncer.artifacts.plan import (
     Changes,
-    Facts,
-    Found,
+    FileStat,
+    FolderScan,
     Known,
     changes,
     missing_there,
@@ -17,15 +17,15 @@ from holdfast.syncer.artifacts.plan import (
     uncertain,
 )
 
-AS_IT_WAS = Facts(10, 1_000, 1_000)
+AS_IT_WAS = FileStat(10, 1_000, 1_000)
 
 
 def known(*keys: str) -> dict[str, Known]:
     return {key: Known(AS_IT_WAS, "sum", True) for key in keys}
 
 
-def found(*keys: str, passed_over: Mapping[str, str] | None = None) -> Found:
-    return Found(files=dict.fromkeys(keys, AS_IT_WAS), passed_over=passed_over or {})
+def found(*keys: str, passed_over: Mapping[str, str] | None = None) -> FolderScan:
+    return FolderScan(files=dict.fromkeys(keys, AS_IT_WAS), passed_over=passed_over or {})
 
 
 def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
@@ -33,10 +33,10 @@ def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
     assert decided == Changes(first=(), read=("t/b",), gone=())
 
 
-@pytest.mark.parametrize("field", Facts._fields)
+@pytest.mark.parametrize("field", FileStat._fields)
 def test_a_file_is_read_again_where_its_size_or_one_of_its_times_differs(field: str) -> None:
     other = AS_IT_WAS._replace(**{field: 2_000})
-    decided = changes(known("t/a"), Found(files={"t/a": other}, passed_over={}))
+    decided = changes(known("t/a"), FolderScan(files={"t/a": other}, passed_over={}))
     assert decided.read == ("t/a",)
 
 
@@ -51,7 +51,7 @@ def test_what_was_removed_here_goes_there_at_the_end() -> None:
 
 
 def test_nothing_goes_with_a_folder_that_is_lost() -> None:
-    lost = Found(files={}, passed_over={}, is_there=False)
+    lost = FolderScan(files={}, passed_over={}, is_there=False)
     assert changes(known("t/a", "t/b"), lost) == Changes(first=(), read=(), gone=())
 
 
@@ -83,7 +83,7 @@ def test_a_listing_shows_what_storage_has_lost() -> None:
 
 def test_a_change_shows_only_some_time_after_the_last() -> None:
     moment = 10**18
-    facts = Facts(1, moment, moment - 5 * 10**9)
+    facts = FileStat(1, moment, moment - 5 * 10**9)
     assert not facts.is_settled(moment + 10**9)
     assert facts.is_settled(moment + 3 * 10**9)
     assert not facts._replace(ctime_ns=moment + 2 * 10**9).is_settled(moment + 3 * 10**9)

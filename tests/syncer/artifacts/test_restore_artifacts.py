@@ -18,7 +18,7 @@ from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import Entry, Store, Stored
+from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
 
@@ -36,11 +36,11 @@ class Timed(MemoryStore):
         self.now = 1.0
         self.put_at: dict[str, float] = {}
 
-    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> PutResult:
         self.put_at[key] = self.now
         return await super().put(key, source, **how)
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         found = await super().list(prefix, leftovers=leftovers)
         return [replace(entry, modified=self.put_at[entry.key]) for entry in found]
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.artifacts.plan import Found
+from holdfast.syncer.artifacts.plan import FolderScan
 from holdfast.syncer.artifacts.scan import folders, scan
 
 
@@ -43,7 +43,7 @@ def write(orders: Orders, *keys: str) -> None:
         path.write_text(key)
 
 
-def artifacts(orders: Orders, folder: str = "trial") -> Found:
+def artifacts(orders: Orders, folder: str = "trial") -> FolderScan:
     return scan(orders, folder, "artifacts")
 
 

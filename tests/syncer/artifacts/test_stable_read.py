@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.artifacts.scan import facts_of
-from holdfast.syncer.artifacts.stable_read import NotRegular, Steady, read_steady, stands_still
+from holdfast.syncer.artifacts.stable_read import NotRegular, StableRead, read_steady, stands_still
 
 LONG_AGO_NS = 10**18
 
@@ -49,12 +49,12 @@ def written_meanwhile(monkeypatch: pytest.MonkeyPatch, file: Path, *states: byte
     monkeypatch.setattr(os, "pread", Writer(*map(write, states)))
 
 
-def content(state: Steady | None) -> bytes:
+def content(state: StableRead | None) -> bytes:
     assert state is not None
     return state.source if isinstance(state.source, bytes) else state.source.read_bytes()
 
 
-def kept(state: Steady | None) -> dict[str, Any]:
+def kept(state: StableRead | None) -> dict[str, Any]:
     assert state is not None
     data = content(state)
     assert state.checksum == hashlib.sha256(data).hexdigest()

@@ -295,12 +295,12 @@ def test_a_remote_checkpoint_opens_inside_a_running_loop(remote: Checkpoint) -> 
 def test_an_object_named_to_climb_out_is_refused(
     distant: Distant, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.syncer.stores.store import Entry
+    from holdfast.syncer.stores.store import ObjectInfo
     from holdfast.testing.stores import MemoryStore
 
     class Hostile(MemoryStore):
         async def list(self, prefix: str = "", *, leftovers: bool = False) -> Any:
-            return [Entry(key="../../.bashrc", size=1)]
+            return [ObjectInfo(key="../../.bashrc", size=1)]
 
     monkeypatch.setattr(Location, "open_store", lambda _: Hostile())
     with pytest.raises(UnusableFile, match=r"\.bashrc"):

@@ -21,7 +21,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import download, manifest, shared_copy
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.download import Changed
+from holdfast.syncer.checkpoint.download import FolderChanged
 from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
 from holdfast.syncer.files.errors import (
     CheckpointGone,
@@ -179,7 +179,7 @@ def test_one_that_changes_without_end_is_given_up(
         raise StorageUnavailable("get", "model.pt", "1 of 5 bytes came")
 
     monkeypatch.setattr(download, "_download", changing)
-    with pytest.raises(Changed, match="written anew meanwhile"):
+    with pytest.raises(FolderChanged, match="written anew meanwhile"):
         checkpoint.to_directory()
     assert count == 3
 

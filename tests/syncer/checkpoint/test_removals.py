@@ -17,7 +17,7 @@ from holdfast.syncer.files.errors import CheckpointGone, StorageRefused, Storage
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
-from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
+from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.store import Store
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -234,7 +234,7 @@ async def test_a_newer_incarnation_is_not_robbed(told: Told) -> None:
     memory = filled()
     removals = await owned(memory, None, told)
     memory.objects[f"{CLAIMS}/000002"] = b""
-    with pytest.raises(Usurped):
+    with pytest.raises(ClaimLost):
         await removals.remove(FOLDERS)
     assert set(FOLDERS) <= kept(memory)
 

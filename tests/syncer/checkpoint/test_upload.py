@@ -18,11 +18,11 @@ from holdfast.syncer.checkpoint.upload import Upload
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Usurped
+from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.s3.client import open_client
 from holdfast.syncer.stores.s3.multipart import Multipart
 from holdfast.syncer.stores.s3.store import S3Store
-from holdfast.syncer.stores.store import Store, Stored
+from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.testing.fault_proxy import FaultProxy, Ill
 from holdfast.testing.s3_server import S3Server
@@ -294,7 +294,7 @@ async def test_a_put_that_was_held_up_replaces_no_file_of_a_newer_incarnation(
     reached, thawed = asyncio.Event(), asyncio.Event()
     put = S3Store.put
 
-    async def hold(store: S3Store, key: str, source: Any, **asked: Any) -> Stored:
+    async def hold(store: S3Store, key: str, source: Any, **asked: Any) -> PutResult:
         if key == f"{FIRST}/model" and not reached.is_set():
             reached.set()
             await thawed.wait()
@@ -309,7 +309,7 @@ async def test_a_put_that_was_held_up_replaces_no_file_of_a_newer_incarnation(
     experiment.stage(FIRST, model=b"new")
     await experiment.commit(FIRST)
     thawed.set()
-    with pytest.raises(Usurped):
+    with pytest.raises(ClaimLost):
         await late
     await older.close()
     assert await experiment.content(FIRST) == {"model": b"new"}

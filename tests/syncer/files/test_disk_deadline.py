@@ -14,7 +14,7 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import NoAnswer, answered, waiting_at_most
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
 from holdfast.syncer.files.errors import DiskSilent, from_os_error
-from holdfast.syncer.files.threads import Started
+from holdfast.syncer.files.threads import ThreadCall
 
 
 @pytest.fixture
@@ -56,12 +56,12 @@ def test_the_time_in_which_a_job_was_suspended_is_that_of_one_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits = iter([False, False, True])
-    has_ended = Started.has_ended
+    has_ended = ThreadCall.has_ended
 
-    def interrupted(started: Started[int], within_s: float) -> bool:
+    def interrupted(started: ThreadCall[int], within_s: float) -> bool:
         return next(waits) and has_ended(started, 60.0)
 
-    monkeypatch.setattr(Started, "has_ended", interrupted)
+    monkeypatch.setattr(ThreadCall, "has_ended", interrupted)
     with waiting_at_most(300, lambda text: None):
         assert answered(lambda: 5, lambda: "look") == 5
 

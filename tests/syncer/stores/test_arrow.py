@@ -12,7 +12,7 @@ import pytest
 from holdfast.syncer.files.errors import StorageUnavailable
 from holdfast.syncer.stores import arrow
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.retry import Patience
+from holdfast.syncer.stores.retry import StorageRetry
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +53,8 @@ def place(tmp_path: Path, gate: Gate) -> Location:
     return Location.resolve(str(tmp_path / "root"), Stalling(), {})
 
 
-def patience() -> Patience:
-    return Patience(timeout_s=60, where="here", tell=lambda text: None)
+def patience() -> StorageRetry:
+    return StorageRetry(timeout_s=60, where="here", tell=lambda text: None)
 
 
 async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(

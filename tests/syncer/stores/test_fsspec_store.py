@@ -13,13 +13,13 @@ import pyarrow.fs
 import pytest
 
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.upload import Committed, Upload
+from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
 from holdfast.syncer.files.errors import NotStored, StorageUnavailable, innermost
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores import owned_store
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import OwnedStore, Usurped
-from holdfast.syncer.stores.store import PutsBatches, Stored
+from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
+from holdfast.syncer.stores.store import PutResult, PutsBatches
 from holdfast.testing.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +108,7 @@ async def upload(storage: OwnedStore, directory: Path) -> Upload:
     written = await asyncio.to_thread(manifest.write, directory)
     return Upload(
         storage=storage,
-        committed=Committed(),
+        committed=CommittedFiles(),
         directory=directory,
         folder=FOLDER,
         written=written,
@@ -151,7 +151,7 @@ async def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 async def test_a_batch_is_one_call_and_each_file_is_confirmed(tmp_path: Path) -> None:
-    there, heard = Coroutines(), dict[str, Stored]()
+    there, heard = Coroutines(), dict[str, PutResult]()
     sources = files(tmp_path, 10)
     store: PutsBatches = there.store()
     await store.put_batch(sources, for_s=60, stored=heard.__setitem__)
@@ -163,7 +163,7 @@ async def test_a_batch_is_one_call_and_each_file_is_confirmed(tmp_path: Path) ->
 
 
 async def test_a_batch_whose_time_is_over_begins_no_file_but_the_first(tmp_path: Path) -> None:
-    there, heard = Coroutines(), dict[str, Stored]()
+    there, heard = Coroutines(), dict[str, PutResult]()
     await there.store().put_batch(files(tmp_path, 3), for_s=0, stored=heard.__setitem__)
     assert list(heard) == ["0000"]
     assert there.puts == ["bucket/0000"]
@@ -172,7 +172,7 @@ async def test_a_batch_whose_time_is_over_begins_no_file_but_the_first(tmp_path:
 async def test_a_file_that_is_refused_is_named_and_those_before_it_are_stored(
     tmp_path: Path,
 ) -> None:
-    there, heard = Coroutines(), dict[str, Stored]()
+    there, heard = Coroutines(), dict[str, PutResult]()
 
     def refuse(path: str) -> None:
         if path.endswith("0002"):
@@ -274,9 +274,9 @@ async def test_whoever_is_usurped_while_batches_go_ends_before_the_next_file(
         there.objects["bucket/.epochs/000002"] = b"a newer one"
 
     there.before_put = usurp
-    with pytest.raises((Usurped, ExceptionGroup)) as raised:
+    with pytest.raises((ClaimLost, ExceptionGroup)) as raised:
         await work.perform()
-    assert isinstance(innermost(raised.value), Usurped)
+    assert isinstance(innermost(raised.value), ClaimLost)
     assert len(there.puts) <= 16
     await storage.close()
 

@@ -10,15 +10,17 @@ import pytest
 
 from holdfast.syncer.files.errors import NotStored, StorageError, StorageRefused
 from holdfast.syncer.stores.local import LocalStore
-from holdfast.syncer.stores.store import Entry
+from holdfast.syncer.stores.store import ObjectInfo
 
 pytestmark = pytest.mark.anyio
 
 OPERATIONS: dict[str, Callable[[LocalStore, Path], Awaitable[object]]] = {
     "put": lambda store, here: store.put("trial/result.json", b"ours"),
     "put of a new one": lambda store, here: store.put("trial/new", b"ours", create_only=True),
-    "copy from": lambda store, here: store.copy(Entry(key="trial/result.json", size=6), "new"),
-    "copy to": lambda store, here: store.copy(Entry(key="whole", size=5), "trial/new"),
+    "copy from": lambda store, here: store.copy(
+        ObjectInfo(key="trial/result.json", size=6), "new"
+    ),
+    "copy to": lambda store, here: store.copy(ObjectInfo(key="whole", size=5), "trial/new"),
     "get": lambda store, here: store.get("trial/result.json", here),
     "read": lambda store, here: store.read("trial/result.json"),
     "head": lambda store, here: store.head("trial/result.json"),

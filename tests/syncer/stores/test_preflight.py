@@ -22,7 +22,7 @@ from holdfast.syncer.files.errors import (
 from holdfast.syncer.stores import preflight as preflights
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.preflight import preflight, preflight_when_ready
-from holdfast.syncer.stores.store import Entry, Store, Stored
+from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
@@ -201,9 +201,9 @@ async def test_what_killed_runs_left_goes_and_what_may_be_in_use_stays(tmp_path:
 
 async def test_what_another_user_left_is_in_nobodys_way() -> None:
     class Shared(MemoryStore):
-        async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+        async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
             found = [replace(entry, modified=1e9) for entry in await super().list(prefix)]
-            return [*found, Entry(key=".holdfast-preflight/theirs", size=1, modified=1.0)]
+            return [*found, ObjectInfo(key=".holdfast-preflight/theirs", size=1, modified=1.0)]
 
         async def delete(self, keys: Iterable[str]) -> None:
             wanted = list(keys)
@@ -231,7 +231,7 @@ class Busy(MemoryStore):
         super().__init__()
         self.left = answers
 
-    async def put(self, key: str, source: bytes | Path, **how: Any) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: Any) -> PutResult:
         if self.left:
             self.left -= 1
             raise StorageBusy("put", key, "503 Slow Down")

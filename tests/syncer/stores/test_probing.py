@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.syncer.files.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.probing import Outcome, Step, probe
-from holdfast.syncer.stores.store import Entry, Stored
+from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
+from holdfast.syncer.stores.store import ObjectInfo, PutResult
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -47,7 +47,7 @@ async def tried(location: Location, size: int = 17 * MIB) -> dict[str, Step]:
 
 async def test_a_good_place_passes_is_timed_and_nothing_stays(tmp_path: Path) -> None:
     steps = await tried(Location.resolve(tmp_path, None, {}))
-    assert {step.outcome for step in steps.values()} == {Outcome.OK}
+    assert {step.outcome for step in steps.values()} == {ProbeOutcome.OK}
     assert not any(step.meaning for step in steps.values())
     assert steps["large object"].size_bytes == steps["read"].size_bytes == 17 * MIB
     assert all(step.seconds > 0 for step in steps.values())
@@ -58,7 +58,7 @@ async def test_a_good_place_passes_is_timed_and_nothing_stays(tmp_path: Path) ->
 @pytest.mark.server
 async def test_a_bucket_that_decides_who_is_first_passes(moto: S3Server) -> None:
     steps = await tried(Location.resolve(moto.uri("bucket/probing"), None, {}))
-    assert {step.outcome for step in steps.values()} == {Outcome.OK}
+    assert {step.outcome for step in steps.values()} == {ProbeOutcome.OK}
 
 
 @pytest.mark.server
@@ -67,16 +67,16 @@ async def test_one_that_ignores_conditions_is_weak_and_what_that_means_is_told(
 ) -> None:
     for location in (Location.resolve(rclone.uri("bucket/probing"), None, {}), distant.location):
         steps = await tried(location, MIB)
-        assert steps.pop("conditional put").outcome is Outcome.WEAK
-        assert {step.outcome for step in steps.values()} == {Outcome.OK}
+        assert steps.pop("conditional put").outcome is ProbeOutcome.WEAK
+        assert {step.outcome for step in steps.values()} == {ProbeOutcome.OK}
 
 
 @pytest.mark.server
 async def test_a_refused_secret_skips_the_rest(rclone: S3Server) -> None:
     steps = await tried_at(Location.resolve(rclone.uri("bucket/x", secret_key="no"), None, {}))
-    assert steps["write"].outcome is Outcome.FAILED
+    assert steps["write"].outcome is ProbeOutcome.FAILED
     assert "secret_key" in steps["write"].meaning
-    assert {steps[name].outcome for name in STEPS[1:]} == {Outcome.SKIPPED}
+    assert {steps[name].outcome for name in STEPS[1:]} == {ProbeOutcome.SKIPPED}
 
 
 async def tried_at(location: Location, size: int = MIB) -> dict[str, Step]:
@@ -100,11 +100,11 @@ async def test_a_right_that_only_large_objects_need_is_named(scripted: Any, refu
         return answer(kept, method, name, query, head, body)
 
     steps = await tried_at(scripted.location(respond), 17 * MIB)
-    assert steps["large object"].outcome is Outcome.FAILED
+    assert steps["large object"].outcome is ProbeOutcome.FAILED
     assert "AccessDenied" in steps["large object"].told
     assert "s3:AbortMultipartUpload" in steps["large object"].meaning
     others = [steps[name].outcome for name in STEPS if name != "large object"]
-    assert set(others) == {Outcome.OK}
+    assert set(others) == {ProbeOutcome.OK}
     assert kept == {}
 
 
@@ -150,21 +150,21 @@ async def test_whatever_fails_is_told_in_its_step_and_nothing_stays(at: int) -> 
     inner = MemoryStore()
     refusal = StorageRefused("x", "y", "AccessDenied", "Ask for the right")
     steps = by_name(await probe(FaultyStore(inner, at=at, error=refusal), large_bytes=MIB))
-    failed = [step for step in steps.values() if step.outcome is Outcome.FAILED]
+    failed = [step for step in steps.values() if step.outcome is ProbeOutcome.FAILED]
     assert [step.told for step in failed] == ["AccessDenied"]
     assert "Ask for the right" in failed[0].meaning
     assert inner.objects == {}
 
 
 class Overwriting(MemoryStore):
-    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> PutResult:
         return await super().put(key, source)
 
 
 class Racing(MemoryStore):
     """Looks first and puts then, and says that it decides."""
 
-    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> PutResult:
         if how.get("create_only") and await self.head(key) is not None:
             raise AlreadyStored("put", key)
         await asyncio.sleep(0)
@@ -172,7 +172,7 @@ class Racing(MemoryStore):
 
 
 class Forgetful(MemoryStore):
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         return (await super().list(prefix))[:-1]
 
 
@@ -200,9 +200,9 @@ class Stale(MemoryStore):
 
 
 class Pretending(MemoryStore):
-    async def put(self, key: str, source: bytes | Path, **how: bool) -> Stored:
+    async def put(self, key: str, source: bytes | Path, **how: bool) -> PutResult:
         if isinstance(source, Path):
-            return Stored(size=MIB)
+            return PutResult(size=MIB)
         return await super().put(key, source, **how)
 
 
@@ -226,7 +226,7 @@ async def test_a_store_that_says_what_is_not_so_is_found_out(
     kind: type[MemoryStore], step: str, told: str
 ) -> None:
     steps = by_name(await probe(kind(), large_bytes=MIB))
-    assert steps[step].outcome is Outcome.FAILED
+    assert steps[step].outcome is ProbeOutcome.FAILED
     assert told in steps[step].told
     assert steps[step].meaning
 
@@ -235,4 +235,4 @@ async def test_a_step_that_stalls_is_given_up_and_the_others_are_tried() -> None
     store = FaultyStore(MemoryStore(), at=6, fault=Fault.STALL)
     steps = by_name(await probe(store, large_bytes=MIB, deadline_s=0.05))
     assert steps["conditional put"].told == "no answer within 0.05 s"
-    assert steps["delete"].outcome is Outcome.OK
+    assert steps["delete"].outcome is ProbeOutcome.OK

@@ -8,7 +8,7 @@ import pytest
 from holdfast.syncer.checkpoint.manifest import hash_directory
 from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
-from holdfast.syncer.stores.retry import Furthest, Patience, moved_on
+from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_on
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +19,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_MOVES_EVERY_S", 0.0)
 
 
-def waiting(timeout_s: float = 60) -> Patience:
-    return Patience(timeout_s=timeout_s, where="s3://bucket", tell=lambda text: None)
+def waiting(timeout_s: float = 60) -> StorageRetry:
+    return StorageRetry(timeout_s=timeout_s, where="s3://bucket", tell=lambda text: None)
 
 
 async def test_two_waits_of_the_same_words_end_one_after_the_other() -> None:
@@ -110,7 +110,7 @@ async def test_progress_outside_of_any_wait_is_nothing() -> None:
 
 async def test_work_that_begins_again_makes_progress_only_beyond_where_it_was() -> None:
     heard: list[None] = []
-    kept = Patience(
+    kept = StorageRetry(
         timeout_s=60, where="here", tell=lambda text: None, moving=lambda: heard.append(None)
     )
     furthest, tries = Furthest(), 0

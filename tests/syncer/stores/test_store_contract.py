@@ -19,7 +19,7 @@ from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
-from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.testing.gcs_server import GcsServer
 from holdfast.testing.s3_server import S3Server
 from holdfast.testing.stores import FaultyStore, MemoryStore
@@ -246,7 +246,7 @@ async def test_what_is_not_there_is_not_stored(store: Store, tmp_path: Path) -> 
     assert os.listdir(tmp_path / "here") == []
 
 
-async def entry_of(store: Store, key: str) -> Entry:
+async def entry_of(store: Store, key: str) -> ObjectInfo:
     [entry] = [entry for entry in await store.list() if entry.key == key]
     return entry
 

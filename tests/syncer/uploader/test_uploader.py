@@ -26,8 +26,8 @@ from holdfast.syncer.journal.journal import Journal, Position, segment_name
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.owned_store import Usurped
-from holdfast.syncer.stores.store import Entry, Store
+from holdfast.syncer.stores.owned_store import ClaimLost
+from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader import process
 from holdfast.syncer.uploader import uploader as uploader_room
 from holdfast.syncer.uploader.process import UploaderProcess
@@ -69,7 +69,7 @@ class StallingReads(MemoryStore):
     def __init__(self, memory: MemoryStore) -> None:
         super().__init__(memory.objects)
 
-    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[Entry]:
+    async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         if prefix.startswith("trial"):
             await asyncio.Event().wait()
         return await super().list(prefix, leftovers=leftovers)
@@ -237,7 +237,7 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
     committed = dict(kept.memory.objects)
     assert committed[f"{FOLDER}/model"] == b"newer weights"
     held.release()
-    with pytest.raises(Usurped):
+    with pytest.raises(ClaimLost):
         await uploading
     assert kept.memory.objects == committed
 
@@ -703,7 +703,7 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gon
     await first.publish(sealed, 0)
     behind = replace(kept.orders(kept.memory), root=kept.root / "behind")
     (behind.root / "journal").mkdir(parents=True)
-    with pytest.raises(Usurped, match="another machine has taken the experiment further"):
+    with pytest.raises(ClaimLost, match="another machine has taken the experiment further"):
         await Uploader(behind, lambda message: None).open()
     segment = (kept.root / "journal" / segment_name(0)).read_bytes()
     (behind.root / "journal" / segment_name(0)).write_bytes(segment + b"and more")

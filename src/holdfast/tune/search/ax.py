@@ -15,7 +15,7 @@ from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, one_thread, one_torch_thread
-from holdfast.tune.search.study import Goal, Query
+from holdfast.tune.search.study import Query, SearchGoal
 
 _AX = Framework(title="Ax", module="ax", extra="ax", minimum="1", distributions=("ax-platform",))
 _LOSS: Final = "loss"
@@ -55,7 +55,7 @@ class AxSearch(LibrarySearch):
         self._initial = initialization_budget
         self._more = more
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         from ax.api import client
 
         # It says of each trial at each question that it has been told.

@@ -16,7 +16,7 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, one_thread
-from holdfast.tune.search.study import Goal, Query
+from holdfast.tune.search.study import Query, SearchGoal
 
 _BAYESOPT = Framework(
     title="bayesian-optimization",
@@ -81,7 +81,7 @@ class BayesOptSearch(LibrarySearch):
         """What `analysis` has told is told again by itself."""
         return without(super().made_of(), "analysis")
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         searched = check_flat(parameters, "BayesOptSearch")
         return _Study(
             parameters, searched, self._utility, self._random_steps, self._patience, self._verbose

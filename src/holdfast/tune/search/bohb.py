@@ -15,13 +15,13 @@ from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Goal, Losses, Query
+from holdfast.tune.search.study import Losses, Query, SearchGoal
 
 _LEAST = 1e-32  # a density of nothing, which would say that a config is better without end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class BohbParameters:
     """The paper's parameters: N_min, q, N_s, rho and b_w of it, with its defaults."""
 
     min_points_in_model: int | None = None
@@ -71,20 +71,20 @@ class TuneBOHB(LibrarySearch):
         evaluated_rewards: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
-        given, known = dict(bohb_config or {}), [field.name for field in fields(Terms)]
+        given, known = dict(bohb_config or {}), [field.name for field in fields(BohbParameters)]
         if strange := [name for name in given if name not in known]:
             raise InvalidConfig(f"bohb_config has {strange[0]!r}; known are {', '.join(known)}")
         if type(max_concurrent) is not int or max_concurrent < 0:
             raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
-        self._terms = Terms(**given)
+        self._terms = BohbParameters(**given)
         self._most = max_concurrent or math.inf
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         return _Study(parameters, self._terms, self._most)
 
 
 class _Study:
-    def __init__(self, parameters: Parameters, terms: Terms, most: float) -> None:
+    def __init__(self, parameters: Parameters, terms: BohbParameters, most: float) -> None:
         self._parameters = parameters
         self._terms = terms
         self._most = most

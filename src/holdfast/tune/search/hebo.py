@@ -18,7 +18,7 @@ from holdfast.tune.search.retold import (
     one_torch_thread,
     seeded_globals,
 )
-from holdfast.tune.search.study import Goal, Query
+from holdfast.tune.search.study import Query, SearchGoal
 
 _HEBO = Framework(
     title="HEBO", module="hebo", extra="hebo", minimum="0.3", distributions=("HEBO",)
@@ -57,7 +57,7 @@ class HEBOSearch(LibrarySearch):
         self._most = max_concurrent
         self._more = more
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         searched = check_flat(parameters, "HEBOSearch")
         return _Study(parameters, searched, seed, self._most, self._more)
 

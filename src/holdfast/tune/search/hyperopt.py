@@ -14,7 +14,7 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Goal, Losses, Query
+from holdfast.tune.search.study import Losses, Query, SearchGoal
 
 _HYPEROPT = Framework(
     title="HyperOpt",
@@ -58,7 +58,7 @@ class HyperOptSearch(LibrarySearch):
         self._initial = n_initial_points
         self._gamma = gamma
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         return _Study(parameters, self._initial, self._gamma)
 
 

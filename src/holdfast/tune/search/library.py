@@ -23,7 +23,7 @@ from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.native import check_native
-from holdfast.tune.search.study import Goal, Query, Study, Terms
+from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal, Study
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ class _Evaluated:
 class _Run:
     """What one `fit()` is about: nothing of it is kept but by the journal."""
 
-    goal: Goal
-    terms: Terms
+    goal: SearchGoal
+    terms: AssignmentCodec
     study: Study
     seed: int
     points: list[Assignment]
@@ -131,13 +131,13 @@ class LibrarySearch(Searcher, ABC):
             self.library.check()
 
     @abstractmethod
-    def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
+    def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> Study:
         """The library at work on `parameters`, as `read_space` gives them. Called once for each
         `fit()`, in the search's thread; `seed` is below 2**32. Raises InvalidSearchSpace, naming
         the parameter, for what the library cannot express.
         """
 
-    def read_space(self, space: Any, *, is_own: bool) -> Terms:
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
         """What is to be asked for; `is_own`: `space` was given to the search and not the Tuner."""
         if self.library is not None:
             check_native(space, self._name, self.library)
@@ -279,7 +279,9 @@ class LibrarySearch(Searcher, ABC):
             raise InvalidConfig(f"{self._name} is to be given to a Tuner")
         return self._run
 
-    def _goal(self, metric: str | Sequence[str] | None, mode: str | Sequence[str] | None) -> Goal:
+    def _goal(
+        self, metric: str | Sequence[str] | None, mode: str | Sequence[str] | None
+    ) -> SearchGoal:
         metrics, modes = _listed(metric), _listed(mode)
         name = self._name
         if not metrics or not modes:
@@ -291,7 +293,7 @@ class LibrarySearch(Searcher, ABC):
             raise InvalidConfig(f"{name} needs one mode for each metric: {metrics}, {modes}")
         if len(metrics) > 1 and not self.takes_many_metrics:
             raise InvalidConfig(f"{name} optimizes one metric, not {', '.join(metrics)}")
-        return Goal(metrics=metrics, modes=modes)
+        return SearchGoal(metrics=metrics, modes=modes)
 
     def _check_known(self, run: _Run, row: Mapping[str, Any]) -> None:
         run.is_seen = run.is_seen or _has_all(row, run.goal.metrics)

@@ -12,7 +12,7 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Goal, Losses, Query
+from holdfast.tune.search.study import Losses, Query, SearchGoal
 
 _NEVERGRAD = Framework(
     title="Nevergrad",
@@ -64,7 +64,7 @@ class NevergradSearch(LibrarySearch):
         known = {} if optimizer else {"budget": _BUDGET}
         self._kwargs = {**known, **(optimizer_kwargs or {})}
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         from nevergrad import optimizers
 
         chosen = self._optimizer

@@ -18,7 +18,7 @@ from holdfast.tune.search.optuna_space import (
     NamedParameters,
     distributions_of,
 )
-from holdfast.tune.search.study import Goal, Study, Terms
+from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
 
 
 class OptunaSearch(LibrarySearch):
@@ -69,14 +69,14 @@ class OptunaSearch(LibrarySearch):
         self._study_name = study_name
         self._storage = storage
 
-    def read_space(self, space: Any, *, is_own: bool) -> Terms:
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
         if callable(space):
             return NamedParameters(None)
         if is_own and _has_distributions(space):
             return NamedParameters(space)
         return super().read_space(space, is_own=is_own)
 
-    def open_study(self, parameters: Any, goal: Goal, seed: int) -> Study:
+    def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> Study:
         from holdfast.tune.search.optuna_study import OptunaStudy
 
         asks: Asks

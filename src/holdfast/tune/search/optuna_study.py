@@ -15,7 +15,7 @@ from holdfast.scheduler.search import FINISHED
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment
 from holdfast.tune.search.optuna_space import Asks
-from holdfast.tune.search.study import Goal, Losses, Query
+from holdfast.tune.search.study import Losses, Query, SearchGoal
 
 # The user attribute by which a trial that is in a storage is known again after a restore.
 _OURS = "holdfast"
@@ -36,7 +36,7 @@ class OptunaStudy:
     def __init__(
         self,
         asks: Asks,
-        goal: Goal,
+        goal: SearchGoal,
         *,
         sampler: Any,
         seed: int,
@@ -133,7 +133,7 @@ class OptunaStudy:
         self._is_over = True
 
 
-def _opened(sampler: Any, goal: Goal, storage: Any, study_name: str | None) -> Any:
+def _opened(sampler: Any, goal: SearchGoal, storage: Any, study_name: str | None) -> Any:
     directions = [_DIRECTIONS[mode] for mode in goal.modes]
     said = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(said, optuna.logging.WARNING))

@@ -27,7 +27,7 @@ _GLOBAL_NUMBERS: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TriedConfig:
     """`loss` is None while it runs, and with `is_failed`."""
 
     assignment: Assignment
@@ -43,7 +43,7 @@ class RetoldStudy(ABC):
     searched: tuple[Parameter, ...]
     """Those of more than one value."""
     who: str
-    _known: dict[int, Tried] = field(default_factory=dict)
+    _known: dict[int, TriedConfig] = field(default_factory=dict)
 
     @abstractmethod
     def answer(self, query: Query) -> Assignment | str | None:
@@ -58,19 +58,19 @@ class RetoldStudy(ABC):
         return whole
 
     def take(self, query: Query, assignment: Assignment) -> None:
-        self._known[query.number] = Tried(assignment=assignment)
+        self._known[query.number] = TriedConfig(assignment=assignment)
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:  # noqa: B027
         """Only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         loss = None if losses is None else losses[0]
-        self._known[query.number] = Tried(
+        self._known[query.number] = TriedConfig(
             assignment=assignment, loss=loss, is_failed=losses is None
         )
 
     @property
-    def tried(self) -> list[Tried]:
+    def tried(self) -> list[TriedConfig]:
         """In the order of the questions, whatever came to an end first."""
         return [self._known[number] for number in sorted(self._known)]
 

@@ -58,7 +58,7 @@ class Study(Protocol):
         """A trial has ended with these in its last report; None for a failure."""
 
 
-class Terms(Protocol):
+class AssignmentCodec(Protocol):
     """How configs are assignments and back: see `Parameters`."""
 
     def config(self, assignment: Assignment) -> dict[str, Any]: ...
@@ -69,7 +69,7 @@ class Terms(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class SearchGoal:
     """What is to be optimized: each metric with its mode, "min" or "max"."""
 
     metrics: tuple[str, ...]

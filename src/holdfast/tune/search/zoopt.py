@@ -12,7 +12,7 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
-from holdfast.tune.search.study import Goal, Query
+from holdfast.tune.search.study import Query, SearchGoal
 
 _ZOOPT = Framework(
     title="ZOOpt", module="zoopt", extra="zoopt", minimum="0.4.1", distributions=("zoopt",)
@@ -63,7 +63,7 @@ class ZOOptSearch(LibrarySearch):
         self._parallel = parallel_num
         self._more = {"budget": budget, **more}
 
-    def open_study(self, parameters: Parameters, goal: Goal, seed: int) -> _Study:
+    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         searched = check_flat(parameters, "ZOOptSearch")
         return _Study(parameters, searched, self._parallel, self._more)
 

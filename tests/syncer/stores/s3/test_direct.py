@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast.syncer.files.errors import StorageUnavailable
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http
-from holdfast.syncer.stores.s3.signature import Request, signed
+from holdfast.syncer.stores.s3.signature import SignedRequest, signed
 from holdfast.syncer.stores.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ def test_a_request_is_signed_as_botocore_signs_it(name: str, token: str | None, 
 
     credentials = Credentials("key", "secret/+", token)
     query = {"partNumber": str(part), "uploadId": "an id/+=~"}
-    request = Request(
+    request = SignedRequest(
         method="PUT",
         path=f"/bucket/{quote(name, safe='/~')}",
         query=query,

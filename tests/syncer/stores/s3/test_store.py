@@ -20,9 +20,9 @@ from holdfast.syncer.files.errors import (
     StorageUnavailable,
 )
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.s3.client import Budget
+from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.multipart import Multipart, part_bytes
-from holdfast.syncer.stores.store import Entry, Store, allowance_s
+from holdfast.syncer.stores.store import ObjectInfo, Store, allowance_s
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.ills import Ill, Some
 from holdfast.testing.s3_server import S3Server
@@ -356,7 +356,7 @@ async def test_a_copy_that_is_answered_without_an_etag_is_not_believed(
 ) -> None:
     store = scripted.location(lambda *_: (200, {}, b"<CopyObjectResult/>")).open_store()
     with pytest.raises(StorageUnavailable, match="ETag"):
-        await closing(store, store.copy(Entry(key="a", size=1), "b"))
+        await closing(store, store.copy(ObjectInfo(key="a", size=1), "b"))
 
 
 async def test_a_server_without_batches_gets_single_deletions(scripted: Scripted) -> None:
@@ -423,7 +423,7 @@ async def test_each_answer_has_its_error(
 
 
 async def test_the_budget_bounds_what_is_under_way_and_gives_back_what_was_cancelled() -> None:
-    budget = Budget(8 * MIB)
+    budget = BufferBudget(8 * MIB)
     most = current = 0
     reached = anyio.Event()
 
@@ -451,7 +451,7 @@ async def test_the_budget_bounds_what_is_under_way_and_gives_back_what_was_cance
 
 
 async def test_a_request_larger_than_the_budget_goes_alone() -> None:
-    budget = Budget(4 * MIB)
+    budget = BufferBudget(4 * MIB)
     async with budget.take(100 * MIB):
         pass
     async with budget.take(4 * MIB):
