@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
@@ -31,6 +30,7 @@ from holdfast.scheduler.events import (
     WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
+from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import (
     Answers,
     AskUser,
@@ -272,7 +272,7 @@ def snapshot(machine: State) -> dict[str, Any]:
     return {
         "spec": to_fields(machine.spec),
         "trials": [to_fields(trial) for trial in machine.trials.values()],
-        "capacity": machine.allotment.capacity.total,
+        "capacity": machine.placement.capacity.total,
         "epoch": machine.epoch,
         "boot_id": machine.boot_id,
         "ending": None if machine.ending is None else to_fields(machine.ending),
@@ -282,9 +282,9 @@ def snapshot(machine: State) -> dict[str, Any]:
         "score_checked": machine.expected.score_checked,
         "active_s": machine.active_s,
         "now": machine.now,
-        "holds": {key: to_fields(held) for key, held in machine.allotment.holds.items()},
-        "idle": {key: to_fields(held) for key, held in machine.allotment.idle.items()},
-        "queue": list(machine.allotment.queue),
+        "holds": {key: to_fields(held) for key, held in machine.placement.holds.items()},
+        "idle": {key: to_fields(held) for key, held in machine.placement.idle.items()},
+        "queue": list(machine.placement.queue),
         "paused": sorted(machine.paused),
         "asking": machine.asking,
         # Mostly there are none, and an older version knew nothing of them.
@@ -295,12 +295,12 @@ def snapshot(machine: State) -> dict[str, Any]:
 def _rarities(machine: State) -> dict[str, Any]:
     return {
         "bounds_unseen": machine.expected.bounds,
-        "delayed": sorted(machine.allotment.delayed),
+        "delayed": sorted(machine.placement.delayed),
         "errored_before": machine.errored_before,
         "search_waits": machine.search_waits,
         "is_complete": machine.is_complete,
-        "returning": sorted(machine.returning),
-        "withheld": machine.withheld,
+        "returning": sorted(machine.resume_when_free),
+        "withheld": machine.deferred_replies,
         "saving": machine.saving,
         "questions": {key: to_plain(asked) for key, asked in machine.questions.items()},
     }
@@ -386,14 +386,14 @@ def _restore(machine: State, kept: _Kept) -> None:
         if kept.score_checked is None
         else kept.score_checked,
     )
-    machine.allotment = Allotment.restored(
+    machine.placement = Placement.restored(
         kept.capacity, holds=kept.holds, idle=kept.idle, queue=kept.queue, delayed=kept.delayed
     )
-    machine.paused, machine.returning = set(kept.paused), set(kept.returning)
+    machine.paused, machine.resume_when_free = set(kept.paused), set(kept.returning)
     machine.errored_before, machine.search_waits = kept.errored_before, kept.search_waits
     complete = kept.is_complete
     machine.is_complete = machine.search_ended if complete is None else complete
-    machine.withheld, machine.saving = dict(kept.withheld), dict(kept.saving)
+    machine.deferred_replies, machine.saving = dict(kept.withheld), dict(kept.saving)
     machine.questions = {key: _decode_config(asked) for key, asked in kept.questions.items()}
     machine.clones = {
         t.trial_id for t in kept.trials if t.origin is not None and not t.status.is_final

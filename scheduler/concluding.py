@@ -16,28 +16,28 @@ def go_on(state: State) -> list[Effect]:
 
 def wake(state: State) -> list[Effect]:
     """Where all that have not ended are paused, let some go on, as the scheduler says."""
-    allotment = state.allotment
-    if allotment.holds or allotment.queue or allotment.delayed or state.questions:
+    placement = state.placement
+    if placement.holds or placement.queue or placement.delayed or state.questions:
         return []
     effects = observe(state, Stalled())
-    if not (state.ending or allotment.holds or allotment.queue or state.questions):
+    if not (state.ending or placement.holds or placement.queue or state.questions):
         for trial_id in sorted(state.paused):
             state.unpause(trial_id)
     return [*effects, *fill(state)]
 
 
 def _conclude(state: State) -> list[Effect]:
-    allotment = state.allotment
-    if state.finished or allotment.holds:
+    placement = state.placement
+    if state.finished or placement.holds:
         return []
     if state.asking and not state.ending:
         return wake(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if allotment.queue or allotment.delayed or state.questions or not state.search_ended:
+        if placement.queue or placement.delayed or state.questions or not state.search_ended:
             return []
         if state.paused:
             return [*wake(state), *_conclude(state)]
-    if allotment.idle:
+    if placement.idle:
         return release_idle(state)
     state.finished = True
     if state.ending:

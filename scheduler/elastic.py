@@ -30,9 +30,9 @@ def does_with_less(trial: Trial, failure: Failure) -> bool:
 def may_grow(state: State, trial: Trial) -> bool:
     """Whether there is room for another bundle that nobody waits for."""
     more = trial.next_bundle
-    if more is None or not trial.has_room or state.allotment.queue:
+    if more is None or not trial.has_room or state.placement.queue:
         return False
-    return trial.bundles < _most(trial, state.now) and state.allotment.capacity.has_room(more)
+    return trial.bundles < _most(trial, state.now) and state.placement.capacity.has_room(more)
 
 
 def _most(trial: Trial, now: float) -> int:

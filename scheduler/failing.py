@@ -19,7 +19,7 @@ from holdfast.trial.trial import Status, Trial
 def on_raised(state: State, event: Raised) -> list[Effect]:
     if _could_not_save(state, event):
         state.paused.discard(event.trial_id)
-        state.returning.discard(event.trial_id)
+        state.resume_when_free.discard(event.trial_id)
         return _fail(state, event.trial_id, event.failure)
     if not state.is_current(event.trial_id, event.attempt):
         return []
@@ -38,7 +38,7 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
     """Where the attempt had not ended, its worker was lost; what it held is free."""
     if event.attempt != state.trials[event.trial_id].attempt:
         return []
-    state.allotment.leave(event.trial_id)
+    state.placement.leave(event.trial_id)
     effects: list[Effect] = []
     if state.is_current(event.trial_id, event.attempt):
         place = state.trials[event.trial_id].place
@@ -52,7 +52,7 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
 def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
     if event.attempt != state.trials[event.trial_id].attempt:
         return []
-    state.allotment.delayed.discard(event.trial_id)
+    state.placement.delayed.discard(event.trial_id)
     state.enqueue(event.trial_id)
     return go_on(state)
 
@@ -91,7 +91,7 @@ def _delay(state: State, trial: Trial) -> list[Effect]:
     seconds = wait_s(trial, state.spec.failure, state.spec.seed)
     if not seconds:
         return []
-    state.allotment.delayed.add(trial.trial_id)
+    state.placement.delayed.add(trial.trial_id)
     return [Wait(trial_id=trial.trial_id, attempt=trial.attempt, seconds=seconds)]
 
 

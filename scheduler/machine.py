@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.codec import recall, restore_state
 from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect
@@ -31,6 +30,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.failing import on_exit, on_raised, on_wait_ended
+from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import Answers, NoMoreTrials, TrialAdded, TrialEnded
 from holdfast.scheduler.reporting import (
@@ -132,7 +132,7 @@ class Machine(State):
 
     def _on_begun(self, event: Begun) -> list[Effect]:
         self.spec, self.boot_id = event.spec, event.boot_id
-        self.allotment = Allotment(event.capacity)
+        self.placement = Placement(event.capacity)
         self.expected = Expected(event.spec)
         self.version = event.version
         if self.policy is not None:
@@ -156,7 +156,7 @@ class Machine(State):
         spec = event.spec
         trial = Trial(spec=spec)
         self.add(trial)
-        self.allotment.wait(spec.trial_id)
+        self.placement.wait(spec.trial_id)
         effects: list[Effect] = []
         if text := impossible(self, [trial]):
             effects += end(self, EndOrdered(reason="abort", message=text))
@@ -180,7 +180,7 @@ class Machine(State):
             return False
         if event.attempt != self.trials[event.trial_id].attempt:
             return False
-        if not self.allotment.rest(event.trial_id):
+        if not self.placement.rest(event.trial_id):
             return False
         self.freed(event.trial_id)
         return True

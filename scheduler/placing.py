@@ -16,7 +16,7 @@ def fill(state: State) -> list[Effect]:
     """Give what is free to waiting trials first, then to new ones."""
     effects: list[Effect] = []
     while not state.ending and _has_place(state):
-        if queue := state.allotment.queue:
+        if queue := state.placement.queue:
             launch = _launch(state, next(iter(queue)))
             if launch is None:
                 effects += release_idle(state)
@@ -43,7 +43,7 @@ def impossible(state: State, waiting: Iterable[Trial]) -> str:
             continue
         known.add(resources)
         amounts = resources.least_resources
-        capacity = state.allotment.capacity
+        capacity = state.placement.capacity
         if not capacity.ever_fits(amounts):
             return (
                 f"trial {trial.trial_id} asks for {amounts}, this machine has "
@@ -54,23 +54,23 @@ def impossible(state: State, waiting: Iterable[Trial]) -> str:
 
 def _has_place(state: State) -> bool:
     most = state.spec.max_concurrent
-    return most is None or len(state.allotment.holds) < most
+    return most is None or len(state.placement.holds) < most
 
 
 def _wants_suggestion(state: State) -> bool:
     if state.asking or state.search_ended:
         return False
-    allotment = state.allotment
-    if allotment.idle or state.spec.resources is None or not allotment.holds:
+    placement = state.placement
+    if placement.idle or state.spec.resources is None or not placement.holds:
         return True
-    return allotment.capacity.has_room(state.spec.resources.least_resources)
+    return placement.capacity.has_room(state.spec.resources.least_resources)
 
 
 def _launch(state: State, trial_id: str) -> Launch | None:
     waiting = state.trials[trial_id]
     is_elastic = waiting.spec.resources.is_elastic
     for resources in sizes(waiting, state.now):
-        given = state.allotment.take(trial_id, resources.required_resources)
+        given = state.placement.take(trial_id, resources.required_resources)
         if given is not None:
             bundles = len(resources.bundles) if is_elastic else 0
             trial = state.move(Launched(trial_id=trial_id, bundles=bundles))
@@ -89,5 +89,5 @@ def release_idle(state: State) -> list[Effect]:
     """End the idle workers: nobody can use them."""
     return [
         Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
-        for trial_id in state.allotment.recall_idle()
+        for trial_id in state.placement.recall_idle()
     ]

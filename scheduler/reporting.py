@@ -97,7 +97,10 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
     effects = observe(state, UserAnswered(trial_id=trial_id, answer=event.answer))
     trial = state.trials[trial_id]
     state.enqueue(trial_id)
-    if state.withheld.pop(trial_id, None) == trial.attempt and trial_id in state.allotment.holds:
+    if (
+        state.deferred_replies.pop(trial_id, None) == trial.attempt
+        and trial_id in state.placement.holds
+    ):
         effects.append(_reply(state, trial_id))
     return [*effects, *go_on(state)]
 
@@ -153,7 +156,7 @@ def _judge(
     elif trial.status is Status.RUNNING:
         effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
-            state.withheld[trial_id] = trial.attempt
+            state.deferred_replies[trial_id] = trial.attempt
             return effects
         effects += _grow(state, trial_id)
     effects.append(_reply(state, trial_id))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed
+from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
@@ -30,7 +30,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     state.ending = _spent(state.spec, state.active_s) or stopped
     state.finished = False
     state.asking = state.search_waits = False
-    state.withheld, state.saving = {}, {}
+    state.deferred_replies, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
@@ -39,12 +39,12 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
             _ask_for(state, trial_id, event.resources)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
     queue = (t.trial_id for t in trials if t.trial_id not in state.questions)
-    state.allotment = Allotment(event.capacity, queue=queue)
+    state.placement = Placement(event.capacity, queue=queue)
     state.errored_before = state.errored
     alive = [trial for trial in state.trials.values() if not trial.status.is_final]
     state.paused = {trial.trial_id for trial in alive if trial.status is Status.PAUSED}
     state.clones = {trial.trial_id for trial in alive if trial.origin is not None}
-    state.returning = set()
+    state.resume_when_free = set()
     effects: list[Effect] = [
         AskScheduler(trial_id=trial_id, question=question)
         for trial_id, question in state.questions.items()
@@ -98,7 +98,7 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
 
 def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
     """Whether the scheduler is still to say when it goes on."""
-    is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.returning
+    is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.resume_when_free
     return is_paused and event.unfinished == "resume" and state.spec.scheduler != ""
 
 

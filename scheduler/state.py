@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.names import shown
-from holdfast.scheduler.allotment import Allotment
 from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
+from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import TrialEvent, Unpaused
@@ -27,7 +27,7 @@ class State:
         self.trials: dict[str, Trial] = {}
         # The trials' folders: two of one name would overwrite each other's files.
         self.folders: set[str] = set()
-        self.allotment = Allotment({})
+        self.placement = Placement({})
         self.expected = Expected(self.spec)
         self.epoch = 1
         self.boot_id = ""
@@ -39,11 +39,11 @@ class State:
         self.active_s = 0.0
         self.paused: set[str] = set()
         # Paused for as long as their workers need to end.
-        self.returning: set[str] = set()
+        self.resume_when_free: set[str] = set()
         # What the user's code was asked for, by the trial it is about.
         self.questions: dict[str, Mapping[str, Any]] = {}
         # Attempts whose report is answered after that.
-        self.withheld: dict[str, int] = {}
+        self.deferred_replies: dict[str, int] = {}
         # Attempts that save themselves with the answer to their next report, by trial.
         self.saving: dict[str, int] = {}
         # Clones that have no copy yet of what they begin from.
@@ -63,7 +63,7 @@ class State:
         self._recorded: Iterator[Sequence[Decision]] | None = None
 
     @property
-    def is_barren(self) -> bool:
+    def has_nothing(self) -> bool:
         """Whether a restore has nothing to go on from: nothing was reported, and nothing ended
         well, or the first report was not what the settings name."""
         return not self.expected.is_met or not any(
@@ -74,7 +74,7 @@ class State:
     @property
     def total_resources(self) -> Mapping[str, float]:
         """What there is for all trials together."""
-        return self.allotment.capacity.total
+        return self.placement.capacity.total
 
     @property
     def errored(self) -> int:
@@ -84,7 +84,7 @@ class State:
     @property
     def has_queue(self) -> bool:
         """Whether trials wait for room."""
-        return bool(self.allotment.queue)
+        return bool(self.placement.queue)
 
     def add(self, trial: Trial) -> None:
         """Take in a trial. Raises UnreadableRecord for one that is there, or has its folder."""
@@ -114,7 +114,7 @@ class State:
         """Let a pending trial wait for resources, once its last worker is gone or idle, and the
         user's code has answered what it was asked about the trial."""
         if self.trials[trial_id].status is Status.PENDING and trial_id not in self.questions:
-            self.allotment.wait(trial_id)
+            self.placement.wait(trial_id)
 
     def consult(self, observation: Observation) -> Sequence[Decision]:
         """What the policy decides; of an event from a journal, what it had decided."""
@@ -130,17 +130,17 @@ class State:
         """Let a paused trial go on, once its worker has saved what it has and is gone."""
         if trial_id not in self.paused:
             return
-        if trial_id in self.allotment.holds:
-            self.returning.add(trial_id)
+        if trial_id in self.placement.holds:
+            self.resume_when_free.add(trial_id)
             return
         self.paused.discard(trial_id)
-        self.returning.discard(trial_id)
+        self.resume_when_free.discard(trial_id)
         self.move(Unpaused(trial_id=trial_id))
         self.enqueue(trial_id)
 
     def freed(self, trial_id: str) -> None:
         """The trial's worker is gone, or idle."""
-        if trial_id in self.returning:
+        if trial_id in self.resume_when_free:
             self.unpause(trial_id)
         self.enqueue(trial_id)
 

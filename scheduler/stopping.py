@@ -72,7 +72,7 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
             return _change(state, decision, reporting=decision.trial_id == reporting)
         case AskUser():
             state.questions[decision.trial_id] = decision.question
-            state.allotment.hold_back(decision.trial_id)
+            state.placement.hold_back(decision.trial_id)
             if state.finished:  # the search has answered late: a restore asks
                 return []
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
@@ -92,12 +92,12 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
         return []
     state.move(StopOrdered(trial_id=trial_id))
     state.paused.discard(trial_id)
-    state.returning.discard(trial_id)
+    state.resume_when_free.discard(trial_id)
     effects = give_up_copy(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
         return effects if reporting else [_halt(state, trial_id, after_step=saves), *effects]
-    state.allotment.give_up(trial_id)
+    state.placement.give_up(trial_id)
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 
 
@@ -108,10 +108,10 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     state.ending = order
     if order.reason in RESUMABLE:
         return _interrupt(state, may_save=order.reason == "preempted")
-    waiting = (*state.allotment.queue, *sorted(state.allotment.delayed))
+    waiting = (*state.placement.queue, *sorted(state.placement.delayed))
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     effects: list[Effect] = []
-    for trial_id in (*state.allotment.holds, *begun, *sorted(state.paused)):
+    for trial_id in (*state.placement.holds, *begun, *sorted(state.paused)):
         effects += stop(state, trial_id, reporting=False)
     return effects
 
@@ -119,7 +119,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
 def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
     """Take the workers from those that would go on; one that is stopping may still do so."""
     effects: list[Effect] = []
-    for trial_id in state.allotment.holds:
+    for trial_id in state.placement.holds:
         trial = state.trials[trial_id]
         if may_save and trial.status is Status.RUNNING:
             effects.append(Preempt(trial_id=trial_id, attempt=trial.attempt))
@@ -157,7 +157,7 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
     effects: list[Effect] = []
     if status is Status.RUNNING:
         effects += _take_worker(state, trial_id, reporting=reporting)
-        state.returning.add(trial_id)
+        state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
     effects += give_up_copy(state, was)
@@ -175,7 +175,7 @@ def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect
         effects += _pause(state, trial_id, reporting=reporting)
         if trial_id not in state.paused:  # it saves nothing
             return effects
-        state.returning.add(trial_id)
+        state.resume_when_free.add(trial_id)
     changed = Changed(trial_id=trial_id, config=order.config, resources=order.resources)
     if text := impossible(state, [state.move(changed)]):
         effects += end(state, EndOrdered(reason="abort", message=text))

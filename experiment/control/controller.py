@@ -118,9 +118,9 @@ class Controller:
             warn=parts.warn,
             row_of=parts.full_row_of,
             is_under_way=lambda: bool(
-                self.machine.allotment.holds
-                or self.machine.allotment.queue
-                or self.machine.allotment.delayed
+                self.machine.placement.holds
+                or self.machine.placement.queue
+                or self.machine.placement.delayed
                 or self.machine.paused
             ),
             are_paused=lambda: bool(self.machine.paused) and not self.machine.search_waits,

@@ -108,7 +108,7 @@ class Proposer:
         self._alike = 0
         self.ended_because = ""
         # Trials of a former space, of which the searcher hears nothing.
-        self.passed_over: set[str] = set()
+        self.skipped: set[str] = set()
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
@@ -201,7 +201,7 @@ class Proposer:
         kept = spec.config if suggested.answer is None else suggested.answer
         answer = users_config(kept, self._values, trusted=self._trusted)
         if spec.index < self._spec.space_from and not self._could_suggest(answer):
-            self.passed_over.add(spec.trial_id)
+            self.skipped.add(spec.trial_id)
             return
         self._is_stuck(spec.config)
         self._search.recall(spec.trial_id, answer)

@@ -92,7 +92,7 @@ class SearchThread:
             yield
         _tell_all_but(held, 0)
         for trial in left:
-            if trial.trial_id not in self._proposer.passed_over:
+            if trial.trial_id not in self._proposer.skipped:
                 self._end_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
@@ -174,7 +174,7 @@ class SearchThread:
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:
             return
-        if after.trial_id in self._proposer.passed_over:
+        if after.trial_id in self._proposer.skipped:
             return
         if isinstance(event, Reported):
             yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))

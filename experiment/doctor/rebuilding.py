@@ -249,7 +249,7 @@ def _begun(taken: Snapshot, version: int) -> Begun:
     machine = taken.machine
     return Begun(
         spec=machine.spec,
-        capacity=machine.allotment.capacity.total,
+        capacity=machine.placement.capacity.total,
         boot_id=machine.boot_id if machine.epoch <= 1 else "",
         version=version,
     )

@@ -177,10 +177,10 @@ class _Upload:
         end = journal.sync()
         # What the commits superseded is removed once that is on the disk, and published.
         await uploader.discard(self._discards)
-        uploader.doom(self._discards)
+        uploader.mark_for_removal(self._discards)
         if end > Position(self._begins, len(MAGIC)):
             await uploader.publish(end, self._begins)
-            await uploader.remove(uploader.condemned())
+            await uploader.remove(uploader.take_pending_removals())
 
     async def _clear(
         self,

@@ -176,7 +176,7 @@ def check_free(place: ExperimentPlace, tell: Callable[[str], None] = lambda text
     if machine.finished and (ending is None or ending.reason not in RESUMABLE):
         tell(_followed(place, recovered, "has finished"))
         return True
-    if machine.finished and machine.is_barren:
+    if machine.finished and machine.has_nothing:
         tell(_followed(place, recovered, "has no results"))
         return True
     left = sum(not trial.status.is_final for trial in machine.trials.values())

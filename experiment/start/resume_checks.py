@@ -149,4 +149,4 @@ def came_to_nothing(run: RunConfig) -> bool:
     path, filesystem = place_of(run, None, settings)
     found = open_for_restore(path, filesystem, settings, os.environ)
     machine = recover(found.place.layout).machine
-    return machine.finished and machine.is_barren
+    return machine.finished and machine.has_nothing

@@ -65,10 +65,10 @@ class TrialActor:
 
     def __init__(
         self,
-        desk: ActorHost,
+        host: ActorHost,
         assignment: Assignment,
         *,
-        patience: WorkerTimeouts,
+        timeouts: WorkerTimeouts,
         reusable: bool,
         is_rank: bool = False,
     ) -> None:
@@ -76,10 +76,10 @@ class TrialActor:
         self.assignment = assignment
         self._is_rank = is_rank
         self._reusable = reusable
-        self._desk = desk
-        self._patience = patience
+        self._host = host
+        self._timeouts = timeouts
         self._deadline: asyncio.TimerHandle | None = None
-        self._silence = HangTimer(patience.hang_timeout_s, self._on_hang)
+        self._hang_timer = HangTimer(timeouts.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = self._is_disowned = False
         self._hung = ""
@@ -107,12 +107,12 @@ class TrialActor:
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self._disarm()  # what was left for the step is not what is left for its end
             self._arm()
-        self._silence.begin()
+        self._hang_timer.begin()
         self._worker.send(["reply", verdict.value])
 
     def refuse(self, text: str) -> None:
         """Let the waiting `report()` raise."""
-        self._silence.begin()
+        self._hang_timer.begin()
         self._worker.send(["refused", text])
 
     def halt(self, *, after_step: bool = False) -> None:
@@ -130,7 +130,7 @@ class TrialActor:
     def preempt(self) -> None:
         """Tell user code that it is to save what it has; one that does not end is interrupted."""
         self._worker.signal(signal.SIGTERM)
-        self._arm(self._interrupt, self._patience.preemption_grace_s)
+        self._arm(self._interrupt, self._timeouts.preemption_grace_s)
 
     def _interrupt(self) -> None:
         self._disarm()
@@ -148,7 +148,7 @@ class TrialActor:
         self._arm()
 
     def _on_hang(self) -> None:
-        timeout_s = self._patience.hang_timeout_s
+        timeout_s = self._timeouts.hang_timeout_s
         self.hang(f"reported nothing for hang_timeout_s={timeout_s:g} s")
 
     def release(self) -> None:
@@ -177,9 +177,9 @@ class TrialActor:
         if self._is_disowned:
             return
         if message[0] not in _ASIDE:
-            self._silence.end()
+            self._hang_timer.end()
         try:
-            self._desk_message(message)
+            self._host_message(message)
         except Exception as error:
             # What a worker sends is data from outside, and may break whatever looks into it: this
             # one can no longer be talked to, and the others go on.
@@ -189,7 +189,7 @@ class TrialActor:
 
     def on_exit(self, ending: Ending) -> None:
         self._disarm()
-        self._silence.end()
+        self._hang_timer.end()
         if self._is_disowned:
             return
         # A reused process may have died before it heard of the attempt, which is no failure of it.
@@ -206,14 +206,14 @@ class TrialActor:
 
     def _post_exit(self, cause: str, kind: str = "lost") -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-        self._desk.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+        self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def _expect(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self._has_started = False
         self._iteration = assignment.iteration
         self._next_checkpoint = assignment.next_checkpoint
-        self._silence.begin()
+        self._hang_timer.begin()
 
     def _replace(self) -> None:
         """Let another process host the attempt, once this one is gone."""
@@ -235,7 +235,7 @@ class TrialActor:
         self._hung = ""
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
-        worker = self._desk.launcher.launch(name, self)
+        worker = self._host.launcher.launch(name, self)
         try:
             worker.send(["run", assignment])
         except BaseException:
@@ -244,12 +244,12 @@ class TrialActor:
             raise
         return worker
 
-    def _desk_message(self, message: Message) -> None:
+    def _host_message(self, message: Message) -> None:
         trial_id = self.assignment.trial_id
         match message:
             case ["report", _, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
                 self._require_attempt(message)
-                self._desk.post(
+                self._host.post(
                     Reported(
                         trial_id=trial_id,
                         attempt=self.assignment.attempt,
@@ -263,15 +263,15 @@ class TrialActor:
                 )
             case ["log", "stdout" | "stderr" as stream, text]:
                 for line in claims.log_text(text).split("\n"):
-                    self._desk.show_line(self.assignment.trial_name, self.pid, stream, line)
+                    self._host.show_line(self.assignment.trial_name, self.pid, stream, line)
             case ["imported", names, took_s]:
-                self._desk.launcher.learn(*checked(names, took_s))
+                self._host.launcher.learn(*checked(names, took_s))
             case ["saved", _, plain]:
                 self._require_attempt(message)
                 self._require_start()
                 record = self._record(plain)
                 attempt = self.assignment.attempt
-                self._desk.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
+                self._host.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
             case ["started", _, int(pid), hostname, node_ip]:
                 self._require_attempt(message)
                 started = Started(
@@ -281,8 +281,8 @@ class TrialActor:
                     hostname=claims.short_text(hostname, "hostname"),
                     node_ip=claims.short_text(node_ip, "node_ip"),
                 )
-                self._silence.begin()
-                self._desk.post(started)
+                self._hang_timer.begin()
+                self._host.post(started)
             case ["stopped" | "preempted", _] if not self._halted:
                 self._require_attempt(message)
                 self._require_start()
@@ -294,18 +294,18 @@ class TrialActor:
                 self._disarm()
                 if not self._reusable:
                     self._arm()
-                self._desk.post(Returned(trial_id=trial_id, attempt=self.assignment.attempt))
+                self._host.post(Returned(trial_id=trial_id, attempt=self.assignment.attempt))
             case ["raised", _, dict(plain)]:
                 self._require_attempt(message)
                 failure = claims.failure(plain, pid=self.pid)
                 attempt = self.assignment.attempt
                 self._arm()
-                self._desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+                self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
             case ["unfit", _]:
                 self._require_attempt(message)
                 self._replace()
             case ["meeting" | "gathered" | "ungathered" | "preempting", *_]:
-                self._desk.hear(message)
+                self._host.hear(message)
             case _:
                 raise ValueError("unknown")
 
@@ -346,7 +346,7 @@ class TrialActor:
     def _raise(self, text: str, kind: str = "lost") -> None:
         assignment = self.assignment
         failure = Failure(kind=kind, type_name=LOST_TYPES[kind], message=text, pid=self.pid)
-        self._desk.post(
+        self._host.post(
             Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
         )
 
@@ -354,7 +354,7 @@ class TrialActor:
         """From now on the worker has the grace period to end; else it is killed, or `then`."""
         if self._deadline is None:
             loop = asyncio.get_running_loop()
-            seconds = self._patience.grace_s if grace_s is None else grace_s
+            seconds = self._timeouts.grace_s if grace_s is None else grace_s
             late = f"it had not ended within {seconds:g} s"
             self._deadline = loop.call_later(seconds, then or partial(self.kill, late))
 

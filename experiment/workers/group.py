@@ -1,6 +1,6 @@
 """The controller's side of a trial that several workers train together.
 
-To its worker pool a group is one actor, to each of its ranks it is the desk: what the ranks say is
+To its worker pool a group is one actor, to each of its ranks it is the host: what the ranks say is
 made into what one trial says. Ranks start together and end together; where one fails, the others
 have a moment to say what that did to them, so that the cause can be told from its consequences.
 """
@@ -40,21 +40,21 @@ class GroupHost(ActorHost, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
-    """The desk of one rank."""
+class _RankHost:
+    """The host of one rank."""
 
     group: WorkerGroup
     rank: int
 
     @property
     def launcher(self) -> Launcher:
-        return self.group.desk.launcher
+        return self.group.host.launcher
 
     def post(self, event: Event) -> None:
         self.group.on_event(self.rank, event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
-        self.group.desk.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
+        self.group.host.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
 
     def hear(self, message: Message) -> None:
         self.group.on_message(self.rank, message)
@@ -66,16 +66,16 @@ class WorkerGroup:
 
     def __init__(
         self,
-        desk: GroupHost,
+        host: GroupHost,
         assignment: Assignment,
         *,
-        patience: WorkerTimeouts,
+        timeouts: WorkerTimeouts,
         terms: GroupTerms,
         warn: Callable[[str], None],
     ) -> None:
         self.assignment = assignment
-        self.desk = desk
-        self._patience = patience
+        self.host = host
+        self._timeouts = timeouts
         self._terms = terms
         self._warn = warn
         parts = parts_of(assignment)
@@ -94,9 +94,9 @@ class WorkerGroup:
         self._actors: list[TrialActor] = []
         try:
             for rank, part in enumerate(parts):
-                seat = _Seat(self, rank)
+                rank_host = _RankHost(self, rank)
                 self._actors.append(
-                    TrialActor(seat, part, patience=patience, reusable=False, is_rank=True)
+                    TrialActor(rank_host, part, timeouts=timeouts, reusable=False, is_rank=True)
                 )
         except BaseException:
             for actor in self._actors:
@@ -158,7 +158,7 @@ class WorkerGroup:
             return
         if len(self._started) == len(self._actors):
             self._disarm()
-            self.desk.post(self._started[0])
+            self.host.post(self._started[0])
             for actor in self._actors:
                 actor.tell(["go"])
         elif self._timer is None:
@@ -276,7 +276,7 @@ class WorkerGroup:
         if self._terms.keeps_all_metrics:
             every = {str(report.rank): report.metrics for report in met.reports}
             metrics = {**metrics, "ranks": every}
-        self.desk.post(
+        self.host.post(
             Reported(
                 trial_id=self.assignment.trial_id,
                 attempt=self.assignment.attempt,
@@ -286,13 +286,13 @@ class WorkerGroup:
                 time_this_iter_s=first.time_this_iter_s,
                 time_total_s=first.time_total_s,
                 checkpoint=record,
-                has_room=record is not None and self.desk.has_room(self.assignment.trial_id),
+                has_room=record is not None and self.host.has_room(self.assignment.trial_id),
             )
         )
 
     def _post_return(self) -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-        self.desk.post(Returned(trial_id=trial_id, attempt=attempt))
+        self.host.post(Returned(trial_id=trial_id, attempt=attempt))
 
     def _tell_keys(self, met: Met) -> None:
         if met.other_keys and not self._has_told_keys:
@@ -323,14 +323,14 @@ class WorkerGroup:
         return RankWait(name=name, ranks=ranks, waited_s=max(0.0, now - since))
 
     def _watch_barrier(self) -> None:
-        timeout_s = self._patience.barrier_timeout_s
+        timeout_s = self._timeouts.barrier_timeout_s
         if self._timer is None and self._barrier.missing:
             self._waited_since = wall_time()
             self._arm(timeout_s, self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         self._timer = None
-        waited_s = self._patience.barrier_timeout_s
+        waited_s = self._timeouts.barrier_timeout_s
         for rank in self._barrier.missing:
             self._actors[rank].hang(
                 f"has not reported for {waited_s:g} s while other ranks waited with their report "
@@ -339,7 +339,7 @@ class WorkerGroup:
 
     def _watch_gathering(self) -> None:
         """Rank 0 may hang, too, while all wait for it."""
-        timeout_s = self._patience.barrier_timeout_s
+        timeout_s = self._timeouts.barrier_timeout_s
         told = (
             f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
             f"waited with their report {self._barrier.iteration + 1}"
@@ -367,7 +367,7 @@ class WorkerGroup:
             return
         self._disarm()
         self._break_up()
-        self.desk.post(
+        self.host.post(
             Exited(
                 trial_id=self.assignment.trial_id,
                 attempt=self.assignment.attempt,
@@ -393,7 +393,7 @@ class WorkerGroup:
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
             hosts = {rank: started.hostname for rank, started in self._started.items()}
             failure = cause_of(self._failures, hosts, has_refused=self._has_refused)
-            self.desk.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+            self.host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:
                 actor.kill("its trial has ended")

@@ -53,11 +53,11 @@ class PoolHost(WorkerHost, Protocol):
 
 
 class WorkerPool:
-    """Performs Launch, Halt and Release; to its actors it is the desk that they report to."""
+    """Performs Launch, Halt and Release; to its actors it is the host that they report to."""
 
     def __init__(
         self,
-        office: PoolHost,
+        host: PoolHost,
         *,
         layout: Layout,
         settings: Settings,
@@ -65,8 +65,8 @@ class WorkerPool:
         gpu_names: tuple[str, ...],
         group: GroupTerms | None,
     ) -> None:
-        self.launcher = office.launcher
-        self._office = office
+        self.launcher = host.launcher
+        self._host = host
         self._layout = layout
         self._settings = settings
         self._capacity = capacity
@@ -83,8 +83,8 @@ class WorkerPool:
         self._has_told = False
 
     @property
-    def _patience(self) -> WorkerTimeouts:
-        config = self._office.machine.spec.failure
+    def _timeouts(self) -> WorkerTimeouts:
+        config = self._host.machine.spec.failure
         return WorkerTimeouts(
             grace_s=self._settings.stop_grace_s,
             preemption_grace_s=config.preemption_grace_s,
@@ -92,22 +92,22 @@ class WorkerPool:
             barrier_timeout_s=self._settings.barrier_timeout_s,
         )
 
-    # -- what actors ask of their desk --------------------------------------------------------
+    # -- what actors ask of their host --------------------------------------------------------
 
     def post(self, event: Event) -> None:
         if isinstance(event, Exited):
             self._give_back(event.trial_id)
-        self._office.post(event)
+        self._host.post(event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
-        self._office.show_line(trial_name, pid, stream, text)
+        self._host.show_line(trial_name, pid, stream, text)
 
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank says this")
 
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could have another worker, also beside other experiments."""
-        more = self._office.machine.trials[trial_id].next_bundle
+        more = self._host.machine.trials[trial_id].next_bundle
         return more is not None and self._capacity.has_room(more)
 
     def awaited(self, now: float) -> list[RankWait]:
@@ -198,7 +198,7 @@ class WorkerPool:
     def _tell_that_it_waits(self, waiting: CapacityRequest) -> None:
         if not self._has_told:
             self._has_told = True
-            self._office.warn(
+            self._host.warn(
                 f"waiting for {dict(waiting.amounts)}, which another fit() in this process holds"
             )
 
@@ -216,7 +216,7 @@ class WorkerPool:
             self._capacity.give_back(held)
 
     def _begin(self, effect: Launch, reused: TrialActor | None) -> None:
-        trial = self._office.machine.trials[effect.trial_id]
+        trial = self._host.machine.trials[effect.trial_id]
         checkpoint = effect.checkpoint
         inherited = self._inherited.get(effect.trial_id, 0)
         # What failed the attempt before may have been the checkpoint.
@@ -224,10 +224,10 @@ class WorkerPool:
             checkpoint = None
         if effect.origin is not None:
             adoption = self._adopt_and_start(effect, effect.origin, trial, reused)
-            self._verifying[effect.trial_id] = (self._office.spawn(adoption), reused)
+            self._verifying[effect.trial_id] = (self._host.spawn(adoption), reused)
         elif checkpoint is not None or self._may_miss_files(trial) or self._may_have_more(trial):
             work = self._verify_and_start(effect, trial, checkpoint, reused)
-            self._verifying[effect.trial_id] = (self._office.spawn(work), reused)
+            self._verifying[effect.trial_id] = (self._host.spawn(work), reused)
         else:
             self._start(effect, trial, reused)
 
@@ -241,7 +241,7 @@ class WorkerPool:
 
     def _may_miss_files(self, trial: Trial) -> bool:
         """Whether what the trial wrote on another machine is to be had from storage."""
-        uploads = self._office.uploads
+        uploads = self._host.uploads
         asked = uploads is not None and uploads.brings_artifacts
         return asked and trial.trial_id in self._unvisited
 
@@ -253,7 +253,7 @@ class WorkerPool:
         self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
     ) -> None:
         """A clone that cannot have its copy goes on from what it has itself."""
-        source = self._office.machine.trials[origin.trial_id].spec
+        source = self._host.machine.trials[origin.trial_id].spec
         problem = ""
         index = trial.next_checkpoint
         target = self._layout.trial(trial.spec) / checkpoint_dirname(index)
@@ -272,7 +272,7 @@ class WorkerPool:
             problem = named(error)
         del self._verifying[trial.trial_id]
         if problem:
-            self._office.warn(
+            self._host.warn(
                 f"{trial.spec.name} does not go on from checkpoint {origin.checkpoint.index} of "
                 f"{source.name}, but from its own: {problem}"
             )
@@ -281,7 +281,7 @@ class WorkerPool:
         record = record_of(origin.checkpoint, staged, index=index, attempt=effect.attempt)
         self.post(Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record))
         effect = replace(effect, checkpoint=record, origin=None)
-        self._start(effect, self._office.machine.trials[trial.trial_id], reused)
+        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
 
     def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
         """The attempt has no checkpoint to begin from; another one will look for one."""
@@ -328,16 +328,16 @@ class WorkerPool:
             return
         del self._verifying[trial.trial_id]
         if problem and checkpoint is not None:
-            self._office.lose(trial.trial_id, checkpoint.index, problem)
+            self._host.lose(trial.trial_id, checkpoint.index, problem)
         if found is not None:
             saved = Saved(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=found)
-            self._office.warn(found_notice(saved))
+            self._host.warn(found_notice(saved))
             self.post(saved)
             effect = replace(effect, checkpoint=found)
         elif problem:
             self._fail_to_start(effect, problem, reused)
             return
-        self._start(effect, self._office.machine.trials[trial.trial_id], reused)
+        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
 
     async def _search(self, trial: Trial) -> CheckpointRecord | None:
         """Once is enough: only what the records do not know is looked for.
@@ -345,7 +345,7 @@ class WorkerPool:
         Where they never had a checkpoint, storage is only ahead of what was published: without
         the records the rows are missing, and the trial makes them again.
         """
-        uploads = self._office.uploads
+        uploads = self._host.uploads
         is_stored = uploads is not None and uploads.is_remote and trial.next_checkpoint > 0
         found = await newest_beyond(trial, self._layout, uploads if is_stored else None)
         self._unsearched.discard(trial.trial_id)
@@ -353,8 +353,8 @@ class WorkerPool:
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):
-            assert self._office.uploads is not None
-            await self._office.uploads.bring(trial.spec)
+            assert self._host.uploads is not None
+            await self._host.uploads.bring(trial.spec)
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
@@ -364,7 +364,7 @@ class WorkerPool:
         """
         folder = self._layout.checkpoint(spec, checkpoint)
         problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
-        uploads = self._office.uploads
+        uploads = self._host.uploads
         if problem and uploads is not None and uploads.is_remote:
             return await uploads.fetch(spec, checkpoint)
         return problem
@@ -385,16 +385,16 @@ class WorkerPool:
             self._actors[trial.trial_id] = WorkerGroup(
                 self,
                 assignment,
-                patience=self._patience,
+                timeouts=self._timeouts,
                 terms=self._group,
-                warn=self._office.warn,
+                warn=self._host.warn,
             )
             return
         self._actors[trial.trial_id] = TrialActor(
             self,
             assignment,
-            patience=self._patience,
-            reusable=self._office.machine.spec.reuse_actors,
+            timeouts=self._timeouts,
+            reusable=self._host.machine.spec.reuse_actors,
         )
 
     def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
@@ -414,5 +414,5 @@ class WorkerPool:
             strategy=resources.strategy,
             cpus=resources.required_resources.get("CPU", 1),
             gpus=tuple(self._gpu_names[gpu] for gpu in self._held[trial.trial_id].gpus),
-            sets_gpus="GPU" in self._office.machine.allotment.capacity.total,
+            sets_gpus="GPU" in self._host.machine.placement.capacity.total,
         )

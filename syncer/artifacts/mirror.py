@@ -60,7 +60,7 @@ class Mirror:
         self._folders: dict[str, FolderIndex] = {}
         self._writing = asyncio.Lock()
         self._told_unwritten = False
-        self.passed_over = SkippedFiles(lambda text: tell(["warning", text]))
+        self.skipped = SkippedFiles(lambda text: tell(["warning", text]))
 
     async def open(self, *, is_continued: bool) -> None:
         """Once the storage is ours: what this tree knows of it counts, or nothing."""
@@ -153,7 +153,7 @@ class Mirror:
         decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:
             decided = replace(decided, first=(), gone=())
-        return FolderSync(index, look.found, decided, dict(look.found.passed_over))
+        return FolderSync(index, look.found, decided, dict(look.found.skipped))
 
     async def _check(self, part: FolderSync) -> None:
         """Once for each folder that an earlier process has sent: does storage have it still?"""
@@ -189,11 +189,11 @@ class Mirror:
         except FileNotFoundError:
             pass  # removed by the user meanwhile: there is nothing to keep
         except OSError as error:
-            part.passed_over[key] = f"it cannot be read ({reason(error)})"
+            part.skipped[key] = f"it cannot be read ({reason(error)})"
         except (StorageRefused, NotStored) as error:
             # Some servers answer 404 to a name that they cannot have.
             if await asyncio.to_thread(os.path.lexists, self._orders.root / key):
-                part.passed_over[key] = str(error)
+                part.skipped[key] = str(error)
                 sync.refused += 1
             if sync.refused > _MOST_REFUSED:
                 raise
@@ -206,7 +206,7 @@ class Mirror:
                 read_steady, path, copies=self._orders.root / part.index.name
             )
             if state is None:
-                part.passed_over[key] = HELD_BACK
+                part.skipped[key] = HELD_BACK
                 return
             try:
                 await self._send_state(part, key, state)
@@ -217,7 +217,7 @@ class Mirror:
             if await asyncio.to_thread(stands_still, path, state.facts):
                 return
             part.index.doubt([key])
-        part.passed_over[key] = "it was changing while it was sent, and is sent again"
+        part.skipped[key] = "it was changing while it was sent, and is sent again"
 
     async def _send_state(self, part: FolderSync, key: str, state: StableRead) -> None:
         index, source = part.index, state.source
@@ -321,9 +321,7 @@ class Mirror:
             self._patience.note("send the artifacts", "")
             if sync.told_at:
                 self._tell(["progress", 0, 0, 0, 0])
-        self.passed_over.note(
-            {f"{sync.scope} {part.index.name}": part.passed_over for part in parts}
-        )
+        self.skipped.note({f"{sync.scope} {part.index.name}": part.skipped for part in parts})
 
 
 def may_be_behind(orders: Orders) -> bool:

@@ -57,16 +57,14 @@ class FolderScan:
     more)."""
 
     files: Mapping[str, FileStat]
-    passed_over: Mapping[str, str]
+    skipped: Mapping[str, str]
     is_there: bool = True
     has_index: bool = True
 
     def hides(self, key: str) -> bool:
         """Whether the file may be there all the same."""
-        passed_over = self.passed_over
-        return bool(passed_over) and any(
-            above in passed_over for above in (key, *folders_above(key))
-        )
+        skipped = self.skipped
+        return bool(skipped) and any(above in skipped for above in (key, *folders_above(key)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +128,10 @@ def missing_there(
 _SHOWN = 5
 
 
-def told(passed_over: Mapping[str, str], shown: int = _SHOWN) -> str:
+def told(skipped: Mapping[str, str], shown: int = _SHOWN) -> str:
     """`a: why; b: why; and 3 more`, with names that fit on a line."""
-    lines = [f"{_printable(key)}: {why}" for key, why in list(passed_over.items())[:shown]]
-    more = len(passed_over) - len(lines)
+    lines = [f"{_printable(key)}: {why}" for key, why in list(skipped.items())[:shown]]
+    more = len(skipped) - len(lines)
     return "; ".join([*lines, f"and {more:,} more"] if more else lines)
 
 

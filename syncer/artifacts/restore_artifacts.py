@@ -39,23 +39,23 @@ async def bring_back(
     )
     wanted = [entry for entry in entries if _is_wanted(entry.key, folder, orders, index)]
     home = _Home(orders=orders, folder=folder, index=index, listing=listing)
-    passed_over: dict[str, str] = {}
+    skipped: dict[str, str] = {}
 
     async def bring(entry: ObjectInfo) -> None:
         try:
             await patience.until_done(
-                f"bring {entry.key}", lambda: _bring(entry, home, storage, passed_over)
+                f"bring {entry.key}", lambda: _bring(entry, home, storage, skipped)
             )
         except NotStored:
             return  # removed since it was listed
         except OSError as error:
-            passed_over[entry.key] = f"it cannot be written here ({reason(error)})"
+            skipped[entry.key] = f"it cannot be written here ({reason(error)})"
 
     try:
         await for_each(bring, wanted, at_once=_AT_ONCE)
     finally:
         await mirror.save(index)
-        mirror.passed_over.note({f"bring {folder}": passed_over})
+        mirror.skipped.note({f"bring {folder}": skipped})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> boo
 
 
 async def _bring(
-    entry: ObjectInfo, home: _Home, storage: OwnedStore, passed_over: dict[str, str]
+    entry: ObjectInfo, home: _Home, storage: OwnedStore, skipped: dict[str, str]
 ) -> None:
     name = entry.key.removeprefix(f"{home.folder}/")
     partial_file = home.path(home.folder) / f"{TEMPORARY}{unique()}"
@@ -130,7 +130,7 @@ async def _bring(
         await storage.download(entry.key, partial_file)
         checksum = await asyncio.to_thread(checksum_of, partial_file)
         if problem := home.listing.problem(name, entry, checksum):
-            passed_over[entry.key] = problem
+            skipped[entry.key] = problem
             return
         listed = home.listing.files.get(name)
         mtime_ns = listed.mtime_ns if listed is not None else None

@@ -46,7 +46,7 @@ def scan(orders: Orders, folder: str, scope: Scope) -> FolderScan:
         waiting += walk.enter(waiting.pop())
     return FolderScan(
         files=walk.files,
-        passed_over=walk.passed_over,
+        skipped=walk.skipped,
         is_there=walk.is_there,
         has_index=walk.has_index,
     )
@@ -62,7 +62,7 @@ class _Walk:
     top: str
     scope: Scope
     files: dict[str, FileStat] = field(default_factory=dict)
-    passed_over: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     is_there: bool = True
     has_index: bool = False
     device: int | None = None
@@ -77,7 +77,7 @@ class _Walk:
             if folder == self.top and isinstance(error, FileNotFoundError):
                 self.is_there = False
             else:
-                self.passed_over[folder] = f"this folder cannot be read ({reason(error)})"
+                self.skipped[folder] = f"this folder cannot be read ({reason(error)})"
             return
         above = f"{folder}/" if folder else ""
         if folder == self.top:
@@ -90,7 +90,7 @@ class _Walk:
             except FileNotFoundError:  # removed meanwhile
                 continue
             except OSError as error:
-                self.passed_over[key] = reason(error)
+                self.skipped[key] = reason(error)
 
     def _take_in(self, key: str, entry: os.DirEntry[str]) -> bool:
         """Whether it is a folder to be entered."""
@@ -98,7 +98,7 @@ class _Walk:
         if not self._is_wanted(key, is_folder) or self.orders.is_ours(key, is_folder=is_folder):
             return False
         if not _is_utf8(entry.name):
-            self.passed_over[ascii(key)] = "its name is not UTF-8, which names in storage are"
+            self.skipped[ascii(key)] = "its name is not UTF-8, which names in storage are"
             return False
         facts = entry.stat(follow_symlinks=False)
         if is_folder:
@@ -111,7 +111,7 @@ class _Walk:
         if stat.S_ISREG(facts.st_mode):
             self.files[key] = facts_of(facts)
         else:
-            self.passed_over[key] = "it is no regular file (a pipe, socket or device)"
+            self.skipped[key] = "it is no regular file (a pipe, socket or device)"
         return False
 
     def _is_wanted(self, key: str, is_folder: bool) -> bool:
@@ -127,7 +127,7 @@ class _Walk:
         if self.device is None:
             self.device = os.stat(f"{self.root}/{self.top}").st_dev
         if facts.st_dev != self.device:
-            self.passed_over[key] = "another file system is mounted there"
+            self.skipped[key] = "another file system is mounted there"
         return facts.st_dev == self.device
 
     def _target(self, key: str, path: str) -> os.stat_result | None:
@@ -140,12 +140,12 @@ class _Walk:
             target = os.path.realpath(path, strict=True)
             facts = os.stat(target)
         except OSError:
-            self.passed_over[key] = f"this link leads nowhere ({os.readlink(path)!r})"
+            self.skipped[key] = f"this link leads nowhere ({os.readlink(path)!r})"
             return None
         if not self.home:
             self.home = os.path.realpath(f"{self.root}/{self.top}")
         if os.path.commonpath([target, self.home]) != self.home:
-            self.passed_over[key] = f"this link leads out of the trial's folder, to {target!r}"
+            self.skipped[key] = f"this link leads out of the trial's folder, to {target!r}"
             return None
         return None if stat.S_ISDIR(facts.st_mode) else facts
 

@@ -27,7 +27,7 @@ class FolderSync:
     index: FolderIndex
     found: FolderScan
     changes: Changes
-    passed_over: dict[str, str]
+    skipped: dict[str, str]
     sent: set[str] = field(default_factory=set)
 
     @property

@@ -122,7 +122,7 @@ class UploaderProcess:
             case ["discard", str(trial_id), list(folders)]:
                 uploader = self._opened()
                 # Before the lane is free: a publication that was ordered later counts on it.
-                uploader.doom(folders)
+                uploader.mark_for_removal(folders)
                 what = f"remove {folders[0]}"
                 discard = partial(self._discard, trial_id, what, folders)
                 self._in_lane(trial_id, what, discard, is_needed=False)
@@ -138,7 +138,7 @@ class UploaderProcess:
                 self._in_lane(ticket, folder, lambda: self._bring(ticket, folder))
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
-                self._asked.append((end, begins, self._opened().condemned()))
+                self._asked.append((end, begins, self._opened().take_pending_removals()))
                 if len(self._asked) == 1:  # else one waits already, and will take this one along
                     self._in_lane("publish", "publish the records", self._publish)
             case _:
@@ -194,20 +194,20 @@ class UploaderProcess:
         if ahead := self._lanes.get(_ARTIFACTS):
             await asyncio.wait([ahead], timeout=_AHEAD_S)
         end, begins, _ = max(self._asked)
-        doomed = [folder for _, _, folders in self._asked for folder in folders]
+        pending = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
         uploader = self._opened()
         try:
             await uploader.publish(end, begins)
         except BaseException:
-            uploader.doom(doomed)
+            uploader.mark_for_removal(pending)
             raise
         # In a lane of its own: no later publication waits for what cannot be removed.
-        self._in_lane("remove", "remove", lambda: self._remove(doomed), is_needed=False)
+        self._in_lane("remove", "remove", lambda: self._remove(pending), is_needed=False)
 
-    async def _remove(self, doomed: list[str]) -> None:
+    async def _remove(self, pending: list[str]) -> None:
         await self._opened().discard()  # what was left of those here
-        await self._opened().remove(doomed)
+        await self._opened().remove(pending)
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
         for folder in folders:  # what is superseded is not missing in storage

@@ -81,7 +81,7 @@ class Uploader:
             )
         self._committed = CommittedFiles()
         self._sealing = asyncio.Semaphore(_SEALED_AT_ONCE)
-        self._doomed: list[str] = []
+        self._pending_removal: list[str] = []
 
     @property
     def unfinished(self) -> dict[str, str]:
@@ -180,15 +180,15 @@ class Uploader:
             raise NotStored("find", folder, "its manifest is not there: it was never committed")
         return storage, found
 
-    def doom(self, folders: Sequence[str]) -> None:
+    def mark_for_removal(self, folders: Sequence[str]) -> None:
         """From storage they go once a head that names them no more is published."""
         if self._storage is not None:
-            self._doomed += folders
+            self._pending_removal += folders
 
-    def condemned(self) -> tuple[str, ...]:
-        """Take what was doomed by now: what a publication that is ordered now does not name."""
-        doomed, self._doomed = tuple(self._doomed), []
-        return doomed
+    def take_pending_removals(self) -> tuple[str, ...]:
+        """Take what was pending by now: what a publication that is ordered now does not name."""
+        pending, self._pending_removal = tuple(self._pending_removal), []
+        return pending
 
     async def discard(self, folders: Sequence[str] = ()) -> None:
         """Remove superseded checkpoints here; one that is gone already is fine, and one that is
@@ -301,7 +301,7 @@ class Uploader:
     @property
     def left_out(self) -> str:
         """Which files are not in storage as they are here, and why; "" where all are."""
-        return "" if self._storage is None else self._mirror.passed_over.listed()
+        return "" if self._storage is None else self._mirror.skipped.listed()
 
     async def close(self) -> None:
         """Readers of remote checkpoints that were killed have left copies here, which go too."""

@@ -212,7 +212,7 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
 
 
 @pytest.mark.server
-def test_a_damaged_head_is_passed_over_as_a_restore_does(
+def test_a_damaged_head_is_skipped_as_a_restore_does(
     bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     healthy(tmp_path / "run")

@@ -93,7 +93,7 @@ def test_a_journal_without_a_readable_beginning_is_refused_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
-def test_damaged_snapshots_are_passed_over(committed: Bench, damage: str) -> None:
+def test_damaged_snapshots_are_skipped(committed: Bench, damage: str) -> None:
     snapshots = sorted(committed.root.glob("experiment_state-*.json"))
     assert snapshots
     for snapshot in snapshots:

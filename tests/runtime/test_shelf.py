@@ -141,7 +141,7 @@ def test_what_a_container_may_use_counts_as_memory(
     own.close()
 
 
-def test_a_place_that_turns_out_to_be_full_is_passed_over(
+def test_a_place_that_turns_out_to_be_full_is_skipped(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = mapped.write

@@ -50,7 +50,7 @@ class Play:
 
     def _moves_on(self, trial_id: str) -> bool:
         run, trial = self.run, self.run.trial(trial_id)
-        if trial_id in run.machine.allotment.holds and not trial.status.has_worker:
+        if trial_id in run.machine.placement.holds and not trial.status.has_worker:
             self._follow(run.exits(trial_id))
         elif trial.status is Status.STARTING and trial.origin is not None:
             self._follow(run.adopt(trial_id))

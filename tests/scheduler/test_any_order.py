@@ -698,8 +698,8 @@ class AnyOrder(RuleBasedStateMachine):
     def the_machine_knows_which_workers_there_are(self) -> None:
         machine = self.run.machine
         idle = {w.trial_id for w in self.workers.values() if w.state == "idle"}
-        assert machine.allotment.idle.keys() == idle
-        assert machine.allotment.holds.keys() == self.workers.keys() - idle
+        assert machine.placement.idle.keys() == idle
+        assert machine.placement.holds.keys() == self.workers.keys() - idle
 
     @invariant()
     def no_trial_is_forgotten(self) -> None:
@@ -709,9 +709,9 @@ class AnyOrder(RuleBasedStateMachine):
         for trial in machine.trials.values():
             if trial.status is Status.PENDING and trial.trial_id not in self.skipped:
                 waits = (
-                    trial.trial_id in machine.allotment.queue
-                    or trial.trial_id in machine.allotment.delayed
-                    or trial.trial_id in machine.allotment.holds
+                    trial.trial_id in machine.placement.queue
+                    or trial.trial_id in machine.placement.delayed
+                    or trial.trial_id in machine.placement.holds
                     or trial.trial_id in machine.questions
                 )
                 assert waits, trial.story()

@@ -130,7 +130,7 @@ def test_one_that_diverged_first_does_not_stop_the_others() -> None:
     assert stops(run, "t2", loss=math.nan)
 
 
-def test_a_report_without_the_metric_is_passed_over() -> None:
+def test_a_report_without_the_metric_is_skipped() -> None:
     run = running(2, ASHAScheduler(reduction_factor=2))
     assert not stops(run, "t0", loss=1.0)
     assert not stops(run, "t1", other=3.0)

@@ -224,8 +224,8 @@ def unlike() -> Machine:
     machine.asking = not machine.asking
     machine.search_ended = machine.is_complete = machine.search_waits = True
     machine.active_s, machine.errored_before = 7.5, 3
-    machine.paused, machine.returning = {"t1"}, {"t1"}
-    machine.questions, machine.withheld = {"t0": {"config": {"lr": 1.0}}}, {"t0": 1}
+    machine.paused, machine.resume_when_free = {"t1"}, {"t1"}
+    machine.questions, machine.deferred_replies = {"t0": {"config": {"lr": 1.0}}}, {"t0": 1}
     machine.saving = {"t0": 1}
     machine.trials["t2"] = replace(
         machine.trials["t2"],
@@ -235,9 +235,9 @@ def unlike() -> Machine:
     machine.clones = {"t2"}
     machine.expected.metric_seen, machine.expected.bounds = False, ("loss",)
     machine.expected.score_checked = False
-    machine.allotment.delayed = {"t1"}
-    assert machine.allotment.rest("t0")
-    machine.allotment.take("t3", {"CPU": 1})
+    machine.placement.delayed = {"t1"}
+    assert machine.placement.rest("t0")
+    machine.placement.take("t3", {"CPU": 1})
     return machine
 
 

@@ -28,7 +28,7 @@ def launched(effects: list[Effect]) -> Launch:
 
 
 def cpus(rehearsal: Rehearsal) -> float:
-    return rehearsal.machine.allotment.holds["t0"].amounts.get("CPU", 0)
+    return rehearsal.machine.placement.holds["t0"].amounts.get("CPU", 0)
 
 
 def test_it_starts_with_as_many_as_there_are() -> None:
@@ -102,7 +102,7 @@ def test_what_was_lost_goes_to_a_trial_that_waits_for_it_and_it_grows_when_that_
     rehearsal.fails("t0", kind="lost")
     rehearsal.exits("t0")
     # The other one has the place now.
-    assert rehearsal.machine.allotment.holds["t1"].amounts == {"CPU": 1}
+    assert rehearsal.machine.placement.holds["t1"].amounts == {"CPU": 1}
     rehearsal.start("t0")
     rehearsal.now += ABSENCE_S
     assert Reply(trial_id="t0", attempt=2, verdict=Verdict.CONTINUE) in rehearsal.report(

@@ -228,10 +228,10 @@ def test_a_new_name_in_stop_is_looked_for_in_the_first_report_where_there_was_no
     assert "RunConfig(stop={'lost': ...})" in run.machine.ending.message
 
 
-def test_an_experiment_that_has_reports_is_not_barren_for_a_new_name() -> None:
+def test_an_experiment_that_has_reports_is_kept_under_a_new_name() -> None:
     run = ended()
     run.resume(changed={"stop": {"late": 1}, "stop_number": 1})
-    assert not run.machine.is_barren
+    assert not run.machine.has_nothing
 
 
 def test_a_metric_that_a_stopper_watches_is_looked_for_in_the_first_report() -> None:

@@ -97,7 +97,7 @@ def test_a_retry_waits_behind_those_that_wait_already() -> None:
     launch = run.exits("t0")[0]
     assert isinstance(launch, Launch)
     assert launch.trial_id == "t1"
-    assert list(run.machine.allotment.queue) == ["t0"]
+    assert list(run.machine.placement.queue) == ["t0"]
 
 
 def test_a_trial_that_cannot_even_start_fails_too() -> None:

@@ -35,41 +35,41 @@ def change(machine: Machine, trial_id: str, **fields: object) -> None:
 
 
 def loses_resources(machine: Machine) -> None:
-    machine.allotment.capacity.give_back(Allocation(amounts={"CPU": 1}))
+    machine.placement.capacity.give_back(Allocation(amounts={"CPU": 1}))
 
 
 def oversubscribes(machine: Machine) -> None:
     more = Allocation(amounts={"CPU": 1})
-    machine.allotment.capacity.hold(more)
-    machine.allotment.holds["t1"] = more
+    machine.placement.capacity.hold(more)
+    machine.placement.holds["t1"] = more
 
 
 def forgets_what_a_trial_holds(machine: Machine) -> None:
-    machine.allotment.holds["t0"] = Allocation(amounts={"CPU": 0.5})
-    machine.allotment.capacity = Capacity({"CPU": 1})
-    machine.allotment.capacity.hold(machine.allotment.holds["t0"])
+    machine.placement.holds["t0"] = Allocation(amounts={"CPU": 0.5})
+    machine.placement.capacity = Capacity({"CPU": 1})
+    machine.placement.capacity.hold(machine.placement.holds["t0"])
 
 
 def holds_an_idle_worker_twice(machine: Machine) -> None:
-    machine.allotment.capacity = Capacity({"CPU": 2})
-    machine.allotment.idle["t0"] = machine.allotment.holds["t0"]
-    machine.allotment.capacity.hold(Allocation(amounts={"CPU": 2}))
+    machine.placement.capacity = Capacity({"CPU": 2})
+    machine.placement.idle["t0"] = machine.placement.holds["t0"]
+    machine.placement.capacity.hold(Allocation(amounts={"CPU": 2}))
 
 
 def queues_a_running_trial(machine: Machine) -> None:
-    machine.allotment.queue["t0"] = None
+    machine.placement.queue["t0"] = None
 
 
 def misses_a_paused_trial(machine: Machine) -> None:
     change(machine, "t1", status=Status.PAUSED)
-    machine.allotment.queue.clear()
+    machine.placement.queue.clear()
 
 
 def runs_too_many(machine: Machine) -> None:
-    machine.allotment.holds["t1"] = Allocation(amounts={"CPU": 1})
-    machine.allotment.capacity = Capacity({"CPU": 2})
-    machine.allotment.capacity.hold(Allocation(amounts={"CPU": 2}))
-    machine.allotment.queue.clear()
+    machine.placement.holds["t1"] = Allocation(amounts={"CPU": 1})
+    machine.placement.capacity = Capacity({"CPU": 2})
+    machine.placement.capacity.hold(Allocation(amounts={"CPU": 2}))
+    machine.placement.queue.clear()
     change(machine, "t1", status=Status.STARTING, attempt=1)
 
 
@@ -78,10 +78,10 @@ def finishes_with_a_worker(machine: Machine) -> None:
 
 
 def hangs(machine: Machine) -> None:
-    machine.allotment.capacity = Capacity({"CPU": 1})
-    machine.allotment.holds = {}
+    machine.placement.capacity = Capacity({"CPU": 1})
+    machine.placement.holds = {}
     change(machine, "t0", status=Status.PENDING)
-    machine.allotment.queue = OrderedDict.fromkeys(["t0", "t1"])
+    machine.placement.queue = OrderedDict.fromkeys(["t0", "t1"])
 
 
 def repeats_a_checkpoint(machine: Machine) -> None:

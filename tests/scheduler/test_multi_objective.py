@@ -154,7 +154,7 @@ def test_one_that_diverges_in_one_metric_is_the_worst_by_all() -> None:
     assert not stops(run, "t2", loss=0.5, speed=2.0)
 
 
-def test_a_report_that_lacks_a_metric_is_passed_over_unless_it_is_the_first() -> None:
+def test_a_report_that_lacks_a_metric_is_skipped_unless_it_is_the_first() -> None:
     run = running(2, reduction_factor=2)
     assert not stops(run, "t0", loss=1.0, speed=1.0)
     assert not stops(run, "t1", loss=9.0)

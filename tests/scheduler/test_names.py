@@ -121,23 +121,23 @@ def test_a_restore_that_is_not_strict_goes_on() -> None:
 def test_a_run_that_never_had_what_its_settings_name_came_to_nothing() -> None:
     run = aborted()
     assert run.machine.finished
-    assert run.machine.is_barren
+    assert run.machine.has_nothing
 
 
 def test_a_run_that_was_interrupted_before_its_first_report_came_to_nothing() -> None:
     run = running(2)
-    assert run.machine.is_barren
+    assert run.machine.has_nothing
     run.fails("t1")
-    assert run.machine.is_barren
+    assert run.machine.has_nothing
     run.report("t0", {"loss": 1})
-    assert not run.machine.is_barren
+    assert not run.machine.has_nothing
 
 
 def test_a_run_whose_trial_has_ended_well_came_to_something() -> None:
     run = running()
     run.ends("t0")
     assert run.trial("t0").status is Status.TERMINATED
-    assert not run.machine.is_barren
+    assert not run.machine.has_nothing
 
 
 # -- the score of checkpoints -------------------------------------------------------------------

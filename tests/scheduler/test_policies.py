@@ -127,7 +127,7 @@ def test_a_trial_that_pauses_gives_up_its_worker_and_its_resources() -> None:
     run.returns("t0")
     assert run.trial("t0").status is Status.PAUSED
     assert run.exits("t0") == []
-    assert run.machine.allotment.capacity.free == {"CPU": 1}
+    assert run.machine.placement.capacity.free == {"CPU": 1}
     assert run.trial("t0").status is Status.PAUSED
 
 

@@ -48,7 +48,7 @@ def test_a_restore_goes_on_with_what_had_begun_then_with_what_waited() -> None:
     assert statuses(run) == "TERMINATED ERROR RUNNING PENDING"
     effects = run.resume()
     assert launches(effects) == ["t2"]
-    assert list(run.machine.allotment.queue) == ["t3"]
+    assert list(run.machine.placement.queue) == ["t3"]
     assert statuses(run) == "TERMINATED ERROR STARTING PENDING"
 
 
@@ -108,7 +108,7 @@ def test_the_wishes_say_which_trials_are_taken_up(
 ) -> None:
     run = crashed()
     effects = run.resume(**wishes)
-    assert [*launches(effects), *run.machine.allotment.queue] == waiting
+    assert [*launches(effects), *run.machine.placement.queue] == waiting
 
 
 def test_a_restore_after_the_time_budget_begins_nothing_and_takes_up_nothing() -> None:
@@ -193,7 +193,7 @@ def launched_again(run: Rehearsal) -> bool:
 def test_what_a_lost_incarnation_held_is_free_again() -> None:
     run = crashed()
     run.resume(capacity={"CPU": 3})
-    assert run.machine.allotment.capacity.free == {"CPU": 1}
+    assert run.machine.placement.capacity.free == {"CPU": 1}
 
 
 def test_a_smaller_machine_that_can_never_run_a_trial_ends_the_run_and_says_so() -> None:

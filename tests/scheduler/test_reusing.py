@@ -38,8 +38,8 @@ def test_an_idle_worker_serves_the_next_trial() -> None:
     run = running()
     assert run.returns("t0") == []
     assert reused(run.suggest()) == {"t1": "t0"}
-    assert run.machine.allotment.idle == {}
-    assert run.machine.allotment.capacity.free == {"CPU": 0}
+    assert run.machine.placement.idle == {}
+    assert run.machine.placement.capacity.free == {"CPU": 0}
 
 
 def test_a_waiting_trial_takes_an_idle_worker_at_once() -> None:
@@ -119,7 +119,7 @@ def test_a_trial_takes_its_own_idle_worker_before_that_of_another() -> None:
     run.returns("t1")
     run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.returns("t0")
-    assert list(run.machine.allotment.idle) == ["t1", "t0"]
+    assert list(run.machine.placement.idle) == ["t1", "t0"]
     assert reused(run.report("t2", {"unpause": "t0"})) == {"t0": "t0"}
 
 
@@ -142,7 +142,7 @@ def test_an_idle_worker_that_dies_leaves_its_resources() -> None:
     run.returns("t0")
     assert run.exits("t0", "was killed") == []
     assert run.trial("t0").status is Status.TERMINATED
-    assert run.machine.allotment.capacity.free == {"CPU": 1}
+    assert run.machine.placement.capacity.free == {"CPU": 1}
     assert reused(run.suggest()) == {"t1": None}
 
 
@@ -160,8 +160,8 @@ def test_what_an_older_attempt_says_does_not_make_its_worker_idle() -> None:
     run.answer("t0", failed=failure("stopper"))
     run.returns("t0")
     assert run.returns("t0", attempt=1) == []
-    assert list(run.machine.allotment.holds) == ["t0"]
-    assert run.machine.allotment.idle == {}
+    assert list(run.machine.placement.holds) == ["t0"]
+    assert run.machine.placement.idle == {}
 
 
 def test_a_reused_worker_is_no_second_one_for_max_concurrent() -> None:

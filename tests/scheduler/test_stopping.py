@@ -169,7 +169,7 @@ def test_a_spent_budget_ends_a_trial_that_waits_for_its_retry() -> None:
     run.suggest()
     run.fails("t0")
     run.exits("t0")
-    assert list(run.machine.allotment.queue) == ["t0"]
+    assert list(run.machine.placement.queue) == ["t0"]
     run.handle(EndOrdered(reason="budget"))
     assert run.trial("t0").status is Status.TERMINATED
     run.exits("t1")

@@ -50,7 +50,7 @@ def test_the_largest_budget_with_enough_trials_says_what_is_good() -> None:
     assert min(model(search)) > 0.4
 
 
-def test_a_budget_with_too_few_trials_is_passed_over() -> None:
+def test_a_budget_with_too_few_trials_is_skipped() -> None:
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20

@@ -129,7 +129,7 @@ def test_a_metric_that_nobody_reports_is_named_at_the_first_end_of_a_trial() -> 
         search.on_trial_complete("t1", row(1))
 
 
-def test_the_end_of_a_trial_that_it_does_not_know_is_passed_over() -> None:
+def test_the_end_of_a_trial_that_it_does_not_know_is_skipped() -> None:
     search = opened(CountingSearch())
     search.on_trial_complete("stranger", row(1))
     assert search.study.heard == []
@@ -234,7 +234,7 @@ class Uniform:
         ({"a": tune.choice([{"b": [Uniform()]}, 1])}, "a/0/b/0"),
     ],
 )
-def test_an_expression_of_the_library_is_refused_rather_than_passed_over(
+def test_an_expression_of_the_library_is_refused_rather_than_skipped(
     space: dict[str, Any], name: str, is_own: bool
 ) -> None:
     search = CountingSearch(space if is_own else None)

@@ -78,12 +78,12 @@ class Search:
         """Post trial number `index`, or that there is no other; a search that says «not now» is
         asked again when there is news. Raises what the user's code raises."""
         answer = self._proposer.propose(index)
-        machine, allotment = self._machine, self._machine.allotment
+        machine, placement = self._machine, self._machine.placement
         if answer is not None or self._searcher is None:
             if isinstance(answer, SearchEnded) and self._proposer.ended_because:
                 self._warn(self._proposer.ended_because)
             self._post(answer or SearchEnded())
-        elif allotment.holds or allotment.queue or allotment.delayed or machine.paused:
+        elif placement.holds or placement.queue or placement.delayed or machine.paused:
             self._postponed = index
             if machine.paused and not machine.search_waits:
                 self._post(SearchWaits())

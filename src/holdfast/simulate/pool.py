@@ -47,7 +47,7 @@ class SimulatedPool:
 
     def __init__(
         self,
-        office: SimulatedPoolHost,
+        host: SimulatedPoolHost,
         training: Training,
         cluster: Cluster,
         faults: Faults,
@@ -55,7 +55,7 @@ class SimulatedPool:
         *,
         reuses: bool,
     ) -> None:
-        self._office = office
+        self._host = host
         self._training = training
         self._cluster = cluster
         self._faults = faults
@@ -76,7 +76,7 @@ class SimulatedPool:
             place = self._cluster.take()
         else:
             idle.is_gone, place = True, idle.place
-            self._office.vacated(self._office.agenda.elapsed_s - idle.since_s)
+            self._host.vacated(self._host.agenda.elapsed_s - idle.since_s)
         if place is None:
             self._waiting.append(effect)
         else:
@@ -113,7 +113,7 @@ class SimulatedPool:
         """End an idle worker."""
         idle = self._workers.get(effect.trial_id)
         if idle is not None:
-            self._office.agenda.after(self._training.stop_s, self._exit, idle)
+            self._host.agenda.after(self._training.stop_s, self._exit, idle)
 
     def discard(self, effect: Discard) -> None:
         """Nobody needs the checkpoint any more."""
@@ -129,9 +129,9 @@ class SimulatedPool:
     # -- an attempt -----------------------------------------------------------------------------
 
     def _begin(self, effect: Launch, place: int) -> None:
-        office = self._office
+        host = self._host
         worker = SimulatedWorker(
-            effect, office.trials[effect.trial_id], place, office.agenda.elapsed_s
+            effect, host.trials[effect.trial_id], place, host.agenda.elapsed_s
         )
         if effect.origin is not None:
             worker.state = self._adopted(worker, effect.origin)
@@ -140,17 +140,17 @@ class SimulatedPool:
         else:
             worker.is_new = True
         self._workers[effect.trial_id] = self._at[place] = worker
-        office.agenda.after(self._training.start_s, self._start, worker)
+        host.agenda.after(self._training.start_s, self._start, worker)
 
     def _adopted(self, worker: SimulatedWorker, origin: Origin) -> Any:
         """A copy of another trial's checkpoint is the clone's own from now on."""
         state = self._states[origin.trial_id][origin.checkpoint.index]
-        index = self._office.trials[worker.trial_id].next_checkpoint
+        index = self._host.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = state
         record = evolve_record(
             origin.checkpoint, index=index, attempt=worker.attempt, committed=False
         )
-        self._office.post(
+        self._host.post(
             Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record)
         )
         return state
@@ -158,13 +158,13 @@ class SimulatedPool:
     def _start(self, worker: SimulatedWorker) -> None:
         if not worker.trains:
             return
-        trial = self._office.trials[worker.trial_id]
-        worker.config = self._office.config_of(trial)
+        trial = self._host.trials[worker.trial_id]
+        worker.config = self._host.config_of(trial)
         if worker.is_new:
             worker.state = self._begun(worker)
         worker.has_started = True
         node = self._cluster.node_of(worker.place)
-        self._office.post(
+        self._host.post(
             Started(
                 trial_id=worker.trial_id,
                 attempt=worker.attempt,
@@ -188,9 +188,9 @@ class SimulatedPool:
         seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
         worker.seconds = seconds * self._cluster.slowness(worker.place)
         if self._faults.has_bad_iterations:
-            self._office.agenda.after(*self._fate(worker), worker)
+            self._host.agenda.after(*self._fate(worker), worker)
         else:
-            self._office.agenda.after(worker.seconds, self._report, worker)
+            self._host.agenda.after(worker.seconds, self._report, worker)
 
     def _fate(self, worker: SimulatedWorker) -> tuple[float, Callable[[SimulatedWorker], None]]:
         """When the iteration will end, and how."""
@@ -218,13 +218,13 @@ class SimulatedPool:
         worker.total_s += worker.seconds
         every = training.checkpoint_every
         saves = every > 0 and worker.iteration % every == 0
-        self._office.post(
+        self._host.post(
             Reported(
                 trial_id=worker.trial_id,
                 attempt=worker.attempt,
                 iteration=worker.iteration,
                 metrics=metrics,
-                timestamp=self._office.clock(),
+                timestamp=self._host.clock(),
                 time_this_iter_s=worker.seconds,
                 time_total_s=worker.total_s,
                 checkpoint=self._saved(worker) if saves else None,
@@ -237,11 +237,11 @@ class SimulatedPool:
             saved = Saved(
                 trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=self._saved(worker)
             )
-            self._office.post(saved)
+            self._host.post(saved)
 
     def _saved(self, worker: SimulatedWorker) -> CheckpointRecord:
         worker.saved_at = worker.iteration
-        index = self._office.trials[worker.trial_id].next_checkpoint
+        index = self._host.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = worker.state
         return CheckpointRecord(
             index=index,
@@ -258,9 +258,9 @@ class SimulatedPool:
         """Its function returns; the process exits, or is idle."""
         worker.trains = False
         if worker.has_started:
-            self._office.post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
+            self._host.post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
         if not self._reuses or not worker.has_started:
-            self._office.agenda.after(self._training.stop_s, self._exit, worker)
+            self._host.agenda.after(self._training.stop_s, self._exit, worker)
 
     def _fail(self, worker: SimulatedWorker) -> None:
         if worker.trains:
@@ -275,14 +275,12 @@ class SimulatedPool:
     def _raise(self, worker: SimulatedWorker, kind: str, type_name: str, message: str) -> None:
         worker.trains = False
         failure = Failure(kind=kind, type_name=type_name, message=message)
-        self._office.post(
-            Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure)
-        )
-        self._office.agenda.after(self._training.stop_s, self._exit, worker)
+        self._host.post(Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure))
+        self._host.agenda.after(self._training.stop_s, self._exit, worker)
 
     def _mishap(self, worker: SimulatedWorker, kind: str) -> None:
         self._mishaps[worker.trial_id] = self._mishaps.get(worker.trial_id, 0) + 1
-        self._office.befell(kind)
+        self._host.befell(kind)
 
     def _exit(
         self, worker: SimulatedWorker, cause: str = "exited with status 0", kind: str = "lost"
@@ -292,12 +290,12 @@ class SimulatedPool:
         worker.trains, worker.is_gone = False, True
         del self._workers[worker.trial_id], self._at[worker.place]
         self._cluster.give_back(worker.place)
-        self._office.vacated(self._office.agenda.elapsed_s - worker.since_s)
+        self._host.vacated(self._host.agenda.elapsed_s - worker.since_s)
         self._post_exit(worker.trial_id, worker.attempt, cause, kind)
         self._serve_waiting()
 
     def _post_exit(self, trial_id: str, attempt: int, cause: str, kind: str = "lost") -> None:
-        self._office.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+        self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def _serve_waiting(self) -> None:
         while self._waiting and (place := self._cluster.take()) is not None:
@@ -314,18 +312,18 @@ class SimulatedPool:
     def _expect_loss(self, which: tuple[int, int]) -> None:
         assert self._faults.node_life_s is not None
         seconds = self._luck.wait_s(self._faults.node_life_s, "node", *which)
-        self._office.agenda.after(seconds, self._lose, which, awaited=False)
+        self._host.agenda.after(seconds, self._lose, which, awaited=False)
 
     def _lose(self, which: tuple[int, int]) -> None:
         node, _ = which
         self._cluster.lose(node)
-        self._office.befell("node")
+        self._host.befell("node")
         kind = "preempted" if self._faults.preempts else "lost"
         for place in self._cluster.places_of(node):
             worker = self._at.get(place)
             if worker is not None:
                 self._exit(worker, cause=f"went with node-{node}", kind=kind)
-        self._office.agenda.after(self._faults.node_absence_s, self._restore, which)
+        self._host.agenda.after(self._faults.node_absence_s, self._restore, which)
 
     def _restore(self, which: tuple[int, int]) -> None:
         node, times = which

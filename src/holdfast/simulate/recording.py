@@ -114,7 +114,7 @@ class _Reader:
 
     @property
     def _held(self) -> int:
-        return len(self._machine.allotment.holds)
+        return len(self._machine.placement.holds)
 
     def _note(self, event: Reported, trial: Trial) -> None:
         if trial.changed_config is not None:

@@ -17,30 +17,30 @@ def check(machine: Machine) -> None:
 
 
 def _what_is_free_and_what_is_held_add_up(machine: Machine) -> None:
-    expected = Capacity(machine.allotment.capacity.total)
-    for held in (*machine.allotment.holds.values(), *machine.allotment.idle.values()):
+    expected = Capacity(machine.placement.capacity.total)
+    for held in (*machine.placement.holds.values(), *machine.placement.idle.values()):
         expected.hold(held)
-    free, gpus = machine.allotment.capacity.free, machine.allotment.capacity.free_gpus
+    free, gpus = machine.placement.capacity.free, machine.placement.capacity.free_gpus
     assert (free, gpus) == (expected.free, expected.free_gpus), "resources were lost or made up"
     assert all(amount >= 0 for amount in (*free.values(), *gpus)), f"oversubscribed: {free} {gpus}"
 
 
 def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
-    assert not machine.allotment.holds.keys() & machine.allotment.idle.keys()
+    assert not machine.placement.holds.keys() & machine.placement.idle.keys()
     for trial in machine.trials.values():
         if trial.status.has_worker:
-            held = machine.allotment.holds[trial.trial_id].amounts
+            held = machine.placement.holds[trial.trial_id].amounts
             assert held == trial.granted.required_resources, trial.story()
-    for trial_id in machine.allotment.idle:
+    for trial_id in machine.placement.idle:
         assert machine.spec.reuse_actors
         assert not machine.trials[trial_id].status.has_worker, machine.trials[trial_id].story()
 
 
 def _only_pending_trials_wait(machine: Machine) -> None:
-    for trial_id in machine.allotment.queue:
+    for trial_id in machine.placement.queue:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
-    for trial_id in machine.allotment.delayed:
-        assert trial_id not in machine.allotment.queue
+    for trial_id in machine.placement.delayed:
+        assert trial_id not in machine.placement.queue
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
 
 
@@ -58,12 +58,12 @@ def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
 
 def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
     if machine.finished:
-        assert not machine.allotment.holds, "finished, with workers left"
-        assert not machine.allotment.idle, "finished, with idle workers left"
-        assert machine.ending or not machine.allotment.queue, "finished, with trials that wait"
+        assert not machine.placement.holds, "finished, with workers left"
+        assert not machine.placement.idle, "finished, with idle workers left"
+        assert machine.ending or not machine.placement.queue, "finished, with trials that wait"
     elif machine.spec.experiment_id:
-        allotment = machine.allotment
-        awaited = allotment.holds or allotment.delayed or machine.asking or machine.questions
+        placement = machine.placement
+        awaited = placement.holds or placement.delayed or machine.asking or machine.questions
         assert awaited, "nothing can happen any more: the run hangs"
 
 

@@ -23,7 +23,7 @@ _ATTEMPTS = 2
 MOST_ON_A_PAGE = 100_000
 MOST_IN_ALL = 10_000_000
 # S3 gives pages without an entry behind many deleted objects.
-_BARREN_AT_MOST = 20
+_FRUITLESS_AT_MOST = 20
 _FIRST_S = 60.0
 _ENTRIES_PER_S = 100
 
@@ -73,7 +73,7 @@ async def listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entr
 
 async def _listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Entry]:
     found: dict[tuple[Any, ...], Entry] = {}
-    tokens, barren = set[tuple[Any, ...]](), 0
+    tokens, fruitless = set[tuple[Any, ...]](), 0
     asked, loop = dict(query), asyncio.get_running_loop()
     began = loop.time()
     while True:
@@ -86,21 +86,21 @@ async def _listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Ent
         if not page.get("IsTruncated"):
             return list(found.values())
         token = tuple(page.get(name) for name in kind.marks)
-        barren = 0 if len(found) > known else barren + 1
-        if text := _doubt(token in tokens, token, barren, len(found), loop.time() - began):
+        fruitless = 0 if len(found) > known else fruitless + 1
+        if text := _doubt(token in tokens, token, fruitless, len(found), loop.time() - began):
             raise _endless(text)
         tokens.add(token)
         asked |= {into: page[name] for name, into in kind.marks.items() if page.get(name)}
 
 
-def _doubt(is_old: bool, token: tuple[Any, ...], barren: int, count: int, took_s: float) -> str:
+def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, took_s: float) -> str:
     """Why the next page is not worth asking for; "" if it is."""
     if not any(token):
         return "it says that there is more, and not from where on"
     if is_old:
         return f"it begins again and again, after {count:,} entries"
-    if barren > _BARREN_AT_MOST:
-        return f"the last {barren} pages brought nothing new"
+    if fruitless > _FRUITLESS_AT_MOST:
+        return f"the last {fruitless} pages brought nothing new"
     if count > MOST_IN_ALL:
         return f"it has more than {MOST_IN_ALL:,} entries"
     if took_s > _FIRST_S + count / _ENTRIES_PER_S:

@@ -86,7 +86,7 @@ def test_without_any_snapshot_the_journal_tells_all(run: RecordedExperiment) -> 
     assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
 
 
-def test_a_broken_snapshot_is_passed_over_and_told(
+def test_a_broken_snapshot_is_skipped_and_told(
     run: RecordedExperiment, caplog: pytest.LogCaptureFixture
 ) -> None:
     (newest,) = run.layout.root.glob("experiment_state-*.json")

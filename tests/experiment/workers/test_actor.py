@@ -105,13 +105,13 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def host() -> Desk:
     return Desk()
 
 
 @pytest.fixture
-async def actor(desk: Desk) -> TrialActor:
-    return TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=3600), reusable=True)
+async def actor(host: Desk) -> TrialActor:
+    return TrialActor(host, assignment(), timeouts=WorkerTimeouts(grace_s=3600), reusable=True)
 
 
 def hosts(actor: TrialActor, *messages: list[Any]) -> None:
@@ -120,11 +120,11 @@ def hosts(actor: TrialActor, *messages: list[Any]) -> None:
 
 
 async def test_a_worker_is_told_what_to_run_and_what_it_says_is_told(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, report(1), ["returned", 1])
-    assert desk.workers[0].sent == [["run", assignment()]]
-    assert [type(event) for event in desk.events] == [Started, Reported, Returned]
+    assert host.workers[0].sent == [["run", assignment()]]
+    assert [type(event) for event in host.events] == [Started, Reported, Returned]
     assert actor.pid == 41
 
 
@@ -146,190 +146,190 @@ async def test_a_worker_is_told_what_to_run_and_what_it_says_is_told(
     ],
 )
 async def test_a_worker_whose_story_makes_no_sense_is_killed_and_its_trial_fails(
-    desk: Desk, actor: TrialActor, messages: list[list[Any]]
+    host: Desk, actor: TrialActor, messages: list[list[Any]]
 ) -> None:
     hosts(actor, *messages)
-    last = desk.events[-1]
+    last = host.events[-1]
     assert isinstance(last, Raised)
     assert "an invalid message" in last.failure.message
-    assert desk.workers[0].signals == [signal.SIGKILL]
+    assert host.workers[0].signals == [signal.SIGKILL]
 
 
-async def test_what_a_worker_imported_is_learned(desk: Desk, actor: TrialActor) -> None:
+async def test_what_a_worker_imported_is_learned(host: Desk, actor: TrialActor) -> None:
     hosts(actor, STARTED, ["imported", ["torch", "torch._dynamo"], 1.5])
-    assert desk.learned == [(["torch", "torch._dynamo"], 1.5)]
-    assert [type(event) for event in desk.events] == [Started]
+    assert host.learned == [(["torch", "torch._dynamo"], 1.5)]
+    assert [type(event) for event in host.events] == [Started]
 
 
-async def test_an_idle_worker_hosts_the_next_trial(desk: Desk, actor: TrialActor) -> None:
+async def test_an_idle_worker_hosts_the_next_trial(host: Desk, actor: TrialActor) -> None:
     hosts(actor, STARTED, report(1), ["returned", 1])
     actor.assign(assignment("t1", iteration=3))
     hosts(actor, STARTED, report(4))
-    assert len(desk.workers) == 1
-    assert [getattr(event, "trial_id", "") for event in desk.events[-2:]] == ["t1", "t1"]
+    assert len(host.workers) == 1
+    assert [getattr(event, "trial_id", "") for event in host.events[-2:]] == ["t1", "t1"]
 
 
 async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_trial(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     """Its death was heard of only after the trial had been given to it."""
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
     actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
-    assert [worker.sent[-1][1].trial_id for worker in desk.workers] == ["t1", "t1"]
+    assert [worker.sent[-1][1].trial_id for worker in host.workers] == ["t1", "t1"]
     hosts(actor, STARTED)
-    assert [type(event) for event in desk.events] == [Started, Returned, Started]
+    assert [type(event) for event in host.events] == [Started, Returned, Started]
     actor.on_exit(Ending(cause="exited with status 1"))
-    assert desk.events[-1] == Exited(trial_id="t1", attempt=1, cause="exited with status 1")
-    assert len(desk.workers) == 2
+    assert host.events[-1] == Exited(trial_id="t1", attempt=1, cause="exited with status 1")
+    assert len(host.workers) == 2
 
 
 async def test_an_order_to_stop_that_came_too_late_does_not_reach_the_next_trial(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     """It may still be under way when the worker has returned and is given another trial."""
     hosts(actor, STARTED)
     actor.halt()
     hosts(actor, ["returned", 1])
     actor.assign(assignment("t1"))
-    assert desk.workers[0].sent[-1] == ["exit"]
+    assert host.workers[0].sent[-1] == ["exit"]
     actor.on_exit(Ending(cause="exited with status 0"))
-    assert desk.workers[1].sent == [["run", assignment("t1")]]
+    assert host.workers[1].sent == [["run", assignment("t1")]]
 
 
 async def test_a_worker_that_is_halted_before_it_started_is_not_replaced(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
     actor.halt()
     actor.on_exit(Ending(cause="was killed by signal 15 (SIGTERM)"))
-    assert len(desk.workers) == 1
-    assert isinstance(desk.events[-1], Exited)
+    assert len(host.workers) == 1
+    assert isinstance(host.events[-1], Exited)
 
 
 async def test_a_trial_that_is_halted_while_its_worker_is_replaced_gets_no_other(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, ["unfit", 1])
     actor.halt()
     actor.on_exit(Ending(cause="exited with status 0"))
-    assert len(desk.workers) == 1
-    assert isinstance(desk.events[-1], Exited)
+    assert len(host.workers) == 1
+    assert isinstance(host.events[-1], Exited)
 
 
 async def test_an_idle_worker_that_is_gone_is_replaced_when_it_is_needed(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     """It died while the next trial's checkpoint was verified."""
     hosts(actor, STARTED, ["returned", 1])
     actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
     actor.assign(assignment("t1"))
-    assert desk.workers[1].sent == [["run", assignment("t1")]]
+    assert host.workers[1].sent == [["run", assignment("t1")]]
 
 
 async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, ["returned", 1])
     actor.dismiss("t1", 4)
-    assert desk.workers[0].sent[-1] == ["exit"]
+    assert host.workers[0].sent[-1] == ["exit"]
     actor.on_exit(Ending(cause="exited with status 0"))
-    assert desk.events[-1] == Exited(trial_id="t1", attempt=4, cause="exited with status 0")
+    assert host.events[-1] == Exited(trial_id="t1", attempt=4, cause="exited with status 0")
     actor.dismiss("t2", 1)
-    assert desk.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
+    assert host.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
 
 
 async def test_a_signal_that_nobody_here_has_sent_makes_the_attempt_fail(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, ["stopped", 1])
-    last = desk.events[-1]
+    last = host.events[-1]
     assert isinstance(last, Raised)
     assert last.failure.kind == "preempted"
 
 
 async def test_a_worker_that_was_halted_has_ended_well_when_it_says_so(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED)
     actor.halt()
     hosts(actor, ["stopped", 1])
-    assert isinstance(desk.events[-1], Returned)
+    assert isinstance(host.events[-1], Returned)
 
 
 async def test_a_worker_that_may_end_its_step_hears_of_the_stop_when_it_reports(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED)
     actor.halt(after_step=True)
     hosts(actor, report(1))
     actor.reply(Verdict.STOP)
-    assert desk.workers[0].sent[-1] == ["reply", "stop"]
-    assert desk.workers[0].signals == []
+    assert host.workers[0].sent[-1] == ["reply", "stop"]
+    assert host.workers[0].signals == []
 
 
 async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
-    desk: Desk,
+    host: Desk,
 ) -> None:
-    actor = TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=0.01), reusable=False)
+    actor = TrialActor(host, assignment(), timeouts=WorkerTimeouts(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt(after_step=True)
     async with asyncio.timeout(30):
-        await desk.workers[0].killed.wait()
-    assert desk.workers[0].signals == [guard.STOP, signal.SIGKILL]
+        await host.workers[0].killed.wait()
+    assert host.workers[0].signals == [guard.STOP, signal.SIGKILL]
 
 
-async def test_a_worker_that_does_not_end_in_its_grace_is_killed(desk: Desk) -> None:
-    actor = TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=0.01), reusable=False)
+async def test_a_worker_that_does_not_end_in_its_grace_is_killed(host: Desk) -> None:
+    actor = TrialActor(host, assignment(), timeouts=WorkerTimeouts(grace_s=0.01), reusable=False)
     hosts(actor, STARTED)
     actor.halt()
     async with asyncio.timeout(30):
-        await desk.workers[0].killed.wait()
-    assert desk.workers[0].signals == [guard.STOP, signal.SIGKILL]
+        await host.workers[0].killed.wait()
+    assert host.workers[0].signals == [guard.STOP, signal.SIGKILL]
 
 
 # -- preemption -----------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_is_preempted_saves_and_says_so(desk: Desk, actor: TrialActor) -> None:
+async def test_a_worker_that_is_preempted_saves_and_says_so(host: Desk, actor: TrialActor) -> None:
     hosts(actor, STARTED)
     actor.preempt()
-    assert desk.workers[0].signals == [signal.SIGTERM]
+    assert host.workers[0].signals == [signal.SIGTERM]
     hosts(actor, report(1))
     actor.reply(Verdict.CONTINUE)
     hosts(actor, ["preempted", 1])
-    last = desk.events[-1]
+    last = host.events[-1]
     assert isinstance(last, Raised)
     assert (last.failure.kind, last.failure.pid) == ("preempted", 41)
 
 
-async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(desk: Desk) -> None:
-    patience = WorkerTimeouts(grace_s=0.01, preemption_grace_s=0.01)
-    actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
+async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(host: Desk) -> None:
+    timeouts = WorkerTimeouts(grace_s=0.01, preemption_grace_s=0.01)
+    actor = TrialActor(host, assignment(), timeouts=timeouts, reusable=False)
     hosts(actor, STARTED)
     actor.preempt()
     async with asyncio.timeout(30):
-        await desk.workers[0].killed.wait()
-    assert desk.workers[0].signals == [signal.SIGTERM, guard.STOP, signal.SIGKILL]
+        await host.workers[0].killed.wait()
+    assert host.workers[0].signals == [signal.SIGTERM, guard.STOP, signal.SIGKILL]
 
 
 async def test_a_worker_that_took_sigterm_for_something_else_was_preempted_all_the_same(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED)
     actor.preempt()
     hosts(actor, ["stopped", 1])
-    assert isinstance(desk.events[-1], Raised)
+    assert isinstance(host.events[-1], Raised)
 
 
 async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
-    desk: Desk, actor: TrialActor
+    host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED)
     actor.halt()
     hosts(actor, ["preempted", 1])
-    assert isinstance(desk.events[-1], Returned)
+    assert isinstance(host.events[-1], Returned)
 
 
 @pytest.mark.parametrize(
@@ -342,11 +342,11 @@ async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
     ],
 )
 async def test_an_exit_is_told_with_the_kind_of_failure_that_it_is(
-    desk: Desk, actor: TrialActor, ending: Ending, kind: str
+    host: Desk, actor: TrialActor, ending: Ending, kind: str
 ) -> None:
     hosts(actor, STARTED)
     actor.on_exit(ending)
-    assert desk.events[-1] == Exited(trial_id="t0", attempt=1, cause=ending.cause, kind=kind)
+    assert host.events[-1] == Exited(trial_id="t0", attempt=1, cause=ending.cause, kind=kind)
 
 
 # -- hangs ----------------------------------------------------------------------------------------
@@ -376,13 +376,13 @@ class SignallingDesk(Desk):
         return self.workers[-1]
 
 
-def impatient(desk: Desk, hang_timeout_s: float = 0.01) -> TrialActor:
-    patience = WorkerTimeouts(grace_s=3600, hang_timeout_s=hang_timeout_s)
-    return TrialActor(desk, assignment(), patience=patience, reusable=False)
+def impatient(host: Desk, hang_timeout_s: float = 0.01) -> TrialActor:
+    timeouts = WorkerTimeouts(grace_s=3600, hang_timeout_s=hang_timeout_s)
+    return TrialActor(host, assignment(), timeouts=timeouts, reusable=False)
 
 
-async def signalled(desk: Desk) -> list[int]:
-    worker = desk.workers[0]
+async def signalled(host: Desk) -> list[int]:
+    worker = host.workers[0]
     assert isinstance(worker, Signalled)
     async with asyncio.timeout(30):
         await worker.was_signalled.wait()
@@ -393,43 +393,43 @@ async def signalled(desk: Desk) -> list[int]:
 async def test_a_worker_that_never_reports_is_asked_for_its_stack(
     messages: list[list[Any]],
 ) -> None:
-    desk = SignallingDesk()
-    actor = impatient(desk)
+    host = SignallingDesk()
+    actor = impatient(host)
     hosts(actor, *messages)
-    assert await signalled(desk) == [guard.DUMP]
+    assert await signalled(host) == [guard.DUMP]
     actor.on_exit(Ending(cause="was killed", signum=guard.DUMP))
-    last = desk.events[-1]
+    last = host.events[-1]
     assert isinstance(last, Exited)
     assert last.kind == "hang"
     assert last.cause == "reported nothing for hang_timeout_s=0.01 s; its stack is in its stderr"
 
 
-async def test_a_worker_that_shows_no_stack_is_killed(desk: Desk) -> None:
-    patience = WorkerTimeouts(grace_s=0.01, hang_timeout_s=0.01)
-    actor = TrialActor(desk, assignment(), patience=patience, reusable=False)
+async def test_a_worker_that_shows_no_stack_is_killed(host: Desk) -> None:
+    timeouts = WorkerTimeouts(grace_s=0.01, hang_timeout_s=0.01)
+    actor = TrialActor(host, assignment(), timeouts=timeouts, reusable=False)
     async with asyncio.timeout(30):
-        await desk.workers[0].killed.wait()
+        await host.workers[0].killed.wait()
     actor.on_exit(Ending(cause="was killed", signum=signal.SIGKILL))
-    last = desk.events[-1]
+    last = host.events[-1]
     assert isinstance(last, Exited)
     assert last.cause.endswith("its stack could not be had")
 
 
 async def test_the_time_between_a_report_and_its_answer_is_not_the_workers() -> None:
     """A report is held back while too many checkpoints wait for their storage."""
-    desk, other = SignallingDesk(), SignallingDesk()
-    actor = impatient(desk)
+    host, other = SignallingDesk(), SignallingDesk()
+    actor = impatient(host)
     hosts(actor, STARTED, report(1))
     impatient(other)
     await signalled(other)
-    assert desk.workers[0].signals == []
+    assert host.workers[0].signals == []
     actor.reply(Verdict.CONTINUE)
-    assert await signalled(desk) == [guard.DUMP]
+    assert await signalled(host) == [guard.DUMP]
 
 
 async def test_a_worker_that_keeps_reporting_does_not_hang() -> None:
-    desk, other = SignallingDesk(), SignallingDesk()
-    actor = impatient(desk, 0.2)
+    host, other = SignallingDesk(), SignallingDesk()
+    actor = impatient(host, 0.2)
     hosts(actor, STARTED)
     impatient(other, 0.3)
     loop = asyncio.get_running_loop()
@@ -442,25 +442,25 @@ async def test_a_worker_that_keeps_reporting_does_not_hang() -> None:
 
     go_on(1)
     await signalled(other)
-    assert desk.workers[0].signals == []
+    assert host.workers[0].signals == []
 
 
 async def test_a_worker_that_cannot_be_given_its_trial_is_ended_and_says_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deaf(self: FakeWorker, message: list[Any]) -> None:
         raise OverflowError("too large a number")
 
     monkeypatch.setattr(FakeWorker, "send", deaf)
     with pytest.raises(OverflowError):
-        TrialActor(desk, assignment(), patience=WorkerTimeouts(grace_s=3600), reusable=True)
-    (worker,) = desk.workers
+        TrialActor(host, assignment(), timeouts=WorkerTimeouts(grace_s=3600), reusable=True)
+    (worker,) = host.workers
     assert worker.signals == [signal.SIGKILL]
-    assert desk.events == []
+    assert host.events == []
 
 
 async def test_another_worker_that_cannot_be_started_fails_the_trial(
-    desk: Desk, actor: TrialActor, monkeypatch: pytest.MonkeyPatch
+    host: Desk, actor: TrialActor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
@@ -469,9 +469,9 @@ async def test_another_worker_that_cannot_be_started_fails_the_trial(
     def refuses(name: str, listener: Listener) -> FakeWorker:
         raise OverflowError("too large a number")
 
-    monkeypatch.setattr(desk, "launch", refuses)
+    monkeypatch.setattr(host, "launch", refuses)
     actor.on_exit(Ending(cause="ended"))
-    raised, exited = desk.events[-2:]
+    raised, exited = host.events[-2:]
     assert isinstance(raised, Raised)
     assert "too large a number" in raised.failure.message
     assert isinstance(exited, Exited)

@@ -121,7 +121,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def host() -> Desk:
     return Desk()
 
 
@@ -144,165 +144,165 @@ def assignment(**fields: Any) -> Assignment:
 
 
 def opened(
-    desk: Desk,
+    host: Desk,
     whole: Assignment | None = None,
     *,
-    patience: WorkerTimeouts | None = None,
+    timeouts: WorkerTimeouts | None = None,
     terms: GroupTerms | None = None,
 ) -> WorkerGroup:
     return WorkerGroup(
-        desk,
+        host,
         whole or assignment(),
-        patience=patience or WorkerTimeouts(grace_s=3600),
+        timeouts=timeouts or WorkerTimeouts(grace_s=3600),
         terms=terms or GroupTerms(),
-        warn=desk.warnings.append,
+        warn=host.warnings.append,
     )
 
 
 @pytest.fixture
-async def group(desk: Desk) -> WorkerGroup:
-    patience = WorkerTimeouts(grace_s=3600, barrier_timeout_s=3600)
-    made = opened(desk, patience=patience)
-    for rank in desk.ranks:
+async def group(host: Desk) -> WorkerGroup:
+    timeouts = WorkerTimeouts(grace_s=3600, barrier_timeout_s=3600)
+    made = opened(host, timeouts=timeouts)
+    for rank in host.ranks:
         rank.starts()
     return made
 
 
 async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
-    desk: Desk,
+    host: Desk,
 ) -> None:
-    opened(desk)
-    told = [rank.sent[0][1] for rank in desk.ranks]
+    opened(host)
+    told = [rank.sent[0][1] for rank in host.ranks]
     assert [(part.rank, part.world_size, part.cpus) for part in told] == [(0, 2, 1), (1, 2, 1)]
-    assert len({rank.name for rank in desk.ranks}) == 2
-    desk.ranks[1].starts()
-    assert desk.events == []
-    desk.ranks[0].starts()
-    assert desk.kinds == [Started]
+    assert len({rank.name for rank in host.ranks}) == 2
+    host.ranks[1].starts()
+    assert host.events == []
+    host.ranks[0].starts()
+    assert host.kinds == [Started]
 
 
-async def test_no_rank_begins_before_all_have_started(desk: Desk) -> None:
-    opened(desk)
-    desk.ranks[1].starts()
-    assert [len(rank.sent) for rank in desk.ranks] == [1, 1]
-    desk.ranks[0].starts()
-    assert [rank.sent[1:] for rank in desk.ranks] == [[["go"]], [["go"]]]
+async def test_no_rank_begins_before_all_have_started(host: Desk) -> None:
+    opened(host)
+    host.ranks[1].starts()
+    assert [len(rank.sent) for rank in host.ranks] == [1, 1]
+    host.ranks[0].starts()
+    assert [rank.sent[1:] for rank in host.ranks] == [[["go"]], [["go"]]]
 
 
 async def test_a_rank_that_does_not_start_is_given_up(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "START_TIMEOUT_S", 0.0)
-    opened(desk)
-    desk.ranks[0].starts()
-    await desk.ranks[1].signalled.wait()
-    desk.ranks[1].ends(desk.ranks[1].signals[0])
-    desk.ranks[0].ends(signal.SIGKILL)
-    (raised,) = (event for event in desk.events if isinstance(event, Raised))
+    opened(host)
+    host.ranks[0].starts()
+    await host.ranks[1].signalled.wait()
+    host.ranks[1].ends(host.ranks[1].signals[0])
+    host.ranks[0].ends(signal.SIGKILL)
+    (raised,) = (event for event in host.events if isinstance(event, Raised))
     assert "had not started 0 s after other ranks" in raised.failure.message
     assert raised.failure.message.startswith("rank 1")
 
 
 async def test_no_rank_begins_where_one_has_failed_before_all_had_started(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "_AFTERMATH_S", 0.0)
-    opened(desk)
-    desk.ranks[0].starts()
-    desk.ranks[0].raises("no module named model")
-    desk.ranks[1].starts()
-    await desk.ranks[1].signalled.wait()
-    assert ["go"] not in desk.ranks[1].sent
-    assert desk.kinds == [Raised]
+    opened(host)
+    host.ranks[0].starts()
+    host.ranks[0].raises("no module named model")
+    host.ranks[1].starts()
+    await host.ranks[1].signalled.wait()
+    assert ["go"] not in host.ranks[1].sent
+    assert host.kinds == [Raised]
 
 
-async def test_all_ranks_see_all_gpus_as_under_torchrun(desk: Desk) -> None:
+async def test_all_ranks_see_all_gpus_as_under_torchrun(host: Desk) -> None:
     whole = assignment(bundles=[{}, {"GPU": 2}, {"GPU": 2}], gpus=("a", "b", "c", "d"))
-    opened(desk, whole)
-    assert [rank.sent[0][1].gpus for rank in desk.ranks] == [("a", "b", "c", "d")] * 2
+    opened(host, whole)
+    assert [rank.sent[0][1].gpus for rank in host.ranks] == [("a", "b", "c", "d")] * 2
 
 
 async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[1].reports(1, loss=2)
-    assert desk.kinds == [Started]
-    desk.ranks[0].reports(1, loss=1)
-    reported = desk.events[-1]
+    host.ranks[1].reports(1, loss=2)
+    assert host.kinds == [Started]
+    host.ranks[0].reports(1, loss=1)
+    reported = host.events[-1]
     assert isinstance(reported, Reported)
     assert (reported.iteration, reported.metrics, reported.checkpoint) == (1, {"loss": 1}, None)
     group.reply(Verdict.CONTINUE)
-    assert [rank.orders for rank in desk.ranks] == [[["reply", "continue"]]] * 2
+    assert [rank.orders for rank in host.ranks] == [[["reply", "continue"]]] * 2
 
 
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
-    desk: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
+    host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.experiment.workers.group.wall_time", lambda: 1000.0)
     assert group.awaited(1000.0) is None
-    desk.ranks[0].reports(1)
+    host.ranks[0].reports(1)
     assert group.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
-    desk.ranks[1].reports(1)
+    host.ranks[1].reports(1)
     assert group.awaited(1036.0) is None
 
 
 async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[1].reports(1, files=True)
-    desk.ranks[0].reports(1)
-    assert desk.ranks[0].orders == [["gather", 0, [1], "ASYNC"]]
-    assert desk.kinds == [Started]
-    desk.ranks[0].says(["gathered", WHOLE, {}])
-    reported = desk.events[-1]
+    host.ranks[1].reports(1, files=True)
+    host.ranks[0].reports(1)
+    assert host.ranks[0].orders == [["gather", 0, [1], "ASYNC"]]
+    assert host.kinds == [Started]
+    host.ranks[0].says(["gathered", WHOLE, {}])
+    reported = host.events[-1]
     assert isinstance(reported, Reported)
     assert reported.checkpoint is not None
     group.reply(Verdict.CONTINUE)
     told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
-    assert [rank.orders[-2:] for rank in desk.ranks] == [told, told]
-    assert desk.warnings == []
+    assert [rank.orders[-2:] for rank in host.ranks] == [told, told]
+    assert host.warnings == []
 
 
 async def test_a_file_that_two_ranks_gave_is_told_with_both(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.reports(1, files=True)
-    desk.ranks[0].says(["gathered", WHOLE, {"model.pt": [0, 1]}])
-    (warning,) = desk.warnings
+    host.ranks[0].says(["gathered", WHOLE, {"model.pt": [0, 1]}])
+    (warning,) = host.warnings
     assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
 
 
-async def test_metrics_that_differ_by_rank_are_told_once(desk: Desk, group: WorkerGroup) -> None:
+async def test_metrics_that_differ_by_rank_are_told_once(host: Desk, group: WorkerGroup) -> None:
     for iteration in (1, 2):
-        desk.ranks[0].reports(iteration, loss=1)
-        desk.ranks[1].reports(iteration, accuracy=1)
+        host.ranks[0].reports(iteration, loss=1)
+        host.ranks[1].reports(iteration, accuracy=1)
         group.reply(Verdict.CONTINUE)
-    (warning,) = desk.warnings
+    (warning,) = host.warnings
     assert "rank 1 does not report the same metrics as rank 0 (accuracy, loss)" in warning
 
 
 async def test_the_trial_returns_and_exits_when_all_ranks_have(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.says(["returned", 1])
-    assert desk.kinds == [Started, Returned]
-    desk.ranks[0].ends()
-    assert desk.kinds == [Started, Returned]
-    desk.ranks[1].ends()
-    assert desk.kinds == [Started, Returned, Exited]
+    assert host.kinds == [Started, Returned]
+    host.ranks[0].ends()
+    assert host.kinds == [Started, Returned]
+    host.ranks[1].ends()
+    assert host.kinds == [Started, Returned, Exited]
 
 
 async def test_the_cause_is_told_with_what_it_did_to_the_others(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[1].raises("boom")
-    desk.ranks[0].raises("connection closed by peer")
-    desk.ranks[0].ends()
-    desk.ranks[1].ends()
-    assert desk.kinds == [Started, Raised, Exited]
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    host.ranks[1].raises("boom")
+    host.ranks[0].raises("connection closed by peer")
+    host.ranks[0].ends()
+    host.ranks[1].ends()
+    assert host.kinds == [Started, Raised, Exited]
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.message == "rank 1 on host: boom"
     assert failure.traceback.startswith("Traceback of boom")
     assert "After it, rank 0: ValueError: connection closed by peer" in failure.traceback
@@ -323,52 +323,52 @@ def test_what_several_ranks_say_alike_is_told_once() -> None:
 
 
 async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_before(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[0].raises("connection closed by peer")
-    desk.ranks[1].ends(signal.SIGKILL)
-    desk.ranks[0].ends()
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    host.ranks[0].raises("connection closed by peer")
+    host.ranks[1].ends(signal.SIGKILL)
+    host.ranks[0].ends()
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.kind == "lost"
     assert "rank 1 on host: the worker process 40" in failure.message
     assert "After it, rank 0" in failure.traceback
 
 
 async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
-    desk: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
+    host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.experiment.workers.group._AFTERMATH_S", 0.0)
-    desk.ranks[1].raises("boom")
-    desk.ranks[1].ends()
-    await desk.ranks[0].signalled.wait()
-    assert desk.ranks[0].signals == [signal.SIGKILL]
-    desk.ranks[0].ends(signal.SIGKILL)
-    assert desk.kinds == [Started, Raised, Exited]
+    host.ranks[1].raises("boom")
+    host.ranks[1].ends()
+    await host.ranks[0].signalled.wait()
+    assert host.ranks[0].signals == [signal.SIGKILL]
+    host.ranks[0].ends(signal.SIGKILL)
+    assert host.kinds == [Started, Raised, Exited]
 
 
-async def test_a_rank_that_returns_early_is_named(desk: Desk, group: WorkerGroup) -> None:
-    desk.ranks[0].reports(1)
-    desk.ranks[1].says(["returned", 1])
-    for rank in desk.ranks:
+async def test_a_rank_that_returns_early_is_named(host: Desk, group: WorkerGroup) -> None:
+    host.ranks[0].reports(1)
+    host.ranks[1].says(["returned", 1])
+    for rank in host.ranks:
         rank.ends()
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.type_name == "RanksOutOfStep"
     assert "rank 1 on host: its function returned after report 0" in failure.message
 
 
 async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience = WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0)
-    opened(desk, patience=patience)
-    for rank in desk.ranks:
+    timeouts = WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0)
+    opened(host, timeouts=timeouts)
+    for rank in host.ranks:
         rank.starts()
-    desk.ranks[0].reports(1)
-    await desk.ranks[1].signalled.wait()
-    dumped = desk.ranks[1].signals[0]
-    desk.ranks[1].ends(dumped)
-    desk.ranks[0].ends(signal.SIGKILL)
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    host.ranks[0].reports(1)
+    await host.ranks[1].signalled.wait()
+    dumped = host.ranks[1].signals[0]
+    host.ranks[1].ends(dumped)
+    host.ranks[0].ends(signal.SIGKILL)
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.kind == "hang"
     assert "has not reported for 0 s while other ranks waited with their report 1" in (
         failure.message
@@ -376,131 +376,131 @@ async def test_a_rank_that_others_wait_for_too_long_leaves_its_stack(
     assert "its stack is in its stderr" in failure.message
 
 
-async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(desk: Desk) -> None:
-    opened(desk, patience=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
-    for rank in desk.ranks:
+async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(host: Desk) -> None:
+    opened(host, timeouts=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
+    for rank in host.ranks:
         rank.starts()
-    desk.ranks[0].says(["meeting", "127.0.0.1:1"])
-    await desk.ranks[0].signalled.wait()
-    assert desk.ranks[0].signals == [guard.DUMP]
+    host.ranks[0].says(["meeting", "127.0.0.1:1"])
+    await host.ranks[0].signalled.wait()
+    assert host.ranks[0].signals == [guard.DUMP]
 
 
-async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(desk: Desk) -> None:
-    group = opened(desk, patience=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
-    for rank in desk.ranks:
+async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(host: Desk) -> None:
+    group = opened(host, timeouts=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
+    for rank in host.ranks:
         rank.starts()
         rank.reports(1)
     group.refuse("not in storage")
-    await desk.ranks[0].signalled.wait()
-    assert desk.ranks[0].signals == [guard.DUMP]
+    await host.ranks[0].signalled.wait()
+    assert host.ranks[0].signals == [guard.DUMP]
 
 
 async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_longer(
-    desk: Desk,
+    host: Desk,
 ) -> None:
-    opened(desk, patience=WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0))
-    for rank in desk.ranks:
+    opened(host, timeouts=WorkerTimeouts(grace_s=3600, barrier_timeout_s=0.0))
+    for rank in host.ranks:
         rank.starts()
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.reports(1, files=True)
-    await desk.ranks[0].signalled.wait()
-    desk.ranks[0].ends(guard.DUMP)
-    desk.ranks[1].ends(signal.SIGKILL)
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    await host.ranks[0].signalled.wait()
+    host.ranks[0].ends(guard.DUMP)
+    host.ranks[1].ends(signal.SIGKILL)
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.kind == "hang"
     assert "rank 0 on host: the worker process" in failure.message
     assert "has not put the checkpoint of all ranks together for 0 s" in failure.message
 
 
 async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.reports(1, files=True)
-    desk.ranks[0].says(["ungathered", "the disk is full"])
+    host.ranks[0].says(["ungathered", "the disk is full"])
     told = "rank 0 could not put the checkpoint of all ranks together: the disk is full"
-    assert [rank.orders[-1] for rank in desk.ranks] == [["refused", told]] * 2
-    for rank in desk.ranks:
+    assert [rank.orders[-1] for rank in host.ranks] == [["refused", told]] * 2
+    for rank in host.ranks:
         rank.reports(2)
-    (report,) = (event for event in desk.events if isinstance(event, Reported))
+    (report,) = (event for event in host.events if isinstance(event, Reported))
     assert report.iteration == 2
 
 
 async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.reports(1, files=True)
-    desk.ranks[0].says(["ungathered", "the disk is full"])
-    desk.ranks[1].raises("refused")
-    desk.ranks[0].raises("the disk is full")
-    for rank in desk.ranks:
+    host.ranks[0].says(["ungathered", "the disk is full"])
+    host.ranks[1].raises("refused")
+    host.ranks[0].raises("the disk is full")
+    for rank in host.ranks:
         rank.ends()
-    failure = next(event for event in desk.events if isinstance(event, Raised)).failure
+    failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.message == "rank 0 on host: the disk is full"
 
 
 async def test_where_rank_0_meets_the_others_is_told_to_them(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[0].says(["meeting", "127.0.0.1:1"])
-    assert desk.ranks[0].orders == []
-    assert desk.ranks[1].orders == [["meet", "127.0.0.1:1"]]
+    host.ranks[0].says(["meeting", "127.0.0.1:1"])
+    assert host.ranks[0].orders == []
+    assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
 
 
-async def test_halted_ranks_return_from_wherever_they_are(desk: Desk, group: WorkerGroup) -> None:
-    desk.ranks[0].reports(1)
+async def test_halted_ranks_return_from_wherever_they_are(host: Desk, group: WorkerGroup) -> None:
+    host.ranks[0].reports(1)
     group.halt()
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.says(["stopped", 1])
         rank.ends()
-    assert desk.kinds == [Started, Returned, Exited]
+    assert host.kinds == [Started, Returned, Exited]
 
 
 async def test_when_one_rank_is_to_be_taken_away_all_others_are_told_once(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    desk.ranks[1].says(["preempting"])
-    desk.ranks[0].says(["preempting"])
-    assert [rank.signals for rank in desk.ranks] == [[signal.SIGTERM], []]
+    host.ranks[1].says(["preempting"])
+    host.ranks[0].says(["preempting"])
+    assert [rank.signals for rank in host.ranks] == [[signal.SIGTERM], []]
 
 
 async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
-    desk: Desk, group: WorkerGroup
+    host: Desk, group: WorkerGroup
 ) -> None:
-    for rank in desk.ranks:
+    for rank in host.ranks:
         rank.reports(1)
     group.refuse("not in storage")
-    assert [rank.orders[-1] for rank in desk.ranks] == [["refused", "not in storage"]] * 2
-    for rank in desk.ranks:
+    assert [rank.orders[-1] for rank in host.ranks] == [["refused", "not in storage"]] * 2
+    for rank in host.ranks:
         rank.reports(2)
-    assert [event.iteration for event in desk.events if isinstance(event, Reported)] == [1, 2]
+    assert [event.iteration for event in host.events if isinstance(event, Reported)] == [1, 2]
 
 
-async def test_rows_have_the_metrics_of_every_rank_where_asked(desk: Desk) -> None:
-    opened(desk, terms=GroupTerms(keeps_all_metrics=True))
-    for number, rank in enumerate(desk.ranks):
+async def test_rows_have_the_metrics_of_every_rank_where_asked(host: Desk) -> None:
+    opened(host, terms=GroupTerms(keeps_all_metrics=True))
+    for number, rank in enumerate(host.ranks):
         rank.starts()
         rank.reports(1, loss=number)
-    (report,) = (event for event in desk.events if isinstance(event, Reported))
+    (report,) = (event for event in host.events if isinstance(event, Reported))
     assert report.metrics == {"loss": 0, "ranks": {"0": {"loss": 0}, "1": {"loss": 1}}}
 
 
 async def test_ranks_of_a_group_that_cannot_be_begun_are_ended_and_say_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch = desk.launch
+    launch = host.launch
 
     def fails_later(name: str, listener: Listener) -> Rank:
-        if desk.ranks:
+        if host.ranks:
             raise ZeroDivisionError
         return launch(name, listener)
 
-    monkeypatch.setattr(desk, "launch", fails_later)
+    monkeypatch.setattr(host, "launch", fails_later)
     with pytest.raises(ZeroDivisionError):
-        opened(desk)
-    (rank,) = desk.ranks
+        opened(host)
+    (rank,) = host.ranks
     assert rank.signals == [signal.SIGKILL]
     rank.starts()
     rank.ends(signal.SIGKILL)
-    assert desk.events == []
+    assert host.events == []

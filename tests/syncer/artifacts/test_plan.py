@@ -24,8 +24,8 @@ def known(*keys: str) -> dict[str, Known]:
     return {key: Known(AS_IT_WAS, "sum", True) for key in keys}
 
 
-def found(*keys: str, passed_over: Mapping[str, str] | None = None) -> FolderScan:
-    return FolderScan(files=dict.fromkeys(keys, AS_IT_WAS), passed_over=passed_over or {})
+def found(*keys: str, skipped: Mapping[str, str] | None = None) -> FolderScan:
+    return FolderScan(files=dict.fromkeys(keys, AS_IT_WAS), skipped=skipped or {})
 
 
 def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
@@ -36,7 +36,7 @@ def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
 @pytest.mark.parametrize("field", FileStat._fields)
 def test_a_file_is_read_again_where_its_size_or_one_of_its_times_differs(field: str) -> None:
     other = AS_IT_WAS._replace(**{field: 2_000})
-    decided = changes(known("t/a"), FolderScan(files={"t/a": other}, passed_over={}))
+    decided = changes(known("t/a"), FolderScan(files={"t/a": other}, skipped={}))
     assert decided.read == ("t/a",)
 
 
@@ -51,12 +51,12 @@ def test_what_was_removed_here_goes_there_at_the_end() -> None:
 
 
 def test_nothing_goes_with_a_folder_that_is_lost() -> None:
-    lost = FolderScan(files={}, passed_over={}, is_there=False)
+    lost = FolderScan(files={}, skipped={}, is_there=False)
     assert changes(known("t/a", "t/b"), lost) == Changes(first=(), read=(), gone=())
 
 
 def test_what_could_not_be_looked_at_is_not_gone() -> None:
-    hidden = found(passed_over={"t/closed": "cannot be read", "t/link": "leads nowhere"})
+    hidden = found(skipped={"t/closed": "cannot be read", "t/link": "leads nowhere"})
     decided = changes(known("t/closed/deep/a", "t/link", "t/closedness"), hidden)
     assert decided.gone == ("t/closedness",)
 

@@ -79,7 +79,7 @@ def test_what_is_ours_is_no_artifact_and_what_only_looks_like_it_is(orders: Orde
     ]
     write(orders, *ours, *theirs)
     assert set(artifacts(orders).files) == set(theirs)
-    assert artifacts(orders).passed_over == {}
+    assert artifacts(orders).skipped == {}
 
 
 def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(orders: Orders) -> None:
@@ -95,15 +95,13 @@ def test_names_may_be_what_a_file_system_allows(orders: Orders) -> None:
     assert set(artifacts(orders).files) == {f"trial/{name}" for name in [*names, deep]}
 
 
-def test_a_name_that_is_no_text_is_passed_over(orders: Orders) -> None:
+def test_a_name_that_is_no_text_is_skipped(orders: Orders) -> None:
     (orders.root / os.fsdecode(b"trial/caf\xe9")).write_text("x")
     write(orders, "trial/other")
     found = artifacts(orders)
     assert set(found.files) == {"trial/other"}
-    assert list(found.passed_over.values()) == [
-        "its name is not UTF-8, which names in storage are"
-    ]
-    assert all(key.isascii() for key in found.passed_over)
+    assert list(found.skipped.values()) == ["its name is not UTF-8, which names in storage are"]
+    assert all(key.isascii() for key in found.skipped)
 
 
 def test_a_link_to_a_file_of_the_trial_is_a_file(orders: Orders) -> None:
@@ -123,7 +121,7 @@ def test_a_link_to_a_folder_of_the_trial_is_not_walked_twice_and_makes_no_loop(
     (orders.root / "trial/runs/1/up").symlink_to("../..")
     found = artifacts(orders)
     assert set(found.files) == {"trial/runs/1/log"}
-    assert found.passed_over == {}
+    assert found.skipped == {}
 
 
 def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path) -> None:
@@ -142,7 +140,7 @@ def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path)
     found = artifacts(orders)
     assert found.files == {}
     out = "this link leads out of the trial's folder, to "
-    assert found.passed_over == {
+    assert found.skipped == {
         "trial/data": f"{out}'{tmp_path}/data'",
         "trial/images": f"{out}'{tmp_path}/data/images'",
         "trial/sibling": f"{out}'{orders.root}/trial-2/file'",
@@ -151,7 +149,7 @@ def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path)
     }
 
 
-def test_pipes_sockets_and_devices_are_passed_over(orders: Orders) -> None:
+def test_pipes_sockets_and_devices_are_skipped(orders: Orders) -> None:
     os.mkfifo(orders.root / "trial" / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         here = os.getcwd()
@@ -163,8 +161,8 @@ def test_pipes_sockets_and_devices_are_passed_over(orders: Orders) -> None:
         (orders.root / "trial" / "null").symlink_to("pipe")
         found = artifacts(orders)
     assert found.files == {}
-    assert set(found.passed_over) == {"trial/pipe", "trial/socket", "trial/null"}
-    assert "no regular file" in found.passed_over["trial/pipe"]
+    assert set(found.skipped) == {"trial/pipe", "trial/socket", "trial/null"}
+    assert "no regular file" in found.skipped["trial/pipe"]
 
 
 def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
@@ -181,7 +179,7 @@ def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
     monkeypatch.setattr(os, "scandir", refusing)
     found = artifacts(orders)
     assert set(found.files) == {"trial/open/b"}
-    assert found.passed_over == {"trial/closed": "this folder cannot be read (permission denied)"}
+    assert found.skipped == {"trial/closed": "this folder cannot be read (permission denied)"}
     assert found.hides("trial/closed/a")
 
 
@@ -198,7 +196,7 @@ def test_another_file_system_is_not_entered(
 
     monkeypatch.setattr(os, "stat", elsewhere)
     found = artifacts(orders)
-    assert found.passed_over == {"trial/mounted": "another file system is mounted there"}
+    assert found.skipped == {"trial/mounted": "another file system is mounted there"}
     assert set(found.files) == {"trial/a"}
 
 

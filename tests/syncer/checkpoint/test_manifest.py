@@ -120,7 +120,7 @@ def test_a_manifest_of_an_earlier_version_says_nothing_of_that(checkpoint: Path)
     assert manifest.verify(checkpoint).reached is None
 
 
-def test_a_field_of_a_later_version_is_passed_over(checkpoint: Path) -> None:
+def test_a_field_of_a_later_version_is_skipped(checkpoint: Path) -> None:
     """As earlier versions pass over what this one says of the trial."""
     manifest.write(checkpoint, reached=REACHED)
     path = checkpoint / MANIFEST_NAME

@@ -18,7 +18,7 @@ class Given:
     reuse: str | None = None
 
 
-class Allotment:
+class Placement:
     """Each trial is in one of `holds`, `idle` and `queue` at most.
 
     One in `delayed` may not stand in the queue yet. The queue is the keys of a dict, in order:
@@ -43,7 +43,7 @@ class Allotment:
         idle: Mapping[str, Allocation],
         queue: Iterable[str],
         delayed: Iterable[str] = (),
-    ) -> Allotment:
+    ) -> Placement:
         """As it was when a snapshot was made."""
         made = cls(total, queue=queue)
         made.holds, made.idle, made.delayed = dict(holds), dict(idle), set(delayed)
