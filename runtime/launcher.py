@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from holdfast.runtime import guard
-from holdfast.runtime.births import PendingLaunches
-from holdfast.runtime.ending import Ending, KernelKills, ending_of
+from holdfast.runtime import process_control
+from holdfast.runtime.awaited_exit import AwaitedExit
+from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import LaunchFailed, WireError
-from holdfast.runtime.exits import AwaitedExit
-from holdfast.runtime.link import Connection
+from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.orphans import is_child
-from holdfast.runtime.reaping import PATIENCE_S, happens
+from holdfast.runtime.pending_launches import PendingLaunches
+from holdfast.runtime.process_exits import PATIENCE_S, happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.succession import Forker, Succession
 from holdfast.runtime.warm_client import WarmClient
@@ -48,7 +48,7 @@ class WorkerHandle(Protocol):
         """End it with all that it started; `why` is told as the cause of its end."""
 
     def signal(self, signum: int) -> None:
-        """`guard.STOP` asks it to tidy up and end."""
+        """`process_control.STOP` asks it to tidy up and end."""
 
 
 class Listener(Protocol):
@@ -56,7 +56,7 @@ class Listener(Protocol):
 
     def on_message(self, message: Message) -> None: ...
 
-    def on_exit(self, ending: Ending) -> None:
+    def on_exit(self, ending: ExitCause) -> None:
         """The process is gone, and with it its process group; on Linux also what it had put
         outside of that, if SIGKILL can end it within 2 s. Called once, last."""
 
@@ -118,7 +118,7 @@ class LocalLauncher:
         self._all_gone.set()
         self._closing = False
         self._kills = KernelKills()
-        self._births = PendingLaunches()
+        self._launches = PendingLaunches()
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload, self._learns]
@@ -142,7 +142,7 @@ class LocalLauncher:
         problem = "the run is ending" if self._closing else self._start(worker)
         if problem:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._forget, name, Ending(cause=f"could not be started: {problem}"))
+            loop.call_soon(self._forget, name, ExitCause(cause=f"could not be started: {problem}"))
         return worker
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
@@ -180,7 +180,7 @@ class LocalLauncher:
                 warm_client.kill()
             await happens(self._all_gone, PATIENCE_S)
         for name in list(self._workers):
-            self._forget(name, Ending(cause="did not end when it was killed"))
+            self._forget(name, ExitCause(cause="did not end when it was killed"))
         return "; ".join([told for one in list(self._not_reaped) if (told := await one.close())])
 
     @property
@@ -206,7 +206,7 @@ class LocalLauncher:
         if worker.name in self._unborn:
             problem = self._fork(worker)
             if problem:
-                self._forget(worker.name, Ending(cause=f"could not be started: {problem}"))
+                self._forget(worker.name, ExitCause(cause=f"could not be started: {problem}"))
 
     def _bear_all(self) -> None:
         for name in list(self._unborn):
@@ -219,7 +219,7 @@ class LocalLauncher:
             except OSError as error:
                 return str(error)
             worker.forker.send(["fork", worker.name], [theirs.fileno()])
-            self._births.ordered(worker.forker, lambda: worker.is_born)
+            self._launches.ordered(worker.forker, lambda: worker.is_born)
         return ""
 
     def _forker(self) -> Forker:
@@ -256,9 +256,9 @@ class LocalLauncher:
             case ["failed" | "exited", str(name), _] if self._was_successor(name):
                 pass
             case ["pong", int(token)]:
-                self._births.answered(token)
+                self._launches.answered(token)
             case ["failed", str(name), str(reason)]:
-                self._forget(name, Ending(cause=f"could not be started: {reason}"))
+                self._forget(name, ExitCause(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
                 ours = self._workers[name].killed if name in self._workers else ""
                 self._forget(name, ending_of(status, self._kills, ours))
@@ -279,7 +279,7 @@ class LocalLauncher:
             if worker.forker is forker:
                 worker.orphaned()
 
-    def _forget(self, name: str, ending: Ending) -> None:
+    def _forget(self, name: str, ending: ExitCause) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             worker.gone(ending)
@@ -296,7 +296,7 @@ class LocalLauncher:
         if worker.is_orphan and self._workers.get(worker.name) is worker:
             how = worker.forker.cause if worker.forker is not None else ""
             cause = f"was lost together with the process that started it{how and f', which {how}'}"
-            self._forget(worker.name, Ending(cause=cause))
+            self._forget(worker.name, ExitCause(cause=cause))
 
 
 class LocalWorker:
@@ -353,13 +353,13 @@ class LocalWorker:
         """Nobody will report the exit any more: the end of the connection stands for it."""
         self.is_orphan = True
         if self.pid:
-            guard.kill_group(self.pid)
+            process_control.kill_group(self.pid)
         # A child of it that has left its group may hold the connection open: then it is forgotten.
         alive = self._link is not None and self._link.is_open
         loop = asyncio.get_running_loop()
         loop.call_later(PATIENCE_S if alive else 0, self._launcher.on_closed, self)
 
-    def gone(self, ending: Ending) -> None:
+    def gone(self, ending: ExitCause) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
         self._is_gone = True
         if self._broken and self._broken not in ending.cause:

@@ -15,10 +15,10 @@ from contextlib import closing, suppress
 from typing import Protocol
 
 from holdfast.forked import give_up_in_children
-from holdfast.runtime import guard
-from holdfast.runtime.link import Connection
-from holdfast.runtime.reaping import PATIENCE_S, happens, on_end, reaped
-from holdfast.runtime.telling import message_of, type_name
+from holdfast.runtime import process_control
+from holdfast.runtime.connection import Connection
+from holdfast.runtime.process_exits import PATIENCE_S, happens, on_end, reaped
+from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
 
@@ -87,7 +87,7 @@ class Service:
         code = self._process.returncode
         if self._killed and code == -signal.SIGKILL:
             return f"was killed by holdfast: {self._killed}"
-        return done or (guard.describe_code(code) if code else "")
+        return done or (process_control.describe_code(code) if code else "")
 
     async def close(self) -> str:
         """End the connection and wait for the process, which gets 5 s to finish."""
@@ -109,7 +109,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     arguments = [entry, *map(str, (fd, os.getpid(), *inherited_fds))]
     return subprocess.Popen(
-        guard.python_command("holdfast.runtime.service:main", arguments),
+        process_control.python_command("holdfast.runtime.service:main", arguments),
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         pass_fds=(fd, *inherited_fds),
@@ -197,7 +197,7 @@ def main() -> None:
     """Main function of a service process."""
     entry = sys.argv[1]
     fd, parent, *inherited = map(int, sys.argv[2:])
-    guard.die_with_parent(parent)
+    process_control.die_with_parent(parent)
     ours = Inherited(inherited)
     # Whoever ends a job may send it to all of its processes: this one ends when it is told to.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime import guard
-from holdfast.runtime.link import LATE_S
+from holdfast.runtime import process_control
+from holdfast.runtime.connection import LATE_S
 
 # How often a deadline is divided by looks: each takes 20 us for each process.
 _LOOKS = 4
@@ -89,7 +89,7 @@ class StoppedWatch:
         self._continued.add(one.pid)
         del self._since[one.pid]
         self._tell(f"{one.name} (pid {one.pid}) {how}: holdfast continues it (SIGCONT)")
-        guard.kill_group(one.pid, signal.SIGCONT)
+        process_control.kill_group(one.pid, signal.SIGCONT)
 
 
 def is_stopped_now(pid: int) -> bool:

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from holdfast.runtime.link import Connection
+from holdfast.runtime.connection import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 

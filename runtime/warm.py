@@ -44,10 +44,10 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from holdfast.forked import children_end_here
-from holdfast.runtime import guard, learning, preloading, threads
+from holdfast.runtime import learning, preloading, process_control, threads
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
-from holdfast.runtime.telling import message_of, traceback_of
+from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
@@ -105,7 +105,7 @@ class WarmParent:
             return False
         finally:
             for pid in list(self._workers):
-                guard.kill_group(pid)
+                process_control.kill_group(pid)
             self._outlive()
         return self._ended
 
@@ -191,7 +191,7 @@ class WarmParent:
     def _signal(self, pid: int, signum: int) -> None:
         # An order to end goes to the worker, which tidies up; death goes to its whole group.
         if signum == signal.SIGKILL:
-            guard.kill_group(pid)
+            process_control.kill_group(pid)
         else:
             os.kill(pid, signum)
 
@@ -216,7 +216,7 @@ class WarmParent:
 
     def _settle(self, name: str, payload: bytes) -> list[str]:
         """Get ready for workers; the names of the threads that forbid forking them."""
-        guard.load()
+        process_control.load()
         self._freeze()
         unsafe = threads.unsafe_to_fork()
         self._spawns = bool(unsafe) or not threads.fork_works()
@@ -227,7 +227,7 @@ class WarmParent:
             self._payload.flush()
         # From here on there are workers to take along, for which SIGKILL would leave no time.
         signal.signal(signal.SIGTERM, self._forsake)
-        guard.die_with_parent(self._controller, signal.SIGTERM)
+        process_control.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
     def _freeze(self) -> None:
@@ -286,13 +286,13 @@ class WarmParent:
         """`become` is what the child does, which is given its parent."""
         parent = os.getpid()
         # Between the fork and the worker's own handlers it would set a flag that nobody reads.
-        guard.set_blocked(signal.SIGTERM, True)
+        process_control.set_blocked(signal.SIGTERM, True)
         try:
             pid = os.fork()
             if pid == 0:
                 become(parent)
         finally:
-            guard.set_blocked(signal.SIGTERM, False)
+            process_control.set_blocked(signal.SIGTERM, False)
         # Both sides set the group, so that neither can be too late to signal it.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
@@ -301,13 +301,13 @@ class WarmParent:
     def _become_worker(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
         try:
             os.setpgid(0, 0)
-            guard.die_with_parent(parent)
+            process_control.die_with_parent(parent)
             hold(self._held)
-            guard.adopt_orphans()
+            process_control.adopt_orphans()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
-                guard.set_handler(signum, guard.DEFAULT)
-            guard.set_blocked(signal.SIGTERM, False)
+                process_control.set_handler(signum, process_control.DEFAULT)
+            process_control.set_blocked(signal.SIGTERM, False)
             self._close()
             be_worker(entry, fd, self._inheritance, self._exit_functions)
         except BaseException:
@@ -324,10 +324,10 @@ class WarmParent:
             self._close()
             successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
             signal.signal(signal.SIGTERM, successor._forsake)
-            guard.set_blocked(signal.SIGTERM, False)
-            guard.die_with_parent(parent)
+            process_control.set_blocked(signal.SIGTERM, False)
+            process_control.die_with_parent(parent)
             hold(self._held)
-            guard.adopt_orphans()
+            process_control.adopt_orphans()
             successor._entry = entry
             successor.serve()
             status = 0
@@ -343,7 +343,7 @@ class WarmParent:
     def _spawn(self, fd: int) -> int:
         assert self._payload is not None
         payload = self._payload.fileno()
-        command = guard.python_command(
+        command = process_control.python_command(
             "holdfast.runtime.warm:spawned_worker",
             [self._entry_name, str(fd), str(payload), str(os.getpid()), self._held],
         )
@@ -365,7 +365,7 @@ class WarmParent:
                 worker = self._workers.pop(pid, "")
                 if worker:
                     # What the worker started must not outlive it.
-                    guard.kill_group(pid)
+                    process_control.kill_group(pid)
                 else:
                     self._orphans.forget(pid)
                 ended.append((worker, status))
@@ -387,9 +387,9 @@ def _ignore(*_: Any) -> None:
 def spawned_worker() -> NoReturn:
     """Main function of a worker that was not forked."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    guard.die_with_parent(parent)
+    process_control.die_with_parent(parent)
     hold(sys.argv[5])
-    guard.adopt_orphans()
+    process_control.adopt_orphans()
     # The environment is the warm parent's, with its limits.
     entry = find_entry(name)
     with children_end_here():
@@ -402,9 +402,9 @@ def main() -> None:
     socket's descriptor, and the parent."""
     held = sys.argv[1]
     fd, parent, *inherited = map(int, sys.argv[2:])
-    guard.die_with_parent(parent)
+    process_control.die_with_parent(parent)
     hold(held)
-    guard.adopt_orphans()
+    process_control.adopt_orphans()
     threads.limit_imports(os.environ)
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
@@ -414,4 +414,4 @@ def main() -> None:
     if not warm.serve():
         warm.outlive_all()
         # Nobody is left to end what the user's modules started when imported; this ends us too.
-        guard.kill_group(os.getpid())
+        process_control.kill_group(os.getpid())

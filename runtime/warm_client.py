@@ -8,9 +8,9 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.runtime import guard
-from holdfast.runtime.link import Connection
-from holdfast.runtime.reaping import PATIENCE_S, happens, leave, on_end
+from holdfast.runtime import process_control
+from holdfast.runtime.connection import Connection
+from holdfast.runtime.process_exits import PATIENCE_S, happens, leave, on_end
 from holdfast.runtime.wire import Message
 
 
@@ -71,7 +71,7 @@ class WarmClient:
         """End the process, and with it whatever the user's modules started when imported."""
         self._reason = self._reason or (why and f"was killed by holdfast: {why}")
         if not self._gone.is_set():
-            guard.kill_group(self._process.pid)
+            process_control.kill_group(self._process.pid)
 
     async def close(self) -> str:
         """Let the process end by itself and wait for it. Returns what the user should know: that
@@ -108,7 +108,7 @@ class WarmClient:
         self.kill()
         status = self._process.wait()
         self._gone.set()
-        self.cause = self._reason or guard.describe_code(status)
+        self.cause = self._reason or process_control.describe_code(status)
         self._tell_loaded(["lost", self.cause])
         self._on_lost(self)
 
@@ -122,7 +122,9 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     arguments = [held, fd, os.getpid(), *inherited_fds]
     return subprocess.Popen(
-        guard.python_command("holdfast.runtime.warm:main", list(map(str, arguments)), directory),
+        process_control.python_command(
+            "holdfast.runtime.warm:main", list(map(str, arguments)), directory
+        ),
         env=dict(environ),
         cwd=directory,
         stdin=subprocess.DEVNULL,

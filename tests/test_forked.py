@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.experiment.control.signals import StopSignals
 from holdfast.forked import children_end_here, give_up_in_children
-from holdfast.runtime.link import Connection
+from holdfast.runtime.connection import Connection
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.journal import Journal, read

@@ -204,9 +204,9 @@ class Tuner:
 
         Raises StorageError if the storage does not answer.
         """
-        from holdfast.experiment.records.place import is_experiment, patience_for, place_of
+        from holdfast.experiment.records.place import is_experiment, place_of, wait_for_storage_s
 
-        settings, timeout_s = Settings.read(os.environ), patience_for(path)
+        settings, timeout_s = Settings.read(os.environ), wait_for_storage_s(path)
         path, storage_filesystem = place_of(path, storage_filesystem, settings)
         return is_experiment(path, storage_filesystem, settings, os.environ, timeout_s=timeout_s)
 
@@ -325,9 +325,13 @@ class Tuner:
     ) -> Self:
         """`said`: what a script says that would also begin the experiment. `anew`: what takes the
         place of what is not `trusted`."""
-        from holdfast.experiment.records.place import open_for_restore, patience_for, place_of
+        from holdfast.experiment.records.place import (
+            open_for_restore,
+            place_of,
+            wait_for_storage_s,
+        )
 
-        timeout_s = patience_for(path)
+        timeout_s = wait_for_storage_s(path)
         settings = Settings.read(os.environ)
         of_run = path.runtime_env if isinstance(path, RunConfig) else None
         environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")

@@ -22,7 +22,7 @@ from holdfast.experiment.callbacks.callback import Callback, hooks_for
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.records.rows import result_row
 from holdfast.forked import children_end_here
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 from holdfast.scheduler.events import Event, Suggested
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported

@@ -30,7 +30,7 @@ from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.launcher import Launcher
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.runtime_env import applied_here
-from holdfast.runtime.ending import Ending
+from holdfast.runtime.connection import Connection
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Listener
-from holdfast.runtime.link import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -114,4 +114,4 @@ class InlineWorker:
             self._loop.call_soon_threadsafe(self._link.end)
 
     def _on_closed(self, reason: str) -> None:
-        self._listener.on_exit(Ending(cause=reason or "ended"))
+        self._listener.on_exit(ExitCause(cause=reason or "ended"))

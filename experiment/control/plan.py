@@ -15,7 +15,7 @@ from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.rows import newest_row
-from holdfast.experiment.trackers.process import Briefing
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.objects import ObjectRef, standing_in
@@ -53,7 +53,7 @@ class RunPlan:
     sync: SyncConfig
     stopper: StopFunction | None = None
     callbacks: Sequence[Any] = ()
-    tracker_processes: Sequence[Briefing] = ()
+    tracker_jobs: Sequence[TrackerJob] = ()
     callback_setup: Mapping[str, Any] | None = None
     launcher: Launcher | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)

@@ -51,7 +51,7 @@ class SearchThread:
         self._row_of = row_of
         self._is_under_way = is_under_way
         self._are_paused = are_paused
-        self._advisor = UserThread("search algorithm")
+        self._user_thread = UserThread("search algorithm")
         self._asking: set[asyncio.Task[None]] = set()
         self._telling: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None
@@ -70,7 +70,7 @@ class SearchThread:
             known = list(trials)
             standing = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
             left = [trial for trial in known if _is_left(trial, resumed)]
-            self._watch(self._advisor.tell_each(self._retold(history, standing, left)))
+            self._watch(self._user_thread.tell_each(self._retold(history, standing, left)))
 
     def _retold(
         self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
@@ -125,7 +125,7 @@ class SearchThread:
                 told = (
                     f"the search algorithm did not take in {len(left)} events in {deadline_s:g} s"
                 )
-        self._advisor.close()
+        self._user_thread.close()
         return told
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class SearchThread:
         # What has happened while it was thinking may have changed its mind.
         while answer is None and self._news != seen:
             seen, told_of = self._news, self._told_of
-            answer = await self._advisor.ask(lambda: self._proposer.propose(index))
+            answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
         if isinstance(answer, Suggested):
             unheard = min(self._told_of - told_of, _MOST_UNHEARD)
             self._answer(replace(answer, unheard=unheard))
@@ -192,7 +192,7 @@ class SearchThread:
         return partial(searcher.on_trial_complete, trial.trial_id, result=row, error=failed)
 
     def _tell(self, statement: Callable[[], Any]) -> None:
-        self._watch(self._advisor.tell(statement))
+        self._watch(self._user_thread.tell(statement))
 
     def _watch(self, telling: asyncio.Future[Any]) -> None:
         self._telling.add(telling)

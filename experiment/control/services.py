@@ -20,7 +20,7 @@ from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.orders import Orders
@@ -161,7 +161,7 @@ def tracker_processes_of(plan: RunPlan, controller: Controller, tell: Tell) -> T
         controller.unfit(text)
 
     tracker_processes = TrackerProcesses(
-        plan.tracker_processes,
+        plan.tracker_jobs,
         lambda on_message: _start(plan, TRACKER_PROCESS, on_message),
         tell,
         refused,

@@ -7,13 +7,13 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 
 # What each does to a script that has made no arrangements; only then it is ours to handle.
 _DEFAULTS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: guard.DEFAULT,
-    signal.SIGHUP: guard.DEFAULT,
+    signal.SIGTERM: process_control.DEFAULT,
+    signal.SIGHUP: process_control.DEFAULT,
 }
 
 
@@ -49,12 +49,12 @@ class StopSignals:
                     self._raises and signum == signal.SIGINT
                 ):
                     self._before[signum] = default
-                    guard.set_own_handler(signum, self._catch, in_children=default)
+                    process_control.set_own_handler(signum, self._catch, in_children=default)
         return self
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
-            guard.end_own_handler(signum, handler)
+            process_control.end_own_handler(signum, handler)
 
     def _catch(self, signum: int, _frame: FrameType | None) -> None:
         self._caught.append(signum)

@@ -31,13 +31,15 @@ class StopperThread:
     ) -> None:
         self._stopper = stopper
         self._row_of = row_of
-        self._advisor = UserThread("stopper", deadline_s=deadline_s)
+        self._user_thread = UserThread("stopper", deadline_s=deadline_s)
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
         """What the stopper says of the trial's newest report."""
         row = self._row_of(trial)
         try:
-            stop, stop_all = await self._advisor.ask(partial(self._verdict, trial.trial_id, row))
+            stop, stop_all = await self._user_thread.ask(
+                partial(self._verdict, trial.trial_id, row)
+            )
         except Exception as error:  # told as the failure of the trial that reported
             return _answer(effect, failure=failure_of(error, "stopper"))
         return _answer(effect, stop=stop, stop_all=stop_all)
@@ -50,13 +52,13 @@ class StopperThread:
         not return.
         """
         due: dict[str, StopperAnswered] = {}
-        telling = self._advisor.tell_each(self._retold(history, number, due))
-        answers: list[StopperAnswered] = await self._advisor.ask(lambda: list(due.values()))
+        telling = self._user_thread.tell_each(self._retold(history, number, due))
+        answers: list[StopperAnswered] = await self._user_thread.ask(lambda: list(due.values()))
         await telling
         return answers
 
     def close(self) -> None:
-        self._advisor.close()
+        self._user_thread.close()
 
     def _retold(
         self, history: Iterable[Change], number: int, due: dict[str, StopperAnswered]

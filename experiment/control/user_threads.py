@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.forked import children_end_here
-from holdfast.runtime.telling import message_of, traceback_of, type_name
+from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.trial.errors import Failure, TuneError
 
 DEADLINE_S = 300.0

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial

@@ -73,11 +73,11 @@ class Summarizer:
         ended = self._ended
         shown = self._worth_a_line(alive)
         columns = _columns(shown, metric, self._infer_limit)
-        rows = tuple(_row(trial, columns, self._outlook, self._params) for trial in shown)
+        rows = tuple(_row(trial, columns, self._remaining, self._params) for trial in shown)
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
-        share, left_s = self._outlook.look(alive, ended, total, now)
+        share, left_s = self._remaining.look(alive, ended, total, now)
         return Summary(
             name=facts.name,
             path=facts.path,
@@ -111,7 +111,7 @@ class Summarizer:
         self._seen = 0
         self._alive: list[str] = []
         self._ended = FinishedStats(spec.metric, spec.mode, self._max_rows)
-        self._outlook = RemainingTime(spec.stop)
+        self._remaining = RemainingTime(spec.stop)
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials that have not ended, in their order; the others are folded in."""
@@ -123,7 +123,7 @@ class Summarizer:
         alive = []
         for trial in newest:
             if trial.status.is_final:
-                self._ended.add(trial, self._outlook.last_iteration(trial))
+                self._ended.add(trial, self._remaining.last_iteration(trial))
             else:
                 alive.append(trial)
         self._alive = [trial.trial_id for trial in alive]
@@ -189,7 +189,7 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
 
 
 def _row(
-    trial: Trial, columns: Sequence[str], outlook: RemainingTime, params: _Params
+    trial: Trial, columns: Sequence[str], remaining: RemainingTime, params: _Params
 ) -> TrialRow:
     row = trial.row or {}
     most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
@@ -203,7 +203,7 @@ def _row(
         time_total_s=trial.time_total_s,
         metrics={name: value for name, value in values.items() if type(value) in (int, float)},
         retries=_retries(trial),
-        last=outlook.last_iteration(trial),
+        last=remaining.last_iteration(trial),
         # The first bundle is the coordinator's.
         workers=trial.bundles - 1 if most and trial.bundles else 0,
         most_workers=most - 1 if most else 0,

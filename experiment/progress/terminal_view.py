@@ -55,7 +55,7 @@ class TerminalView:
         self._spent = spent
         self._next_at = self._drawn_at = 0.0
         self._drawing_s = 0.0
-        self._relay = LogBuffer(_MOST_LINES)
+        self._log_buffer = LogBuffer(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
         self._told_failures: set[str] = set()
         self._prints = Prints(lambda line: self.log("", line))
@@ -89,7 +89,7 @@ class TerminalView:
             return
         self._tell_failures(summary)
         lines_s = 0.0
-        if self._messages or not self._relay.is_empty:
+        if self._messages or not self._log_buffer.is_empty:
             self._draw(summary, console)
             self._print_lines(console)  # which draws the table below them, too
             lines_s = max(0.0, self._spent() - spent - self._drawing_s)
@@ -110,10 +110,10 @@ class TerminalView:
     def log(self, prefix: str, text: str) -> None:
         """Shown with the next update: each print above the table draws the whole table again."""
         for line in printed(text):
-            self._relay.put(prefix, line)
+            self._log_buffer.put(prefix, line)
 
     def skipped(self, prefix: str, count: int) -> None:
-        self._relay.skip(prefix, count)
+        self._log_buffer.skip(prefix, count)
 
     def message(self, text: str, level: str) -> None:
         """Shown with the next update; at once where the table is there no more."""
@@ -176,7 +176,7 @@ class TerminalView:
             )
 
     def _print_lines(self, console: Console) -> None:
-        taken, messages = self._relay.take(), self._messages
+        taken, messages = self._log_buffer.take(), self._messages
         self._messages = []
         lines = [
             *((f"({at}) ", skipped_text(count), "") for at, count in taken.skipped.items()),

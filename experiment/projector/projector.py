@@ -29,7 +29,7 @@ from holdfast.experiment.records.snapshots import (
     load_newest_snapshot,
     write_snapshot,
 )
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import (
     CheckpointLost,
     Event,

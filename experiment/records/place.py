@@ -50,7 +50,7 @@ from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
-_PATIENCE_S = SyncConfig().sync_timeout
+_RETRY_S = SyncConfig().sync_timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,9 +387,9 @@ def open_for_restore(
     return RestorableExperiment(place=place, spec=spec, parent=parent, name=name)
 
 
-def patience_for(path: object) -> float:
+def wait_for_storage_s(path: object) -> float:
     """Seconds to wait for a storage that cannot now: what a RunConfig says, else the default."""
-    return path.sync_config.sync_timeout if isinstance(path, RunConfig) else _PATIENCE_S
+    return path.sync_config.sync_timeout if isinstance(path, RunConfig) else _RETRY_S
 
 
 def _when_ready(perform: Callable[[], R], place: ExperimentPlace, timeout_s: float) -> R:

@@ -11,7 +11,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.event_codec import replay, unpack
 from holdfast.experiment.records.journal_start import find_beginning, find_run
 from holdfast.experiment.records.snapshots import load_newest_snapshot
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless

@@ -47,7 +47,8 @@ from holdfast.experiment.start.fit_errors import check_outcome, check_resources,
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
-from holdfast.experiment.trackers.supervisor import Errand, briefings_of, check_callbacks
+from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.supervisor import check_callbacks, jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.user_objects.tuner_file import TunerFile
@@ -57,7 +58,7 @@ from holdfast.experiment.worker.objects import sweep as sweep_objects
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
@@ -237,7 +238,7 @@ def _plan(
         view.message(_was_finished(name, machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
-    errand = Errand(
+    tracker_job = TrackerJob(
         root=str(place.layout.root),
         experiment_id=spec.experiment_id,
         trainable=spec.trainable,
@@ -262,7 +263,7 @@ def _plan(
         sync=request.run.sync_config,
         stopper=request.stopper,
         callbacks=_callbacks(request, view),
-        tracker_processes=briefings_of(_given(request), errand),
+        tracker_jobs=jobs_of(_given(request), tracker_job),
         callback_setup={
             "stop": request.run.stop,
             "num_samples": request.tune.num_samples,

@@ -12,7 +12,7 @@ from holdfast.experiment.trackers.delivery import START, TrackerCall
 from holdfast.experiment.trackers.delivery_loop import BatchOutcome
 from holdfast.experiment.trackers.tracker import Told, TrackedTrial, Tracker
 from holdfast.forked import children_end_here
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 
 ATTEMPT = "attempt"
 

@@ -212,7 +212,7 @@ class DeliveryState:
         self.accounts[moment.trial.trial_id] = account
 
 
-def encode_books(experiment_id: str, books: DeliveryState) -> dict[str, Any]:
+def encode_state(experiment_id: str, state: DeliveryState) -> dict[str, Any]:
     """What must be known after a tracker process's death, as plain data."""
     return {
         "format": FORMAT,
@@ -222,7 +222,7 @@ def encode_books(experiment_id: str, books: DeliveryState) -> dict[str, Any]:
                 "delivered": asdict(account.delivered),
                 "refused": [asdict(span) for span in account.refused],
             }
-            for name, account in books.accounts.items()
+            for name, account in state.accounts.items()
         },
     }
 
@@ -237,7 +237,7 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What `encode_books` writes of an account."""
+    """What `encode_state` writes of an account."""
 
     delivered: Mark
     refused: Sequence[Span]
@@ -268,19 +268,19 @@ class RetryDelays:
 class DeliveryStatus:
     """How it goes with a tracker: `failures` in a row, and when to try again (0: now)."""
 
-    patience: RetryDelays = field(default_factory=RetryDelays)
+    delays: RetryDelays = field(default_factory=RetryDelays)
     failures: int = 0
     is_refusing: bool = False
     not_before: float = 0.0
 
     def after_success(self) -> DeliveryStatus:
-        return DeliveryStatus(patience=self.patience)
+        return DeliveryStatus(delays=self.delays)
 
     def after_failure(self, now: float, chance: float) -> DeliveryStatus:
         """`chance` is a random number from 0 to 1."""
-        patience = self.patience
+        delays = self.delays
         # Past twenty doublings the power itself would grow without end.
-        wait_s = min(patience.longest_s, patience.first_s * 2 ** min(self.failures, 20))
+        wait_s = min(delays.longest_s, delays.first_s * 2 ** min(self.failures, 20))
         return replace(
             self, failures=self.failures + 1, not_before=now + wait_s * (1 - chance / 2)
         )
@@ -288,12 +288,12 @@ class DeliveryStatus:
     @property
     def is_last_try(self) -> bool:
         """Whether what is refused now is not tried again."""
-        return self.is_refusing or self.failures + 1 >= self.patience.tries
+        return self.is_refusing or self.failures + 1 >= self.delays.tries
 
     def after_refusal(self) -> DeliveryStatus:
         """It was set aside: what comes behind it may be taken."""
-        return DeliveryStatus(patience=self.patience, is_refusing=True)
+        return DeliveryStatus(delays=self.delays, is_refusing=True)
 
     def hurried(self) -> DeliveryStatus:
         """Try at once: there is not much time left."""
-        return DeliveryStatus(patience=self.patience, is_refusing=self.is_refusing)
+        return DeliveryStatus(delays=self.delays, is_refusing=self.is_refusing)

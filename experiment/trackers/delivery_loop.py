@@ -25,7 +25,7 @@ from holdfast.experiment.trackers.delivery import (
     RetryDelays,
     TrackerCall,
     decode_accounts,
-    encode_books,
+    encode_state,
 )
 from holdfast.scheduler.events import Recalled
 from holdfast.syncer.files.durable import replace_file
@@ -89,24 +89,24 @@ class DeliveryLoop:
         self,
         route: Route,
         begin: Callable[[Mapping[str, Account]], Fold],
-        hands: CallsTracker,
+        calls: CallsTracker,
         stopwatch: Stopwatch,
         say: Callable[[list[Any]], None],
         *,
-        patience: RetryDelays | None = None,
+        delays: RetryDelays | None = None,
     ) -> None:
         """`begin` says where to read on, given what the tracker has; it is asked when there is
         something to read. `say` sends to the controller: `["trouble", text]`, and once
         `["done", whether all was delivered]`."""
         self._route = route
-        self._hands = hands
+        self._calls = calls
         self._watch = stopwatch
         self._say = say
-        self._standing = DeliveryStatus(patience=patience or RetryDelays())
+        self._standing = DeliveryStatus(delays=delays or RetryDelays())
         self._begin = begin
         self._upto = self._seen = Position(route.begins)
         self._pending: deque[TrackerCall] = deque()
-        self._books = self._load()
+        self._state = self._load()
         self._busy_since: float | None = None
         self._not_before = 0.0
         self._kept_at = stopwatch.now()
@@ -132,7 +132,7 @@ class DeliveryLoop:
                 self._settle(outcome)
             case ["finished", BatchOutcome() as outcome]:
                 self._busy_since = None
-                self._close_books(outcome)
+                self._close_state(outcome)
             case unknown:
                 raise ValueError(f"a tracker process was sent {unknown!r:.200}")
 
@@ -175,22 +175,22 @@ class DeliveryLoop:
             size = 1 if self._standing.failures or self._standing.is_refusing else _BATCH
             batch = [self._pending[at] for at in range(min(size, len(self._pending)))]
             self._busy_since = now
-            self._hands.tell(batch)
+            self._calls.tell(batch)
         elif self._close_by is not None and not self._is_finished:
             self._is_finished = True
             self._busy_since = now
-            self._hands.finish()
+            self._calls.finish()
 
     def _settle(self, outcome: BatchOutcome) -> None:
         now = self._watch.now()
         for _ in range(outcome.taken):
-            self._books.gave(self._pending.popleft())
+            self._state.gave(self._pending.popleft())
         if outcome.error:
             self._note_failure(outcome, now)
         elif outcome.taken:
             self._standing = self._standing.after_success()
             self._is_troubled = False
-        self._books.acknowledge(outcome.held)
+        self._state.acknowledge(outcome.held)
         self._is_kept = False
         if self._close_by is None and not self._pending:
             self._not_before = now + _LINGER_S
@@ -204,7 +204,7 @@ class DeliveryLoop:
         if outcome.taken:
             self._standing = self._standing.after_success()
         if outcome.is_refusal and self._pending and self._standing.is_last_try:
-            self._books.refuse(self._pending.popleft(), outcome.error)
+            self._state.refuse(self._pending.popleft(), outcome.error)
             self._standing = self._standing.after_refusal()
         else:
             self._standing = self._standing.after_failure(now, self._watch.chance())
@@ -226,7 +226,7 @@ class DeliveryLoop:
 
     @cached_property
     def _fold(self) -> Fold:
-        fold = self._begin(self._books.accounts)
+        fold = self._begin(self._state.accounts)
         self._seen = max(self._seen, fold.position)
         return fold
 
@@ -256,24 +256,24 @@ class DeliveryLoop:
         for event, _, before in self._fold.run(self._route.journal, stop):
             if isinstance(event, Recalled):
                 for trial in machine.trials.values():
-                    self._pending += self._books.begin_anew(trial)
+                    self._pending += self._state.begin_anew(trial)
                 continue
             subject = subject_of(event)
             after = machine.trials.get(subject) if subject else None
-            self._pending += self._books.read(event, before, after)
+            self._pending += self._state.read(event, before, after)
             for trial_id, was in machine.moved.items():
                 now_is = machine.trials[trial_id]
                 # Another one that this event has ended has no event of its own.
                 if trial_id != subject and now_is.status.is_final and not was.status.is_final:
-                    self._pending += self._books.read(None, was, now_is)
+                    self._pending += self._state.read(None, was, now_is)
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _close_books(self, outcome: BatchOutcome) -> None:
-        self._books.acknowledge(outcome.held)
+    def _close_state(self, outcome: BatchOutcome) -> None:
+        self._state.acknowledge(outcome.held)
         if outcome.error:
             self._say(["trouble", outcome.error])
-        self._end(is_complete=self._books.are_settled)
+        self._end(is_complete=self._state.are_settled)
 
     def _end(self, *, is_complete: bool) -> None:
         """What is missing stands behind the cursor: the controller tells it."""
@@ -297,7 +297,7 @@ class DeliveryLoop:
     def _keep(self) -> None:
         """Write down what was acknowledged. Not forced to the disk: whoever loses it tells the
         tracker something twice."""
-        data = encode_books(self._route.experiment_id, self._books)
+        data = encode_state(self._route.experiment_id, self._state)
         with suppress(OSError):  # a full disk: the same
             replace_file(self._route.cursor, json.dumps(data).encode())
         self._is_kept, self._kept_at = True, self._watch.now()

@@ -15,40 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.rows import newest_row, shown_config
 from holdfast.experiment.trackers.calls import TrackerCalls
 from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Route, routed
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _NICE = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Briefing:
-    """What a tracker process is started with, over its socket: `tracker` is pickled, and `secrets`
-    are its attributes that no pickle holds."""
-
-    root: str
-    name: str
-    file: str
-    experiment_id: str
-    trainable: str
-    experiment_path: str
-    begins: int
-    samples: int | None
-    total_samples: int | None
-    tracker: bytes
-    secrets: bytes
 
 
 class _Watch:
@@ -64,53 +46,53 @@ def main(channel: Channel) -> None:
     opening = channel.receive()
     if opening is None:
         return
-    briefing = Briefing(**opening[1])
+    job = TrackerJob(**opening[1])
     inbox: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
     try:
         with children_end_here():
-            tracker = _tracker(briefing)
-        hands = TrackerCalls(tracker, _surroundings(briefing), briefing.experiment_id, inbox.put)
+            tracker = _tracker(job)
+        calls = TrackerCalls(tracker, _surroundings(job), job.experiment_id, inbox.put)
     except Exception as error:  # the controller is told, and it the user
         channel.send(["unfit", named(error)])
         _leave(0)
     decides = threading.Thread(
-        target=_serve, args=(channel, briefing, hands, inbox, tracker.patience), daemon=True
+        target=_serve, args=(channel, job, calls, inbox, tracker.delays), daemon=True
     )
     decides.start()
-    hands.work()
+    calls.work()
     decides.join()
 
 
-def _tracker(briefing: Briefing) -> Tracker:
+def _tracker(job: TrackerJob) -> Tracker:
     import cloudpickle
 
-    tracker: Tracker = cloudpickle.loads(briefing.tracker)
-    for name, value in cloudpickle.loads(briefing.secrets).items():
+    tracker: Tracker = cloudpickle.loads(job.tracker)
+    for name, value in cloudpickle.loads(job.secrets).items():
         setattr(tracker, name, value)
-    tracker.setup(num_samples=briefing.samples, total_num_samples=briefing.total_samples)
+    tracker.setup(num_samples=job.samples, total_num_samples=job.total_samples)
     return tracker
 
 
-def _surroundings(briefing: Briefing) -> Surroundings:
-    layout = Layout(Path(briefing.root))
+def _surroundings(job: TrackerJob) -> Surroundings:
+    layout = Layout(Path(job.root))
     return Surroundings(
-        trainable_name=briefing.trainable,
-        experiment_path=briefing.experiment_path,
-        local_experiment_path=briefing.root,
+        trainable_name=job.trainable,
+        experiment_path=job.experiment_path,
+        local_experiment_path=job.root,
         config_of=lambda trial: shown_config(trial.config),
         row_of=newest_row,
         checkpoint_of=lambda spec, record: Checkpoint(str(layout.checkpoint(spec, record))),
     )
 
 
-def _route(briefing: Briefing) -> Route:
-    layout = Layout(Path(briefing.root))
+def _route(job: TrackerJob) -> Route:
+    layout = Layout(Path(job.root))
     return routed(
         layout,
-        file=briefing.file,
-        experiment_id=briefing.experiment_id,
-        begins=briefing.begins,
+        file=job.file,
+        experiment_id=job.experiment_id,
+        begins=job.begins,
     )
 
 
@@ -122,23 +104,21 @@ def _listen(channel: Channel, inbox: queue.SimpleQueue[list[Any] | None]) -> Non
 
 def _serve(
     channel: Channel,
-    briefing: Briefing,
-    hands: TrackerCalls,
+    job: TrackerJob,
+    calls: TrackerCalls,
     inbox: queue.SimpleQueue[list[Any] | None],
-    patience: RetryDelays,
+    delays: RetryDelays,
 ) -> None:
     """Ends the process: whatever the tracker is in the middle of, and whatever its library would
     still do at exit, is done or was given up."""
     try:
         begin = partial(
             fold_for,
-            layout=Layout(Path(briefing.root)),
-            experiment_id=briefing.experiment_id,
-            begins=briefing.begins,
+            layout=Layout(Path(job.root)),
+            experiment_id=job.experiment_id,
+            begins=job.begins,
         )
-        loop = DeliveryLoop(
-            _route(briefing), begin, hands, _Watch(), channel.send, patience=patience
-        )
+        loop = DeliveryLoop(_route(job), begin, calls, _Watch(), channel.send, delays=delays)
         has_answered = False
         while True:
             loop.act()

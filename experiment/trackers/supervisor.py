@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import names_of
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.logger_callbacks import TBXLoggerCallback
-from holdfast.experiment.trackers.process import Briefing
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.trackers.undelivered import list_missing
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -33,49 +32,25 @@ _ANSWER_S = 5.0
 Start = Callable[[Callable[[Message], None]], BackgroundService]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
-    """What all tracker processes of an experiment are told: see `Briefing`."""
-
-    root: str
-    experiment_id: str
-    trainable: str
-    experiment_path: str
-    begins: int
-    samples: int | None = None
-    total_samples: int | None = None
-
-    def briefing(self, name: str, tracker: Tracker) -> Briefing:
-        """Raises NotPicklable, naming the attribute that cannot travel."""
-        facts = {field: getattr(self, field) for field in self.__slots__}
-        return Briefing(
-            **facts,
-            name=name,
-            file=name.replace("[", "-").replace("]", ""),
-            tracker=dumps(tracker, f"the callback {name}"),
-            secrets=dumps(tracker.secrets(), f"the keys of the callback {name}"),
-        )
-
-
 class TrackerProcesses:
     """One tracker process for each tracker. All on the loop's thread."""
 
     def __init__(
         self,
-        briefings: Sequence[Briefing],
+        jobs: Sequence[TrackerJob],
         start: Start,
         tell: Callable[[str, str], None],
         refuse: Callable[[str], None],
     ) -> None:
         """`refuse` ends the run: a tracker that cannot be set up will never do."""
-        self._briefings = briefings
+        self._jobs = jobs
         self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse)
         self._tracker_processes: list[_TrackerProcess] = []
 
     def open(self) -> None:
         """Start them. Raises OSError; those that were started are ended by `close`."""
-        for briefing in self._briefings:
-            self._tracker_processes.append(self._begin(briefing))
+        for job in self._jobs:
+            self._tracker_processes.append(self._begin(job))
 
     def processes(self) -> list[Watched]:
         return [one.process() for one in self._tracker_processes]
@@ -97,12 +72,12 @@ class TrackerProcesses:
 class _TrackerProcess:
     def __init__(
         self,
-        briefing: Briefing,
+        job: TrackerJob,
         start: Start,
         tell: Callable[[str, str], None],
         refuse: Callable[[str], None],
     ) -> None:
-        self._briefing, self._name = briefing, briefing.name
+        self._job, self._name = job, job.name
         self._tell, self._refuse = tell, refuse
         self._is_refused = False
         self._position: Position | None = None
@@ -112,7 +87,7 @@ class _TrackerProcess:
         self._service = RestartingService(
             f"tracker process of {self._name}",
             lambda: start(self._hear),
-            first=[["open", asdict(briefing)]],
+            first=[["open", asdict(job)]],
             again=self._brief_again,
             tell=lambda text: tell(text, "warning"),
             given_up=lambda text: tell(f"{text}: {self._later}", "loss"),
@@ -138,18 +113,18 @@ class _TrackerProcess:
         if self._is_refused:
             return
         is_complete = self._done.done() and self._done.result()
-        briefing = self._briefing
+        job = self._job
         missing = list_missing(
-            Layout(Path(briefing.root)),
-            briefing.file,
-            briefing.name,
-            briefing.experiment_id,
+            Layout(Path(job.root)),
+            job.file,
+            job.name,
+            job.experiment_id,
             () if is_complete else trials,
         )
         if missing:
             self._tell(
                 f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
-                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{briefing.file}.json lists it; "
+                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{job.file}.json lists it; "
                 f"{self._later}",
                 "loss",
             )
@@ -179,11 +154,20 @@ class _TrackerProcess:
             self._service.send(["close", max(0.0, left_s)])
 
 
-def briefings_of(callbacks: Sequence[Callback], errand: Errand) -> list[Briefing]:
-    """Of the trackers among them. Raises NotPicklable."""
+def jobs_of(callbacks: Sequence[Callback], shared: TrackerJob) -> list[TrackerJob]:
+    """One for each tracker among the callbacks; `shared` has what is the same for all.
+
+    Raises NotPicklable, naming the attribute that cannot travel.
+    """
     trackers = [one for one in callbacks if isinstance(one, Tracker)]
     return [
-        errand.briefing(name, tracker)
+        replace(
+            shared,
+            name=name,
+            file=name.replace("[", "-").replace("]", ""),
+            tracker=dumps(tracker, f"the callback {name}"),
+            secrets=dumps(tracker.secrets(), f"the keys of the callback {name}"),
+        )
         for name, tracker in zip(names_of(trackers), trackers, strict=True)
     ]
 

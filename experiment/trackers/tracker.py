@@ -48,7 +48,7 @@ class Tracker(LoggerCallback):
     made again later, and what a tracker does not answer keeps nobody waiting.
     """
 
-    patience: ClassVar[RetryDelays] = RetryDelays()
+    delays: ClassVar[RetryDelays] = RetryDelays()
     needs_trust: ClassVar[str] = "sends what trials report to where its arguments say"
 
     def check(self, environ: Mapping[str, str]) -> None:

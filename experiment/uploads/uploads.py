@@ -14,7 +14,7 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.schedule import ArtifactRounds
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from holdfast.forked import children_end_here
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 

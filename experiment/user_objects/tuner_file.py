@@ -26,7 +26,7 @@ from holdfast.experiment.user_objects.stored_objects import (
     StoredField,
     restored,
 )
-from holdfast.runtime.telling import named
+from holdfast.runtime.safe_text import named
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.plain_files import read_small
 from holdfast.trial.errors import TuneError

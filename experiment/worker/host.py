@@ -30,8 +30,8 @@ from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.forked import children_end_here
-from holdfast.runtime import guard, threads
-from holdfast.runtime.telling import message_of, traceback_of, type_name
+from holdfast.runtime import process_control, threads
+from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.durable import delete_tree
@@ -90,7 +90,7 @@ class TrialHost:
         attempt = assignment.attempt
         try:
             prepare_directory(session)
-            with surroundings(session, self._threads) as outlet:
+            with surroundings(session, self._threads) as capture:
                 channel.send(["started", attempt, os.getpid(), *self._place])
                 sessions.enter(session)
                 try:
@@ -99,7 +99,7 @@ class TrialHost:
                 finally:
                     sessions.leave()
                     session.finish()
-                    outlet.flush()
+                    capture.flush()
         except TrialStopped:
             channel.send([session.ending, attempt])
             kept = None
@@ -253,17 +253,17 @@ def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
 def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
     """Working directory, environment and output of the trial."""
     job, assignment = session.job, session.assignment
-    outlet = OutputCapture(session)
+    capture = OutputCapture(session)
     if job.capture:
         threads.widen_loaded_pools(limits.release(assignment.cpus))
         if assignment.sets_gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
         threads.reseed_libraries()
-        outlet.open()
+        capture.open()
     if job.chdir:
         os.chdir(session.folder)
     try:
-        yield outlet
+        yield capture
     finally:
         if job.chdir:
             os.chdir(job.working_dir)
@@ -293,20 +293,22 @@ def stoppable(session: Session) -> Iterator[None]:
         yield
         return
 
-    orders = {guard.STOP: session.stop, signal.SIGTERM: session.preempt}
+    orders = {process_control.STOP: session.stop, signal.SIGTERM: session.preempt}
 
     def obey(signum: int, _frame: FrameType | None) -> None:
-        guard.set_own_handler(signum, _do_nothing)
+        process_control.set_own_handler(signum, _do_nothing)
         orders[signum]()
 
     for signum in orders:
-        guard.set_own_handler(signum, obey)
+        process_control.set_own_handler(signum, obey)
     try:
-        with _repeating(session, lambda: guard.set_own_handler(guard.STOP, obey)):
+        with _repeating(
+            session, lambda: process_control.set_own_handler(process_control.STOP, obey)
+        ):
             yield
     finally:
         for signum in orders:
-            guard.set_own_handler(signum, _do_nothing)
+            process_control.set_own_handler(signum, _do_nothing)
 
 
 @contextmanager
@@ -326,7 +328,7 @@ def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
             return
         listen()
         # Later, and from a thread: raised here it would be swallowed again.
-        repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), guard.STOP))
+        repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), process_control.STOP))
         repeat.daemon = True
         repeats.append(repeat)
         repeat.start()

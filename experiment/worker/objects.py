@@ -19,7 +19,7 @@ from typing import Any, overload
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import give_up_in_children
-from holdfast.runtime import guard, mapped, shelf
+from holdfast.runtime import mapped, object_folder, process_control
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
 from holdfast.trial.space import grid_values
@@ -79,34 +79,34 @@ class _Own:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shelf: shelf.ObjectFolder | None = None
+        self._object_folder: object_folder.ObjectFolder | None = None
 
     def put(self, name: str, value: mapped.Pickled) -> str:
         with self._lock:
-            if self._shelf is None:
+            if self._object_folder is None:
                 self._begin()
-            assert self._shelf is not None
-            return self._shelf.put(name, value)
+            assert self._object_folder is not None
+            return self._object_folder.put(name, value)
 
     def close(self) -> None:
         with self._lock:
-            if self._shelf is not None:
-                self._shelf.close()
-                self._shelf = None
+            if self._object_folder is not None:
+                self._object_folder.close()
+                self._object_folder = None
                 atexit.unregister(self.close)
 
     def _begin(self) -> None:
-        shelf.sweep(os.environ)
-        self._shelf = shelf.ObjectFolder(os.environ)
+        object_folder.sweep(os.environ)
+        self._object_folder = object_folder.ObjectFolder(os.environ)
         atexit.register(self.close)
         give_up_in_children(self)
 
     def give_up(self) -> None:
         """A forked child has nothing of its own yet."""
         self._lock = threading.Lock()
-        if self._shelf is not None:
-            self._shelf.forsake()
-            self._shelf = None
+        if self._object_folder is not None:
+            self._object_folder.forsake()
+            self._object_folder = None
             atexit.unregister(self.close)
 
 
@@ -136,12 +136,12 @@ def put(value: Any) -> ObjectRef:
     name = secrets.token_hex(8)
     try:
         path = _own.put(name, pickled)
-    except shelf.NoRoom as error:
+    except object_folder.NoRoom as error:
         raise ObjectStoreFull(
             error.errno,
             f"put() has no room for this {type(value).__qualname__}: {error.strerror}. Let "
-            f"{shelf.FOLDER} name a folder with more room, or let holdfast.shutdown() remove "
-            f"what was put before",
+            f"{object_folder.FOLDER} name a folder with more room, or let holdfast.shutdown() "
+            f"remove what was put before",
         ) from error
     return ObjectRef(
         path=path,
@@ -149,7 +149,7 @@ def put(value: Any) -> ObjectRef:
         kind=type(value).__qualname__,
         size_bytes=pickled.file_bytes,
         owner=os.getpid(),
-        boot=guard.boot_id(),
+        boot=process_control.boot_id(),
         packages=pickled.packages,
     )
 
@@ -187,7 +187,7 @@ def free_all() -> None:
 
 def sweep() -> None:
     """Remove what processes that were killed had put."""
-    shelf.sweep(os.environ)
+    object_folder.sweep(os.environ)
 
 
 _ADVICE = (
@@ -197,7 +197,7 @@ _ADVICE = (
 
 
 def _story(ref: ObjectRef) -> str:
-    if ref.boot != guard.boot_id():
+    if ref.boot != process_control.boot_id():
         whose = "on another machine, or before this one was started anew"
     elif ref.owner == os.getpid():
         whose = "by this process, and holdfast.shutdown() has removed it"

@@ -12,7 +12,7 @@ from functools import cache, partial
 from holdfast.experiment.worker.echo import LineEcho
 from holdfast.experiment.worker.output_stream import OutputStream
 from holdfast.experiment.worker.session import Session
-from holdfast.runtime import c_stdio, guard
+from holdfast.runtime import c_stdio, process_control
 from holdfast.syncer.files.regular import regular_descriptor
 
 
@@ -34,7 +34,7 @@ class OutputCapture:
         # A crash in native code leaves its stack there, and so does a worker that hangs, which
         # the default action of the signal then ends.
         faulthandler.enable(2)
-        faulthandler.register(guard.DUMP, 2, all_threads=True, chain=True)
+        faulthandler.register(process_control.DUMP, 2, all_threads=True, chain=True)
         c_stdio.write_each_line()
         self._streams = [self._open_stream(fd, name) for fd, name in _STREAMS.items()]
         _live[:] = self._streams

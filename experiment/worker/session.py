@@ -14,7 +14,7 @@ from holdfast.experiment.folder.layout import STAGING
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
 from holdfast.forked import end_child
-from holdfast.runtime import guard, learning
+from holdfast.runtime import learning, process_control
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import Transport
 from holdfast.runtime.wire import Message
@@ -154,7 +154,7 @@ class Session:
         text = f"holdfast: SIGTERM: this trial has {grace_s:g} s to report a checkpoint\n"
         with suppress(OSError):  # a full disk must not end what is to save itself
             os.write(2, text.encode())
-        timer = threading.Timer(grace_s, os.kill, (self._pid, guard.STOP))
+        timer = threading.Timer(grace_s, os.kill, (self._pid, process_control.STOP))
         timer.daemon = True
         timer.start()
 

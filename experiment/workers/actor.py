@@ -12,8 +12,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.hang_timer import HangTimer
-from holdfast.runtime import guard
-from holdfast.runtime.ending import Ending
+from holdfast.runtime import process_control
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Launcher, WorkerHandle
 from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
@@ -134,7 +134,7 @@ class TrialActor:
 
     def _interrupt(self) -> None:
         self._disarm()
-        self._worker.signal(guard.STOP)
+        self._worker.signal(process_control.STOP)
         self._arm()
 
     def tell(self, message: Message) -> None:
@@ -144,7 +144,7 @@ class TrialActor:
     def hang(self, told: str) -> None:
         """Its stack goes to its stderr, and it ends of that; where it does not, it is killed."""
         self._hung = told
-        self._worker.signal(guard.DUMP)
+        self._worker.signal(process_control.DUMP)
         self._arm()
 
     def _on_hang(self) -> None:
@@ -187,7 +187,7 @@ class TrialActor:
             self._raise(f"the worker sent an invalid message ({why}): {message!r:.200}")
             self.kill("it sent an invalid message")
 
-    def on_exit(self, ending: Ending) -> None:
+    def on_exit(self, ending: ExitCause) -> None:
         self._disarm()
         self._hang_timer.end()
         if self._is_disowned:
@@ -199,7 +199,9 @@ class TrialActor:
             return
         self._is_gone = True
         if self._hung:
-            stack = "is in its stderr" if ending.signum == guard.DUMP else "could not be had"
+            stack = (
+                "is in its stderr" if ending.signum == process_control.DUMP else "could not be had"
+            )
             self._post_exit(f"{self._hung}; its stack {stack}", "hang")
         else:
             self._post_exit(ending.cause, _kind_of(ending))
@@ -364,7 +366,7 @@ class TrialActor:
             self._deadline = None
 
 
-def _kind_of(ending: Ending) -> str:
+def _kind_of(ending: ExitCause) -> str:
     """The kind of failure that an exit is, unless the attempt had ended before."""
     if ending.for_want_of_memory:
         return "memory"

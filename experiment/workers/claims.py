@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
-from holdfast.runtime import telling
+from holdfast.runtime import safe_text
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.errors import Failure
 
@@ -74,11 +74,11 @@ def short_text(value: object, name: str, longest: int = _LONGEST_NAME) -> str:
     return value
 
 
-def long_text(value: object, name: str, longest: int = telling.LONGEST_TEXT) -> str:
+def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -> str:
     """Text of several lines, shortened."""
     if type(value) is not str:
         raise ValueError(f"{name} must be text, not {value!r:.60}")
-    return telling.shortened(value, longest)
+    return safe_text.shortened(value, longest)
 
 
 def log_text(value: object) -> str:

@@ -22,7 +22,7 @@ from holdfast.experiment.worker.job import Assignment, GroupTerms
 from holdfast.experiment.workers.actor import TrialActor, WorkerHost, WorkerTimeouts
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
-from holdfast.runtime.telling import message_of, named, type_name
+from holdfast.runtime.safe_text import message_of, named, type_name
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed

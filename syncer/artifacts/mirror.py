@@ -49,12 +49,12 @@ class Mirror:
         self,
         orders: Orders,
         storage: OwnedStore,
-        patience: StorageRetry,
+        retry: StorageRetry,
         tell: Callable[[list[Any]], None],
     ) -> None:
         self._orders = orders
         self._storage = storage
-        self._patience = patience
+        self._retry = retry
         self._tell = tell
         self._local = LocalIndex(orders.root)
         self._folders: dict[str, FolderIndex] = {}
@@ -112,7 +112,7 @@ class Mirror:
     # -- what is to be done -------------------------------------------------------------------
 
     async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> int:
-        looked = await self._patience.until_done(
+        looked = await self._retry.until_done(
             f"look for {scope}", lambda: asyncio.to_thread(self._look, scope, wanted)
         )
         parts = [self._part(scope, look) for look in looked]
@@ -162,9 +162,7 @@ class Mirror:
         part.changes = replace(part.changes, read=changes(index.known, part.found).read)
 
     async def _present(self, folder: str) -> dict[str, int]:
-        listed = await self._patience.until_done(
-            f"list {folder}", lambda: self._storage.list(folder)
-        )
+        listed = await self._retry.until_done(f"list {folder}", lambda: self._storage.list(folder))
         return {entry.key: entry.size for entry in listed}
 
     # -- and how it is done -------------------------------------------------------------------
@@ -225,7 +223,7 @@ class Mirror:
         if before is None or before.checksum != state.checksum:
             index.doubt([key])
             index.is_listed &= self._orders.is_record(key)
-            await self._patience.until_done(f"upload {key}", lambda: self._put(key, source))
+            await self._retry.until_done(f"upload {key}", lambda: self._put(key, source))
             part.sent.add(key)
         index.sent(key, Known(state.facts, state.checksum, state.is_settled))
 
@@ -241,7 +239,7 @@ class Mirror:
         if not all(map(self._orders.is_record, keys)):
             await self._earlier(part.index)  # before what is removed is forgotten
             part.index.is_listed = False
-        await self._patience.until_done(
+        await self._retry.until_done(
             f"remove from {part.index.name}", lambda: self._storage.delete(keys)
         )
         part.index.forget(keys)
@@ -252,7 +250,7 @@ class Mirror:
         if sync.scope == "records":
             return
         if part.sent and part.index.name:
-            await self._patience.until_done(
+            await self._retry.until_done(
                 f"confirm {part.index.name}", lambda: self._confirm(sync, part)
             )
         if not part.index.is_listed:
@@ -279,7 +277,7 @@ class Mirror:
             if not self._orders.is_record(key)
         }
         key, data = f"{above}{LISTING_NAME}", listing_bytes(listed)
-        await self._patience.until_done(
+        await self._retry.until_done(
             f"upload {key}", lambda: self._storage.put_for_sure(key, data)
         )
         index.is_listed, index.is_written = True, False
@@ -289,9 +287,7 @@ class Mirror:
         key = f"{index.name}/{LISTING_NAME}" if index.name else LISTING_NAME
         if index.earlier is None:
             try:
-                data = await self._patience.until_done(
-                    f"read {key}", lambda: self._storage.read(key)
-                )
+                data = await self._retry.until_done(f"read {key}", lambda: self._storage.read(key))
                 index.earlier = read_listing(data)
             except (NotStored, ValueError):
                 index.earlier = {}
@@ -301,7 +297,7 @@ class Mirror:
 
     async def _advance(self, sync: Sync, part: FolderSync, key: str) -> None:
         now = asyncio.get_running_loop().time()
-        self._patience.moves()
+        self._retry.moves()
         sync.files += 1
         sync.bytes += part.found.files[key].size
         if sync.scope == "artifacts" and now - sync.told_at >= _TELL_EVERY_S:
@@ -313,12 +309,12 @@ class Mirror:
 
     def _tell_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"
-        self._patience.note("send the artifacts", done)
+        self._retry.note("send the artifacts", done)
         self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
 
     def _conclude(self, sync: Sync, parts: Sequence[FolderSync]) -> None:
         if sync.scope == "artifacts":
-            self._patience.note("send the artifacts", "")
+            self._retry.note("send the artifacts", "")
             if sync.told_at:
                 self._tell(["progress", 0, 0, 0, 0])
         self.skipped.note({f"{sync.scope} {part.index.name}": part.skipped for part in parts})

@@ -26,7 +26,7 @@ _AT_ONCE = 16
 
 
 async def bring_back(
-    folder: str, orders: Orders, storage: OwnedStore, patience: StorageRetry, mirror: Mirror
+    folder: str, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
 ) -> None:
     """Download the files of the trial in `folder` that were never here, and check them.
 
@@ -34,7 +34,7 @@ async def bring_back(
     checkpoints, and the records that are made from the journal. Raises StorageError.
     """
     index = await mirror.index_of(folder)
-    entries, listing = await patience.until_done(
+    entries, listing = await retry.until_done(
         f"look for the files of {folder}", partial(_look, folder, storage)
     )
     wanted = [entry for entry in entries if _is_wanted(entry.key, folder, orders, index)]
@@ -43,7 +43,7 @@ async def bring_back(
 
     async def bring(entry: ObjectInfo) -> None:
         try:
-            await patience.until_done(
+            await retry.until_done(
                 f"bring {entry.key}", lambda: _bring(entry, home, storage, skipped)
             )
         except NotStored:

@@ -106,7 +106,7 @@ class StoredRemovals:
         self._storage = storage
         self._here = here
         self._refused = refused
-        self._patience = StorageRetry(
+        self._retry = StorageRetry(
             timeout_s=timeout_s,
             where=storage.where,
             tell=lambda text: refused(storage.where, text),
@@ -116,7 +116,7 @@ class StoredRemovals:
     @property
     def left(self) -> Iterator[str]:
         """A line for each folder that is still there, with the reason."""
-        trying = self._patience.unfinished
+        trying = self._retry.unfinished
         for folder, why in self._left.items():
             yield f"{self._storage.where}/{folder}: {trying.get(_task(folder), why)}"
 
@@ -134,7 +134,7 @@ class StoredRemovals:
                 if at_last:
                     await attempt()
                 else:
-                    await self._patience.until_done(_task(min(gone)), attempt)
+                    await self._retry.until_done(_task(min(gone)), attempt)
             except (StorageError, BaseExceptionGroup) as group:
                 error = innermost(group)
                 if isinstance(error, ClaimLost):

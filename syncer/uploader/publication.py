@@ -41,11 +41,11 @@ class Publication:
     """What has reached the storage by now, and how more does."""
 
     def __init__(
-        self, orders: Orders, storage: OwnedStore, patience: StorageRetry, mirror: Mirror
+        self, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
     ) -> None:
         self._orders = orders
         self._storage = storage
-        self._patience = patience
+        self._retry = retry
         self._mirror = mirror
         self._journal = orders.root / orders.journal
         self._published: dict[int, list[Stretch]] = {}
@@ -63,7 +63,7 @@ class Publication:
         Raises ClaimLost where another machine has published more than was brought here before the
         storage became ours: what it has removed since may be what our records name.
         """
-        await self._patience.until_done("read the head", self._read_head)
+        await self._retry.until_done("read the head", self._read_head)
 
     async def _read_head(self) -> None:
         try:
@@ -107,7 +107,7 @@ class Publication:
             await self._extend_segment(number, None if number < end.segment else end.offset)
             if number < end.segment:
                 self._whole_before = number + 1
-        await self._patience.until_done("publish the head", lambda: self._put_head(end, begins))
+        await self._retry.until_done("publish the head", lambda: self._put_head(end, begins))
 
     async def _extend_segment(self, number: int, upto: int | None) -> None:
         """Have the segment in storage up to an offset; None: all of it, for it is complete."""
@@ -145,7 +145,7 @@ class Publication:
         key = self._key(made.name)
         put = partial(self._put, key, data, is_new=not joined)
         self._begun[number] = start
-        await self._patience.until_done(f"upload {key}", put)
+        await self._retry.until_done(f"upload {key}", put)
         del self._begun[number]
         self._superseded |= {known.name for known in joined}
         kept = [known for known in self._published[number] if known.end <= start]

@@ -53,7 +53,7 @@ class Uploader:
         where = orders.storage.public if orders.storage else str(orders.root)
         self._orders = orders
         self._tell = tell
-        self._patience = StorageRetry(
+        self._retry = StorageRetry(
             timeout_s=orders.timeout_s,
             where=where,
             tell=lambda text: tell(["trouble", text]),
@@ -70,8 +70,8 @@ class Uploader:
                 epoch=orders.epoch,
                 parallel=orders.parallel,
             )
-            self._mirror = Mirror(orders, self._storage, self._patience, tell)
-            self._publication = Publication(orders, self._storage, self._patience, self._mirror)
+            self._mirror = Mirror(orders, self._storage, self._retry, tell)
+            self._publication = Publication(orders, self._storage, self._retry, self._mirror)
             there = orders.storage.local_path
             self._there = StoredRemovals(
                 self._storage,
@@ -86,17 +86,17 @@ class Uploader:
     @property
     def unfinished(self) -> dict[str, str]:
         """What is not done yet, and why."""
-        return self._patience.unfinished
+        return self._retry.unfinished
 
     async def open(self) -> str:
         """Claim the next epoch in storage, and return it: the newest incarnation owns it."""
         if self._storage is None:
             return ""
-        await self._patience.until_done("claim the storage", self._storage.claim)
+        await self._retry.until_done("claim the storage", self._storage.claim)
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
-        await self._patience.until_done("tidy the storage up", self._storage.sweep)
-        await self._patience.until_done(
+        await self._retry.until_done("tidy the storage up", self._storage.sweep)
+        await self._retry.until_done(
             "look for unfinished uploads", self._storage.recall_unfinished
         )
         await self._mirror.open(is_continued=bool(self._orders.epoch))
@@ -120,9 +120,7 @@ class Uploader:
         directory, storage = self._orders.root / folder, self._storage
         if not directory.exists():
             try:
-                await self._patience.until_done(
-                    f"look for {folder}", lambda: self._look_for(folder)
-                )
+                await self._retry.until_done(f"look for {folder}", lambda: self._look_for(folder))
             except (NotStored, ManifestMismatch) as error:
                 self._tell(["lost", trial_id, index, f"{directory} is gone, and {error}"])
             else:
@@ -133,7 +131,7 @@ class Uploader:
             # Checkpoints of a thousand trials may come in one moment: a few at a time are read,
             # and the deadline of each counts from then on.
             async with self._sealing:
-                written = await self._patience.until_done(
+                written = await self._retry.until_done(
                     f"commit {folder}",
                     lambda: threads.call(lambda: self._seal(directory, reached, furthest)),
                 )
@@ -148,7 +146,7 @@ class Uploader:
                 folder=folder,
                 written=written,
             )
-            await self._patience.until_done(f"upload {folder}", upload.perform)
+            await self._retry.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
     def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
@@ -224,7 +222,7 @@ class Uploader:
         Raises NotStored or ManifestMismatch where it is lost, another StorageError where storage
         does not give it.
         """
-        await self._patience.until_done(f"fetch {folder}", lambda: self._fetch(folder))
+        await self._retry.until_done(f"fetch {folder}", lambda: self._fetch(folder))
 
     async def _fetch(self, folder: str) -> None:
         storage, keys = await self._listed(folder)
@@ -247,7 +245,7 @@ class Uploader:
 
         Only those whose manifest says how far the trial had come. Raises StorageError.
         """
-        return await self._patience.until_done(
+        return await self._retry.until_done(
             f"look for checkpoints in {folder}", lambda: self._find(trial_id, folder, first)
         )
 
@@ -296,7 +294,7 @@ class Uploader:
         Raises StorageError.
         """
         if self._storage is not None:
-            await bring_back(trial, self._orders, self._storage, self._patience, self._mirror)
+            await bring_back(trial, self._orders, self._storage, self._retry, self._mirror)
 
     @property
     def left_out(self) -> str:

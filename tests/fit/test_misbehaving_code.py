@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import telling
+from holdfast.runtime import safe_text
 
 LONG = 200_000_000
 
@@ -392,7 +392,7 @@ ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in WAYS_TO_FA
 
 
 def failing(config: dict[str, Any]) -> None:
-    telling.PATIENCE_S = 0.3  # for what never ends, however long anybody waits
+    safe_text.PATIENCE_S = 0.3  # for what never ends, however long anybody waits
     tune.report({"n": 1})
     ERRORS[config["way"]]()
 

@@ -20,7 +20,7 @@ import pytest
 import holdfast
 from holdfast import train, tune
 from holdfast.experiment.user_objects.pickling import NotPicklable
-from holdfast.runtime import shelf
+from holdfast.runtime import object_folder
 from holdfast.tune.search import Searcher
 
 NUMBERS = np.arange(50_000, dtype=np.float64)
@@ -30,7 +30,7 @@ NUMBERS = np.arange(50_000, dtype=np.float64)
 def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder where objects lie; nothing of them is left in it afterwards."""
     folder = tmp_path / "objects"
-    monkeypatch.setenv(shelf.FOLDER, str(folder))
+    monkeypatch.setenv(object_folder.FOLDER, str(folder))
     yield folder
     holdfast.shutdown()
     assert not folder.exists() or list(folder.iterdir()) == []
@@ -338,7 +338,7 @@ def test_a_full_disk_refuses_the_object_and_keeps_the_others(
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(
-            holdfast.ObjectStoreFull, match=rf"no room for this ndarray: .*{shelf.FOLDER}"
+            holdfast.ObjectStoreFull, match=rf"no room for this ndarray: .*{object_folder.FOLDER}"
         ):
             holdfast.put(NUMBERS)
     assert [path.name for path in objects.rglob("*") if path.is_file()] == [first.hex()]

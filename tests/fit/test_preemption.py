@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 
 
 def saved(epoch: int) -> tune.Checkpoint:
@@ -142,7 +142,7 @@ def test_an_own_handler_is_taken_back_from_a_library_that_has_replaced_it(fit: A
     def train(config: dict[str, Any]) -> None:
         if is_first():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            guard.take_back(signal.SIGTERM)
+            process_control.take_back(signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         tune.report({"noticed": tune.get_context().preemption_requested()})
 

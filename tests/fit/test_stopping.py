@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 from holdfast.tune.stopper import Stopper
 
@@ -124,7 +124,7 @@ def test_a_trial_that_ignores_the_order_to_stop_is_killed_after_the_grace(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deaf(config: dict[str, Any]) -> None:
-        signal.signal(guard.STOP, signal.SIG_IGN)
+        signal.signal(process_control.STOP, signal.SIG_IGN)
         wait_for_ever(config)
 
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
@@ -210,7 +210,7 @@ def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
     os.mkfifo(fifo)
 
     def deaf(config: dict[str, Any]) -> None:
-        signal.signal(guard.STOP, signal.SIG_IGN)
+        signal.signal(process_control.STOP, signal.SIG_IGN)
         fifo.write_text("deaf now")
         try:
             count_for_ever(config)

@@ -14,11 +14,11 @@ pytestmark = pytest.mark.process
 STUBBORN = """
 import os, signal, subprocess, sys
 from holdfast import tune
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 from holdfast.testing.script import mark, wait_at
 
 def train(config):
-    for signum in (signal.SIGTERM, guard.STOP):
+    for signum in (signal.SIGTERM, process_control.STOP):
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = "import signal; signal.signal(15, 1); signal.signal(1, 1); print(flush=True)"

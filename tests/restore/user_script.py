@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 from holdfast.testing.script import mark, note, wait_at
 from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.search import BasicVariantGenerator
@@ -55,7 +55,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
             follow(context.get_world_rank(), options)
             return
         if options.get("ignore_stop"):
-            signal.signal(guard.STOP, lambda *_: mark("asked to stop", index))
+            signal.signal(process_control.STOP, lambda *_: mark("asked to stop", index))
         if "tell_length_of" in options:
             mark("length", len(os.environ[options["tell_length_of"]]))
         mark("begun", index, attempt)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.runtime import service as service_module
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
 from holdfast.testing.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import TuneError
-from holdfast.runtime import births, reaping
-from holdfast.runtime import link as links
-from holdfast.runtime.births import PendingLaunches
-from holdfast.runtime.ending import KernelKills, ending_of
+from holdfast.runtime import connection as connections
+from holdfast.runtime import pending_launches, process_exits
+from holdfast.runtime.connection import Connection
+from holdfast.runtime.exit_cause import KernelKills, ending_of
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.runtime.link import Connection
+from holdfast.runtime.pending_launches import PendingLaunches
 from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import encode
@@ -80,7 +80,7 @@ async def test_a_link_that_was_held_up_itself_reads_what_has_come_before_it_judg
     # Nothing has come, and this process was held up: the other end, too, gets its time again.
     ends.theirs.send(data[:5])
     ends.link.drain()
-    ends.link._look_for_rest(ends.link._received, loop.time() - links.LATE_S - 1)
+    ends.link._look_for_rest(ends.link._received, loop.time() - connections.LATE_S - 1)
     assert ends.reason is None
     ends.end()
 
@@ -143,7 +143,7 @@ async def test_what_sigkill_does_not_end_is_left_after_a_while(
 ) -> None:
     """As one that hangs in the kernel."""
     monkeypatch.setattr(process, "kill", lambda: None)
-    told = await reaping.reaped(process, patience_s=0.01)
+    told = await process_exits.reaped(process, patience_s=0.01)
     assert f"(pid {process.pid}) hangs in the kernel" in told
     process.returncode = None
 
@@ -262,7 +262,7 @@ class Parent:
 async def test_a_warm_parent_that_answers_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
     parent = Parent()
     PendingLaunches().ordered(parent, lambda: False)
     async with asyncio.timeout(PATIENCE_S):
@@ -273,7 +273,7 @@ async def test_a_warm_parent_that_answers_nothing_is_ended(
 async def test_one_that_answers_lives_however_long_its_worker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
     parent, other = Parent(), Parent()
     watched = PendingLaunches()
     watched.ordered(parent, lambda: False)
@@ -288,7 +288,7 @@ async def test_one_that_answers_lives_however_long_its_worker_is_silent(
 async def test_who_has_forked_or_still_loads_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(births, "ANSWER_S", 0.02)
+    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.02)
     parent, loading, other = Parent(), Parent(), Parent()
     loading.is_loading = True
     watched = PendingLaunches()
@@ -305,7 +305,7 @@ async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_told(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await launcher.open("holdfast.testing.worker_entry:OBEYING", b"")
-    monkeypatch.setattr(births, "ANSWER_S", 0.05)
+    monkeypatch.setattr(pending_launches, "ANSWER_S", 0.05)
     (parent,) = launcher.parents()
     os.kill(parent.pid, signal.SIGSTOP)
     heard = Heard()

@@ -22,7 +22,7 @@ class FakeTracker(Tracker):
     `keeps_until_the_end`: it holds a trial back until the trial, or the experiment, has ended.
     """
 
-    patience: ClassVar[RetryDelays] = RetryDelays(first_s=0.05)
+    delays: ClassVar[RetryDelays] = RetryDelays(first_s=0.05)
 
     def __init__(
         self,

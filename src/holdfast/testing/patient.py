@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from holdfast.runtime.ending import Ending
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.wire import Message
 
 # Long enough for a machine that is busy with other tests; only a failing test waits so long.
@@ -28,7 +28,7 @@ class Heard:
         assert not self._exit.done(), f"after the exit came {message!r}"
         self._messages.put_nowait(message)
 
-    def on_exit(self, ending: Ending) -> None:
+    def on_exit(self, ending: ExitCause) -> None:
         self._exit.set_result(ending.cause)
 
     async def message(self) -> Message:

@@ -51,13 +51,13 @@ def test_questions_are_answered_in_order_in_one_thread() -> None:
     heard: list[Any] = []
 
     async def main() -> None:
-        advisor = UserThread("stopper")
-        told = advisor.tell(lambda: heard.append(1))
-        await advisor.ask(lambda: heard.append(2))
+        user_thread = UserThread("stopper")
+        told = user_thread.tell(lambda: heard.append(1))
+        await user_thread.ask(lambda: heard.append(2))
         assert told.done()
-        first = await advisor.ask(threading.get_ident)
-        assert first == await advisor.ask(threading.get_ident) != threading.get_ident()
-        advisor.close()
+        first = await user_thread.ask(threading.get_ident)
+        assert first == await user_thread.ask(threading.get_ident) != threading.get_ident()
+        user_thread.close()
 
     asyncio.run(main())
     assert heard == [1, 2]
@@ -69,36 +69,36 @@ def test_what_the_function_raises_is_raised(error: Exception) -> None:
         raise error
 
     async def main() -> None:
-        advisor = UserThread("stopper")
+        user_thread = UserThread("stopper")
         with pytest.raises(type(error)) as caught:
-            await advisor.ask(fail)
+            await user_thread.ask(fail)
         assert caught.value.args == error.args
-        advisor.close()
+        user_thread.close()
 
     asyncio.run(main())
 
 
 def test_after_a_deadline_the_next_question_gets_a_fresh_thread(never: threading.Event) -> None:
     async def main() -> None:
-        advisor = UserThread("stopper", deadline_s=0.01)
+        user_thread = UserThread("stopper", deadline_s=0.01)
         with pytest.raises(TuneError, match=r"no answer within 0\.01 s"):
-            await advisor.ask(never.wait)
-        assert await advisor.tell(lambda: "answer") == "answer"
-        advisor.close()
+            await user_thread.ask(never.wait)
+        assert await user_thread.tell(lambda: "answer") == "answer"
+        user_thread.close()
 
     asyncio.run(main())
 
 
 def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Event) -> None:
     async def main() -> None:
-        advisor = UserThread("search algorithm", deadline_s=0.01)
-        asked = asyncio.ensure_future(advisor.ask(never.wait))
+        user_thread = UserThread("search algorithm", deadline_s=0.01)
+        asked = asyncio.ensure_future(user_thread.ask(never.wait))
         await asyncio.sleep(0)
-        told = [advisor.tell(lambda: "first"), advisor.tell(lambda: "second")]
+        told = [user_thread.tell(lambda: "first"), user_thread.tell(lambda: "second")]
         with pytest.raises(TuneError):
             await asked
         assert await asyncio.gather(*told) == ["first", "second"]
-        advisor.close()
+        user_thread.close()
 
     asyncio.run(main())
 
@@ -106,16 +106,16 @@ def test_what_waits_behind_a_question_that_hangs_is_not_lost(never: threading.Ev
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
     async def main() -> None:
         begun, waits = threading.Event(), threading.Event()
-        advisor = UserThread("search algorithm")
+        user_thread = UserThread("search algorithm")
 
         def wait() -> None:
             begun.set()
             waits.wait()
 
-        running = advisor.tell(wait)
-        waiting = advisor.tell(lambda: None)
+        running = user_thread.tell(wait)
+        waiting = user_thread.tell(lambda: None)
         begun.wait()
-        advisor.close()
+        user_thread.close()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         waits.set()
@@ -126,8 +126,8 @@ def test_what_waits_when_it_is_closed_is_cancelled() -> None:
 
 def test_its_thread_ends_with_it() -> None:
     async def main() -> threading.Thread:
-        advisor = UserThread("stopper")
-        found: threading.Thread = await advisor.ask(threading.current_thread)
+        user_thread = UserThread("stopper")
+        found: threading.Thread = await user_thread.ask(threading.current_thread)
         return found
 
     thread = asyncio.run(main())
@@ -158,11 +158,11 @@ def test_a_question_waits_behind_a_long_history_as_long_as_that_goes_on(
         return await wait(waited)
 
     async def main() -> None:
-        advisor = UserThread("search algorithm")
-        told = advisor.tell_each(steps())
-        assert await advisor.ask(lambda: "answer") == "answer"
+        user_thread = UserThread("search algorithm")
+        told = user_thread.tell_each(steps())
+        assert await user_thread.ask(lambda: "answer") == "answer"
         assert told.done()
-        advisor.close()
+        user_thread.close()
 
     monkeypatch.setattr(
         "holdfast.experiment.control.user_threads.asyncio.wait", one_step_a_deadline

@@ -26,7 +26,7 @@ from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
-from holdfast.runtime.guard import boot_id
+from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
     Decision,

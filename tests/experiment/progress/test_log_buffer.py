@@ -13,24 +13,24 @@ from holdfast.experiment.progress.summary import RunFacts, Summary
 
 
 def test_lines_are_taken_once_in_their_order() -> None:
-    relay = LogBuffer(10)
+    log_buffer = LogBuffer(10)
     for number in range(3):
-        relay.put("a", f"{number}")
-    taken = relay.take()
+        log_buffer.put("a", f"{number}")
+    taken = log_buffer.take()
     assert list(taken.lines) == [("a", "0"), ("a", "1"), ("a", "2")]
     assert not taken.skipped
-    assert not relay.take().lines
+    assert not log_buffer.take().lines
 
 
 def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
-    relay = LogBuffer(2)
+    log_buffer = LogBuffer(2)
     for prefix in ("a", "b", "a", "a", "b"):
-        relay.put(prefix, "x")
-    relay.skip("c", 5)
-    taken = relay.take()
+        log_buffer.put(prefix, "x")
+    log_buffer.skip("c", 5)
+    taken = log_buffer.take()
     assert list(taken.lines) == [("a", "x"), ("b", "x")]
     assert taken.skipped == {"a": 2, "b": 1, "c": 5}
-    assert not relay.take().skipped
+    assert not log_buffer.take().skipped
 
 
 class Busy:

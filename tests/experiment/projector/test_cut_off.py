@@ -16,7 +16,7 @@ from holdfast.experiment.projector.incomplete import lacking
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.testing.recorded import RecordedExperiment

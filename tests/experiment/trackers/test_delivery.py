@@ -8,7 +8,7 @@ from holdfast.experiment.trackers.delivery import (
     RetryDelays,
     TrackerCall,
     decode_accounts,
-    encode_books,
+    encode_state,
     reached,
 )
 from holdfast.scheduler.events import Suggested
@@ -26,22 +26,22 @@ def at(iteration: int, attempt: int = 1) -> Trial:
     return replace(TRIAL, iteration=iteration, attempt=attempt)
 
 
-def rows(books: DeliveryState, *iterations: int, attempt: int = 1) -> list[TrackerCall]:
+def rows(state: DeliveryState, *iterations: int, attempt: int = 1) -> list[TrackerCall]:
     """What is to be told of these rows."""
     found = []
     for iteration in iterations:
         event = report(iteration, attempt)
-        found += books.read(event, at(iteration - 1, attempt), at(iteration, attempt))
+        found += state.read(event, at(iteration - 1, attempt), at(iteration, attempt))
     return found
 
 
-def delivered(books: DeliveryState) -> int:
-    return books.accounts["a_0"].delivered.iteration
+def delivered(state: DeliveryState) -> int:
+    return state.accounts["a_0"].delivered.iteration
 
 
-def later(books: DeliveryState, experiment_id: str = "e") -> DeliveryState:
+def later(state: DeliveryState, experiment_id: str = "e") -> DeliveryState:
     """Those of the next tracker process."""
-    return DeliveryState(decode_accounts(encode_books("e", books), experiment_id))
+    return DeliveryState(decode_accounts(encode_state("e", state), experiment_id))
 
 
 def report(iteration: int, attempt: int = 1) -> Reported:
@@ -57,13 +57,13 @@ def report(iteration: int, attempt: int = 1) -> Reported:
 
 
 def test_moments_follow_one_another_by_attempt_iteration_and_kind() -> None:
-    books = DeliveryState()
-    assert books.read(Suggested(spec=SPEC), None, PENDING) == []
-    found = books.read(STARTED, replace(TRIAL, place=Place()), TRIAL)
-    found += rows(books, 1, 2)
-    found += rows(books, 2, attempt=2)
+    state = DeliveryState()
+    assert state.read(Suggested(spec=SPEC), None, PENDING) == []
+    found = state.read(STARTED, replace(TRIAL, place=Place()), TRIAL)
+    found += rows(state, 1, 2)
+    found += rows(state, 2, attempt=2)
     ended = replace(at(2, 2), status=Status.TERMINATED)
-    found += books.read(None, at(2, 2), ended)
+    found += state.read(None, at(2, 2), ended)
     assert [(one.hook, one.mark.rows) for one in found] == [
         ("on_trial_start", 0),
         ("on_trial_result", 1),
@@ -93,70 +93,70 @@ def test_the_newest_moment_of_a_trial_is_known_from_the_trial() -> None:
 
 
 def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
-    books = DeliveryState()
-    first, second = rows(books, 1, 2)
-    books.gave(first)
-    books.acknowledge()
-    books.gave(second)
-    assert delivered(books) == 1
-    assert not books.are_settled
+    state = DeliveryState()
+    first, second = rows(state, 1, 2)
+    state.gave(first)
+    state.acknowledge()
+    state.gave(second)
+    assert delivered(state) == 1
+    assert not state.are_settled
 
 
 def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
-    books = DeliveryState()
-    for row in rows(books, 1):
-        books.gave(row)
-    books.acknowledge(held=["a_0"])
-    assert delivered(books) == 0
-    books.acknowledge()
-    assert delivered(books) == 1
-    assert books.are_settled
+    state = DeliveryState()
+    for row in rows(state, 1):
+        state.gave(row)
+    state.acknowledge(held=["a_0"])
+    assert delivered(state) == 0
+    state.acknowledge()
+    assert delivered(state) == 1
+    assert state.are_settled
 
 
 def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
-    books = DeliveryState()
-    first, second = rows(books, 1, 2)
-    books.gave(first)
-    books.acknowledge()
-    books.gave(second)
-    assert [row.mark.rows for row in rows(later(books), 1, 2)] == [2]
+    state = DeliveryState()
+    first, second = rows(state, 1, 2)
+    state.gave(first)
+    state.acknowledge()
+    state.gave(second)
+    assert [row.mark.rows for row in rows(later(state), 1, 2)] == [2]
 
 
 def test_what_was_refused_is_tried_again_by_a_later_tracker_process() -> None:
-    books = DeliveryState()
-    first, second, third, fourth = rows(books, 1, 2, 3, 4)
-    books.gave(first)
-    books.refuse(second, "too long")
-    books.refuse(third, "too long")
-    books.gave(fourth)
-    books.acknowledge()
-    assert not books.are_settled
-    (span,) = books.accounts["a_0"].refused
+    state = DeliveryState()
+    first, second, third, fourth = rows(state, 1, 2, 3, 4)
+    state.gave(first)
+    state.refuse(second, "too long")
+    state.refuse(third, "too long")
+    state.gave(fourth)
+    state.acknowledge()
+    assert not state.are_settled
+    (span,) = state.accounts["a_0"].refused
     assert (str(span), span.why) == ("2-3", "too long")
-    assert [row.mark.rows for row in rows(later(books), 1, 2, 3, 4)] == [2, 3, 4]
+    assert [row.mark.rows for row in rows(later(state), 1, 2, 3, 4)] == [2, 3, 4]
 
 
 def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
-    books = DeliveryState()
-    for row in rows(books, 1):
-        books.gave(row)
-    books.acknowledge()
-    assert later(books, "other").accounts == {}
+    state = DeliveryState()
+    for row in rows(state, 1):
+        state.gave(row)
+    state.acknowledge()
+    assert later(state, "other").accounts == {}
 
 
 def test_waits_grow_to_a_bound_and_are_spread_at_random() -> None:
-    standing = DeliveryStatus(patience=RetryDelays(first_s=1, longest_s=8))
+    standing = DeliveryStatus(delays=RetryDelays(first_s=1, longest_s=8))
     waits = []
     for _ in range(5):
         standing = standing.after_failure(now=100, chance=0)
         waits.append(standing.not_before - 100)
     assert waits == [1, 2, 4, 8, 8]
     assert standing.after_failure(now=0, chance=1).not_before == 4
-    assert standing.after_success() == DeliveryStatus(patience=standing.patience)
+    assert standing.after_success() == DeliveryStatus(delays=standing.delays)
 
 
 def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
-    standing = DeliveryStatus(patience=RetryDelays(tries=2))
+    standing = DeliveryStatus(delays=RetryDelays(tries=2))
     assert not standing.is_last_try
     standing = standing.after_failure(now=0, chance=0)
     assert standing.is_last_try
@@ -165,12 +165,12 @@ def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
 
 
 def test_rows_that_are_in_no_record_any_more_are_named() -> None:
-    books = DeliveryState()
-    started = books.read(STARTED, PENDING, TRIAL)
-    for moment in [*started, *rows(books, 1, 2)]:
-        books.gave(moment)
-    books.acknowledge()
-    anew = later(books)
+    state = DeliveryState()
+    started = state.read(STARTED, PENDING, TRIAL)
+    for moment in [*started, *rows(state, 1, 2)]:
+        state.gave(moment)
+    state.acknowledge()
+    anew = later(state)
     assert anew.begin_anew(at(5)) == []
     (span,) = anew.accounts["a_0"].refused
     assert (str(span), span.why) == ("3-5", RECORDS_LOST)
@@ -185,11 +185,11 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
 
 
 def test_a_tracker_that_has_all_is_told_nothing_where_the_journal_begins_anew() -> None:
-    books = DeliveryState()
-    for moment in [*books.read(STARTED, PENDING, TRIAL), *rows(books, 1, 2)]:
-        books.gave(moment)
-    books.acknowledge()
-    anew = later(books)
+    state = DeliveryState()
+    for moment in [*state.read(STARTED, PENDING, TRIAL), *rows(state, 1, 2)]:
+        state.gave(moment)
+    state.acknowledge()
+    anew = later(state)
     assert anew.begin_anew(at(2)) == []
     assert anew.are_settled
 
@@ -199,6 +199,6 @@ def test_the_end_of_a_trial_is_told_though_its_records_are_lost() -> None:
         (Status.TERMINATED, "on_trial_complete"),
         (Status.ERROR, "on_trial_error"),
     ):
-        books = DeliveryState()
-        (moment,) = books.begin_anew(replace(at(2), status=status))
+        state = DeliveryState()
+        (moment,) = state.begin_anew(replace(at(2), status=status))
         assert (moment.hook, moment.mark.is_end) == (hook, True)

@@ -53,7 +53,7 @@ class Desk:
     """A tracker process, its clock and what it said."""
 
     def __init__(self, run: RecordedExperiment) -> None:
-        self.clock, self.hands, self.said = Clock(), Given(), list[list[Any]]()
+        self.clock, self.calls, self.said = Clock(), Given(), list[list[Any]]()
         self.run = run
         route = routed(
             run.layout, file="T", experiment_id=run.machine.spec.experiment_id, begins=0
@@ -63,7 +63,7 @@ class Desk:
             fold_for, layout=run.layout, experiment_id=route.experiment_id, begins=route.begins
         )
         self.tracker_process = DeliveryLoop(
-            route, begin, self.hands, self.clock, self.said.append, patience=RetryDelays(tries=2)
+            route, begin, self.calls, self.clock, self.said.append, delays=RetryDelays(tries=2)
         )
 
     def follow(self) -> None:
@@ -78,7 +78,7 @@ class Desk:
 
     def takes(self, held: frozenset[str] = frozenset()) -> list[str]:
         """Take the batch that waits; the hooks in it."""
-        batch = self.hands.batches[-1]
+        batch = self.calls.batches[-1]
         self.answer(BatchOutcome(taken=len(batch), held=held))
         return [moment.hook.removeprefix("on_trial_") for moment in batch]
 
@@ -122,8 +122,8 @@ def test_one_batch_is_under_way_at_a_time_and_a_window_of_the_journal_in_memory(
     desk = Desk(run)
     for _ in range(5):
         desk.follow()
-    assert len(desk.hands.batches) == 1
-    assert len(desk.hands.batches[0]) < 10
+    assert len(desk.calls.batches) == 1
+    assert len(desk.calls.batches[0]) < 10
     given = len(desk.takes())
     while given < 101:
         given += len(desk.takes())
@@ -135,11 +135,11 @@ def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedEx
     desk = Desk(run)
     desk.follow()
     desk.answer(BatchOutcome(taken=1, error="ConnectionError: away"), after_s=0.4)
-    assert len(desk.hands.batches) == 1
+    assert len(desk.calls.batches) == 1
     assert desk.tracker_process.wait_s == pytest.approx(0.1)
     desk.clock.at += 0.1
     desk.tracker_process.act()
-    assert [moment.mark.rows for moment in desk.hands.batches[-1]] == [1]
+    assert [moment.mark.rows for moment in desk.calls.batches[-1]] == [1]
     assert [words[0] for words in desk.said] == ["trouble"]
     desk.answer(BatchOutcome(taken=0, error="ConnectionError: away"))
     assert [words[0] for words in desk.said] == ["trouble"]
@@ -191,7 +191,7 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     desk.takes(held=frozenset({trial_id}))
     desk.tracker_process.hear(["close", 5])
     desk.tracker_process.act()
-    assert desk.hands.ends == 1
+    assert desk.calls.ends == 1
     desk.tracker_process.hear(["finished", BatchOutcome(taken=0)])
     assert desk.tracker_process.is_done
     assert desk.said[-1] == ["done", True]
@@ -219,7 +219,7 @@ def test_another_tracker_process_gives_only_what_was_not_acknowledged(
     run.report(trial_id, {"loss": 9})
     again = Desk(run)
     again.follow()
-    assert [(moment.hook, moment.mark.rows) for moment in again.hands.batches[0]] == [
+    assert [(moment.hook, moment.mark.rows) for moment in again.calls.batches[0]] == [
         ("on_trial_result", 3)
     ]
 
@@ -249,7 +249,7 @@ def test_another_tracker_process_begins_at_a_snapshot_of_which_the_tracker_has_e
     assert begin_of(run) == taken
     again = Desk(run)
     again.follow()
-    assert [moment.mark.rows for moment in again.hands.batches[0]] == [4]
+    assert [moment.mark.rows for moment in again.calls.batches[0]] == [4]
 
 
 def test_a_snapshot_that_is_ahead_of_the_tracker_is_not_begun_at(run: RecordedExperiment) -> None:

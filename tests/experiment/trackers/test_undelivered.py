@@ -11,7 +11,7 @@ from holdfast.experiment.trackers.delivery import (
     DeliveryState,
     Mark,
     TrackerCall,
-    encode_books,
+    encode_state,
 )
 from holdfast.experiment.trackers.undelivered import list_missing, told, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -67,7 +67,7 @@ def test_of_an_attempt_that_ended_and_was_reopened_nothing_is_missing() -> None:
 
 
 def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
-    layout, books = Layout(tmp_path), DeliveryState()
+    layout, state = Layout(tmp_path), DeliveryState()
     first, second = (
         TrackerCall(
             trial=replace(TRIAL, iteration=at),
@@ -76,10 +76,10 @@ def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
         )
         for at in (1, 2)
     )
-    books.gave(first)
-    books.refuse(second, "too long")
-    books.acknowledge()
-    layout.tracker_cursor("T").write_text(json.dumps(encode_books("e", books)))
+    state.gave(first)
+    state.refuse(second, "too long")
+    state.acknowledge()
+    layout.tracker_cursor("T").write_text(json.dumps(encode_state("e", state)))
     assert list_missing(layout, "T", "T", "e", [TRIAL]) == "train_a_0: iterations 3-20, 2"
     listed = json.loads(layout.undelivered("T").read_text())
     assert listed == {

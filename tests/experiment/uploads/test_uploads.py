@@ -12,7 +12,7 @@ import pytest
 from holdfast.experiment.progress.summary import StorageAge
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
-from holdfast.runtime.lasting import RestartingService
+from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord

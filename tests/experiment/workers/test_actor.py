@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers.actor import TrialActor, WorkerTimeouts
-from holdfast.runtime import guard
-from holdfast.runtime.ending import Ending
+from holdfast.runtime import process_control
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -175,11 +175,11 @@ async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_tr
     """Its death was heard of only after the trial had been given to it."""
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
-    actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
+    actor.on_exit(ExitCause(cause="was killed by signal 9 (SIGKILL)"))
     assert [worker.sent[-1][1].trial_id for worker in host.workers] == ["t1", "t1"]
     hosts(actor, STARTED)
     assert [type(event) for event in host.events] == [Started, Returned, Started]
-    actor.on_exit(Ending(cause="exited with status 1"))
+    actor.on_exit(ExitCause(cause="exited with status 1"))
     assert host.events[-1] == Exited(trial_id="t1", attempt=1, cause="exited with status 1")
     assert len(host.workers) == 2
 
@@ -193,7 +193,7 @@ async def test_an_order_to_stop_that_came_too_late_does_not_reach_the_next_trial
     hosts(actor, ["returned", 1])
     actor.assign(assignment("t1"))
     assert host.workers[0].sent[-1] == ["exit"]
-    actor.on_exit(Ending(cause="exited with status 0"))
+    actor.on_exit(ExitCause(cause="exited with status 0"))
     assert host.workers[1].sent == [["run", assignment("t1")]]
 
 
@@ -203,7 +203,7 @@ async def test_a_worker_that_is_halted_before_it_started_is_not_replaced(
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
     actor.halt()
-    actor.on_exit(Ending(cause="was killed by signal 15 (SIGTERM)"))
+    actor.on_exit(ExitCause(cause="was killed by signal 15 (SIGTERM)"))
     assert len(host.workers) == 1
     assert isinstance(host.events[-1], Exited)
 
@@ -213,7 +213,7 @@ async def test_a_trial_that_is_halted_while_its_worker_is_replaced_gets_no_other
 ) -> None:
     hosts(actor, STARTED, ["unfit", 1])
     actor.halt()
-    actor.on_exit(Ending(cause="exited with status 0"))
+    actor.on_exit(ExitCause(cause="exited with status 0"))
     assert len(host.workers) == 1
     assert isinstance(host.events[-1], Exited)
 
@@ -223,7 +223,7 @@ async def test_an_idle_worker_that_is_gone_is_replaced_when_it_is_needed(
 ) -> None:
     """It died while the next trial's checkpoint was verified."""
     hosts(actor, STARTED, ["returned", 1])
-    actor.on_exit(Ending(cause="was killed by signal 9 (SIGKILL)"))
+    actor.on_exit(ExitCause(cause="was killed by signal 9 (SIGKILL)"))
     actor.assign(assignment("t1"))
     assert host.workers[1].sent == [["run", assignment("t1")]]
 
@@ -234,7 +234,7 @@ async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
     hosts(actor, STARTED, ["returned", 1])
     actor.dismiss("t1", 4)
     assert host.workers[0].sent[-1] == ["exit"]
-    actor.on_exit(Ending(cause="exited with status 0"))
+    actor.on_exit(ExitCause(cause="exited with status 0"))
     assert host.events[-1] == Exited(trial_id="t1", attempt=4, cause="exited with status 0")
     actor.dismiss("t2", 1)
     assert host.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
@@ -277,7 +277,7 @@ async def test_a_step_that_does_not_end_in_the_grace_is_interrupted_then_killed(
     actor.halt(after_step=True)
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
-    assert host.workers[0].signals == [guard.STOP, signal.SIGKILL]
+    assert host.workers[0].signals == [process_control.STOP, signal.SIGKILL]
 
 
 async def test_a_worker_that_does_not_end_in_its_grace_is_killed(host: Desk) -> None:
@@ -286,7 +286,7 @@ async def test_a_worker_that_does_not_end_in_its_grace_is_killed(host: Desk) -> 
     actor.halt()
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
-    assert host.workers[0].signals == [guard.STOP, signal.SIGKILL]
+    assert host.workers[0].signals == [process_control.STOP, signal.SIGKILL]
 
 
 # -- preemption -----------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(ho
     actor.preempt()
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
-    assert host.workers[0].signals == [signal.SIGTERM, guard.STOP, signal.SIGKILL]
+    assert host.workers[0].signals == [signal.SIGTERM, process_control.STOP, signal.SIGKILL]
 
 
 async def test_a_worker_that_took_sigterm_for_something_else_was_preempted_all_the_same(
@@ -335,14 +335,14 @@ async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
 @pytest.mark.parametrize(
     ("ending", "kind"),
     [
-        (Ending(cause="was killed", signum=signal.SIGKILL), "lost"),
-        (Ending(cause="was killed", signum=signal.SIGTERM), "preempted"),
-        (Ending(cause="was killed", signum=9, for_want_of_memory=True), "memory"),
-        (Ending(cause="exited with status 1"), "lost"),
+        (ExitCause(cause="was killed", signum=signal.SIGKILL), "lost"),
+        (ExitCause(cause="was killed", signum=signal.SIGTERM), "preempted"),
+        (ExitCause(cause="was killed", signum=9, for_want_of_memory=True), "memory"),
+        (ExitCause(cause="exited with status 1"), "lost"),
     ],
 )
 async def test_an_exit_is_told_with_the_kind_of_failure_that_it_is(
-    host: Desk, actor: TrialActor, ending: Ending, kind: str
+    host: Desk, actor: TrialActor, ending: ExitCause, kind: str
 ) -> None:
     hosts(actor, STARTED)
     actor.on_exit(ending)
@@ -396,8 +396,8 @@ async def test_a_worker_that_never_reports_is_asked_for_its_stack(
     host = SignallingDesk()
     actor = impatient(host)
     hosts(actor, *messages)
-    assert await signalled(host) == [guard.DUMP]
-    actor.on_exit(Ending(cause="was killed", signum=guard.DUMP))
+    assert await signalled(host) == [process_control.DUMP]
+    actor.on_exit(ExitCause(cause="was killed", signum=process_control.DUMP))
     last = host.events[-1]
     assert isinstance(last, Exited)
     assert last.kind == "hang"
@@ -409,7 +409,7 @@ async def test_a_worker_that_shows_no_stack_is_killed(host: Desk) -> None:
     actor = TrialActor(host, assignment(), timeouts=timeouts, reusable=False)
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
-    actor.on_exit(Ending(cause="was killed", signum=signal.SIGKILL))
+    actor.on_exit(ExitCause(cause="was killed", signum=signal.SIGKILL))
     last = host.events[-1]
     assert isinstance(last, Exited)
     assert last.cause.endswith("its stack could not be had")
@@ -424,7 +424,7 @@ async def test_the_time_between_a_report_and_its_answer_is_not_the_workers() -> 
     await signalled(other)
     assert host.workers[0].signals == []
     actor.reply(Verdict.CONTINUE)
-    assert await signalled(host) == [guard.DUMP]
+    assert await signalled(host) == [process_control.DUMP]
 
 
 async def test_a_worker_that_keeps_reporting_does_not_hang() -> None:
@@ -470,7 +470,7 @@ async def test_another_worker_that_cannot_be_started_fails_the_trial(
         raise OverflowError("too large a number")
 
     monkeypatch.setattr(host, "launch", refuses)
-    actor.on_exit(Ending(cause="ended"))
+    actor.on_exit(ExitCause(cause="ended"))
     raised, exited = host.events[-2:]
     assert isinstance(raised, Raised)
     assert "too large a number" in raised.failure.message

@@ -15,8 +15,8 @@ from holdfast.experiment.workers import group as groups
 from holdfast.experiment.workers.actor import WorkerTimeouts
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.rank_failures import cause_of
-from holdfast.runtime import guard
-from holdfast.runtime.ending import Ending
+from holdfast.runtime import process_control
+from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Launcher, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -71,7 +71,7 @@ class Rank:
         self._listener.on_message(message)
 
     def ends(self, signum: int = 0) -> None:
-        self._listener.on_exit(Ending(cause=f"was ended by {signum}", signum=signum))
+        self._listener.on_exit(ExitCause(cause=f"was ended by {signum}", signum=signum))
 
     @property
     def orders(self) -> list[Any]:
@@ -382,7 +382,7 @@ async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(host: De
         rank.starts()
     host.ranks[0].says(["meeting", "127.0.0.1:1"])
     await host.ranks[0].signalled.wait()
-    assert host.ranks[0].signals == [guard.DUMP]
+    assert host.ranks[0].signals == [process_control.DUMP]
 
 
 async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(host: Desk) -> None:
@@ -392,7 +392,7 @@ async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(host
         rank.reports(1)
     group.refuse("not in storage")
     await host.ranks[0].signalled.wait()
-    assert host.ranks[0].signals == [guard.DUMP]
+    assert host.ranks[0].signals == [process_control.DUMP]
 
 
 async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_longer(
@@ -404,7 +404,7 @@ async def test_a_rank_that_does_not_put_the_parts_together_is_waited_for_no_long
     for rank in host.ranks:
         rank.reports(1, files=True)
     await host.ranks[0].signalled.wait()
-    host.ranks[0].ends(guard.DUMP)
+    host.ranks[0].ends(process_control.DUMP)
     host.ranks[1].ends(signal.SIGKILL)
     failure = next(event for event in host.events if isinstance(event, Raised)).failure
     assert failure.kind == "hang"

@@ -53,7 +53,7 @@ def place(tmp_path: Path, gate: Gate) -> Location:
     return Location.resolve(str(tmp_path / "root"), Stalling(), {})
 
 
-def patience() -> StorageRetry:
+def retry() -> StorageRetry:
     return StorageRetry(timeout_s=60, where="here", tell=lambda text: None)
 
 
@@ -67,7 +67,7 @@ async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
     with pytest.raises(StorageUnavailable, match="may still come through"):
         await store.put("head.json", b"newer")
     gate.opened.set()
-    await patience().until_done("put", lambda: store.put("head.json", b"newer"))
+    await retry().until_done("put", lambda: store.put("head.json", b"newer"))
     assert await store.read("head.json") == b"newer"
 
 
@@ -84,7 +84,7 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     with pytest.raises(StorageUnavailable, match="may still come through"):
         await store.put("manifest", b"newer")
     gate.opened.set()
-    await patience().until_done("put", lambda: store.put("manifest", b"newer"))
+    await retry().until_done("put", lambda: store.put("manifest", b"newer"))
     assert await store.read("manifest") == b"newer"
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 from holdfast.experiment.worker.torch_devices import get_device
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 
 
 class OfTrial:
@@ -118,4 +118,4 @@ class Sharded(AmongRanks):
 def keep_sigterm() -> None:
     """Lightning's own handler begins a broadcast wherever this rank is, and ends the training."""
     if running() is not None:
-        guard.take_back(signal.SIGTERM)
+        process_control.take_back(signal.SIGTERM)

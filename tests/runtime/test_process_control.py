@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 
 
 @pytest.mark.parametrize(
@@ -19,29 +19,32 @@ from holdfast.runtime import guard
         (-9, "was killed by signal 9 (SIGKILL), perhaps for want of memory"),
         (-11, "was killed by signal 11 (SIGSEGV)"),
         (-35, "was killed by signal 35 (unknown)"),
-        (-guard.STOP, f"was killed by signal {guard.STOP} (holdfast's order to stop)"),
+        (
+            -process_control.STOP,
+            f"was killed by signal {process_control.STOP} (holdfast's order to stop)",
+        ),
     ],
 )
 def test_an_exit_is_told_in_words(code: int, words: str) -> None:
-    assert guard.describe_code(code) == words
+    assert process_control.describe_code(code) == words
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
 def test_no_group_of_somebody_else_is_killed(pid: int) -> None:
     with pytest.raises(ValueError, match="leads no group of ours"):
-        guard.kill_group(pid, signal.SIGCONT)
+        process_control.kill_group(pid, signal.SIGCONT)
 
 
 @pytest.mark.process
 def test_killing_a_group_that_is_gone_is_fine() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     process.wait()
-    guard.kill_group(process.pid)
+    process_control.kill_group(process.pid)
 
 
 @pytest.mark.process
 def test_a_fresh_interpreter_imports_what_this_one_does_and_gets_its_arguments() -> None:
-    command = guard.python_command("builtins:print", [])
+    command = process_control.python_command("builtins:print", [])
     assert command[0] == sys.executable
     code = "import json, sys; print(json.dumps([sys.argv, sys.path]))"
     command = [*command[:-1], command[-1].replace("main()", code), "a", "b"]
@@ -53,10 +56,10 @@ def test_a_fresh_interpreter_imports_what_this_one_does_and_gets_its_arguments()
 
 @pytest.mark.process
 def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
-    code = "from holdfast.runtime import guard; guard.die_with_parent(1); print('alive')"
+    code = "from holdfast.runtime.process_control import *; die_with_parent(1); print('alive')"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (process.returncode, process.stdout) == (1, b"")
 
 
 def test_the_boot_of_the_machine_has_a_name_that_stays() -> None:
-    assert guard.boot_id() == guard.boot_id()
+    assert process_control.boot_id() == process_control.boot_id()

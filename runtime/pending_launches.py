@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from holdfast.runtime.link import LATE_S
+from holdfast.runtime.connection import LATE_S
 from holdfast.runtime.succession import Forker
 
 # From an order to the question, and from the question to the end of who does not answer.

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import telling
-from holdfast.runtime.telling import excerpt, message_of, named, traceback_of, type_name
+from holdfast.runtime import safe_text
+from holdfast.runtime.safe_text import excerpt, message_of, named, traceback_of, type_name
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(safe_text, "PATIENCE_S", 0.05)
 
 
 class Odd(ValueError):
@@ -41,8 +41,8 @@ def test_text_of_the_users_own_is_made_beside_and_waited_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert message_of(Odd(wait)) == "(its __str__ did not end within 0.05 s)"
-    monkeypatch.setattr(telling, "PATIENCE_S", 60.0)
-    assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-telling"
+    monkeypatch.setattr(safe_text, "PATIENCE_S", 60.0)
+    assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-safe_text"
     assert message_of(Odd(lambda: 5)) == "(its __str__ raised TypeError)"
     assert message_of(Odd(lambda: 1 // 0)) == "(its __str__ raised ZeroDivisionError)"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime import reaping
-from holdfast.runtime.reaping import on_end, reaped
+from holdfast.runtime import process_exits
+from holdfast.runtime.process_exits import on_end, reaped
 from holdfast.testing.processes import PATIENCE_S, count_fds
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways: kernels without pidfds wait in a thread."""
     if request.param == "thread":
-        monkeypatch.setattr(reaping, "_pidfd", lambda pid: None)
+        monkeypatch.setattr(process_exits, "_pidfd", lambda pid: None)
 
 
 @pytest.fixture

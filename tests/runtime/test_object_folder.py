@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime import mapped, shelf
+from holdfast.runtime import mapped, object_folder
 
 VALUE = mapped.pickled(b"x" * 1000)
 UPLOADER = """
@@ -29,15 +29,15 @@ sys.stdin.read()
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {shelf.FOLDER: str(tmp_path / "objects")}
+    return {object_folder.FOLDER: str(tmp_path / "objects")}
 
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for /dev/shm, beside one that stands for the disk."""
-    monkeypatch.setattr(shelf, "_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(object_folder, "_MEMORY", str(tmp_path / "memory"))
     # However full the disk of the tests is: a part of memory is left to others.
-    monkeypatch.setattr(shelf, "_LEFT_OF_MEMORY", 1 << 40)
+    monkeypatch.setattr(object_folder, "_LEFT_OF_MEMORY", 1 << 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
     for name in ("memory", "disk"):
         (tmp_path / name).mkdir()
@@ -53,10 +53,10 @@ def path_of(uploader: subprocess.Popen[str]) -> Path:
     return Path(uploader.stdout.readline().strip())
 
 
-def test_what_was_put_is_one_file_until_the_shelf_is_closed(
+def test_what_was_put_is_one_file_until_the_object_folder_is_closed(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    own = shelf.ObjectFolder(environ)
+    own = object_folder.ObjectFolder(environ)
     path = own.put("object", VALUE)
     assert mapped.read(path) == b"x" * 1000
     assert files(tmp_path) == ["object"]
@@ -68,9 +68,9 @@ def test_what_was_put_is_one_file_until_the_shelf_is_closed(
 def test_only_what_a_dead_process_has_left_is_swept(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", UPLOADER, environ[shelf.FOLDER]]
+    command = [sys.executable, "-c", UPLOADER, environ[object_folder.FOLDER]]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    own = shelf.ObjectFolder(environ)
+    own = object_folder.ObjectFolder(environ)
     with (
         subprocess.Popen(command, **pipes) as dead,
         subprocess.Popen(command, **pipes) as alive,
@@ -80,18 +80,18 @@ def test_only_what_a_dead_process_has_left_is_swept(
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         assert left.exists()
-        shelf.sweep(environ)
+        object_folder.sweep(environ)
         assert not left.parent.exists()
         assert kept.exists()
         assert mine.exists()
         alive.kill()
     own.close()
-    shelf.sweep(environ)
+    object_folder.sweep(environ)
     assert list((tmp_path / "objects").iterdir()) == []
 
 
 def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]) -> None:
-    own = shelf.ObjectFolder(environ)
+    own = object_folder.ObjectFolder(environ)
     path = own.put("object", VALUE)
     pid = os.fork()
     if pid == 0:
@@ -99,23 +99,23 @@ def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]
         own.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    shelf.sweep(environ)  # it has not taken the lock along either
+    object_folder.sweep(environ)  # it has not taken the lock along either
     assert mapped.read(path) == b"x" * 1000
     own.close()
 
 
 def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -> None:
-    base = Path(environ[shelf.FOLDER], f"holdfast-objects-{os.getuid()}")
+    base = Path(environ[object_folder.FOLDER], f"holdfast-objects-{os.getuid()}")
     (base / "1-theirs").mkdir(parents=True)
     base.chmod(0o777)
-    with pytest.raises(shelf.ForeignFolder, match="only this user"):
-        shelf.ObjectFolder(environ).put("object", VALUE)
-    shelf.sweep(environ)
+    with pytest.raises(object_folder.ForeignFolder, match="only this user"):
+        object_folder.ObjectFolder(environ).put("object", VALUE)
+    object_folder.sweep(environ)
     assert (base / "1-theirs").exists()
 
 
 def test_memory_is_taken_first(memory: Path) -> None:
-    own = shelf.ObjectFolder({})
+    own = object_folder.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory))
     own.close()
 
@@ -125,7 +125,7 @@ def test_where_memory_would_run_short_the_disk_is_taken(
 ) -> None:
     little = SimpleNamespace(available=2 * VALUE.file_bytes - 1)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
-    own = shelf.ObjectFolder({})
+    own = object_folder.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -133,10 +133,10 @@ def test_where_memory_would_run_short_the_disk_is_taken(
 def test_what_a_container_may_use_counts_as_memory(
     memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(shelf, "_CGROUP", tmp_path)
+    monkeypatch.setattr(object_folder, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("100000\n")
     (tmp_path / "memory.current").write_text("99000\n")
-    own = shelf.ObjectFolder({})
+    own = object_folder.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -151,8 +151,8 @@ def test_a_place_that_turns_out_to_be_full_is_skipped(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, value)
 
-    monkeypatch.setattr(shelf, "write", write)
-    own = shelf.ObjectFolder({})
+    monkeypatch.setattr(object_folder, "write", write)
+    own = object_folder.ObjectFolder({})
     assert own.put("object", VALUE).startswith(str(memory.parent / "disk"))
     own.close()
 
@@ -164,8 +164,8 @@ def test_a_disk_too_full_for_a_temporary_folder_disturbs_only_who_puts_something
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    shelf.sweep({})
-    assert shelf.roots({}) == (str(memory), "/tmp")
+    object_folder.sweep({})
+    assert object_folder.roots({}) == (str(memory), "/tmp")
 
 
 def test_where_nothing_has_room_it_is_told_how_much_there_was(
@@ -174,10 +174,10 @@ def test_where_nothing_has_room_it_is_told_how_much_there_was(
     def write(path: str, value: mapped.Pickled) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shelf, "write", write)
-    own = shelf.ObjectFolder({})
+    monkeypatch.setattr(object_folder, "write", write)
+    own = object_folder.ObjectFolder({})
     with pytest.raises(
-        shelf.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
+        object_folder.NoRoom, match=r"it takes 1,\d\d\d bytes \(.*memory: .*disk: [\d,]+ b"
     ):
         own.put("object", VALUE)
     own.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.runtime.link import LATE_S
-from holdfast.runtime.reaping import PATIENCE_S
+from holdfast.runtime.connection import LATE_S
+from holdfast.runtime.process_exits import PATIENCE_S
 from holdfast.runtime.stopped import Watched, is_stopped_now
 
 # How long a warm parent may take to end a worker: it may import something at that moment.

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime import guard
+from holdfast.runtime import process_control
 
 # What a shell, and what wraps a program in one, makes of a death by signal.
 _SHELL_BASE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ExitCause:
     """`cause` follows the words «the worker process»; `signum` is 0 where no signal ended it."""
 
     cause: str
@@ -53,18 +53,18 @@ class KernelKills:
         return max((_count(path) or 0 for path in self._files), default=0)
 
 
-def ending_of(status: int, kills: KernelKills, ours: str = "") -> Ending:
+def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
     """What `os.waitpid` says of a worker. A SIGKILL is ours where `ours` says why we sent it, and
     the kernel's where its count has grown."""
     code = os.waitstatus_to_exitcode(status)
     signum = -code if code < 0 else 0
     is_killed = signum == signal.SIGKILL or code == _SHELL_BASE + signal.SIGKILL
     if ours and signum == signal.SIGKILL:
-        return Ending(cause=f"was killed by holdfast: {ours}", signum=signum)
+        return ExitCause(cause=f"was killed by holdfast: {ours}", signum=signum)
     if is_killed and kills.take():
         cause = f"was killed by the kernel for want of memory (oom_kill in {kills.where})"
-        return Ending(cause=cause, signum=signum, for_want_of_memory=True)
-    return Ending(cause=guard.describe_code(code), signum=signum)
+        return ExitCause(cause=cause, signum=signum, for_want_of_memory=True)
+    return ExitCause(cause=process_control.describe_code(code), signum=signum)
 
 
 def _counters() -> list[Path]:

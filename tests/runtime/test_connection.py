@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.link import Connection
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.testing.processes import PATIENCE_S, count_fds
