@@ -108,7 +108,7 @@ def _made(
     if is_ours:
         attempt()
     else:
-        thread = threading.Thread(target=attempt, name="holdfast-telling", daemon=True)
+        thread = threading.Thread(target=attempt, name="holdfast-safe-text", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # user code has used up all threads, or the interpreter ends

@@ -65,12 +65,17 @@ class _Unpickler(pickle.Unpickler):
             raise
 
 
-# What is not public, and stands in a trainer.pkl of the first releases.
+# What is not public, and stands in files of the first releases.
 _MOVED: Final = {
     ("holdfast.experiment.job", "GangTerms"): "holdfast.experiment.worker.job:GroupTerms",
     ("holdfast.experiment.train_loop", "TrainLoop"): (
         "holdfast.experiment.worker.train_loop:TrainLoop"
     ),
+    (
+        "holdfast.scheduler.policies.asha",
+        "Bracket",
+    ): "holdfast.scheduler.policies.asha:AshaBracket",
+    ("holdfast.scheduler.policies.median", "Field"): "holdfast.scheduler.policies.median:Cohort",
 }
 _PUBLIC: Final = (
     "holdfast",

@@ -18,10 +18,10 @@ import pytest
 from holdfast.runtime import mapped, object_folder
 
 VALUE = mapped.pickled(b"x" * 1000)
-UPLOADER = """
+HOLDER = """
 import sys
-from holdfast.runtime import mapped, shelf
-own = shelf.Shelf({shelf.FOLDER: sys.argv[1]})
+from holdfast.runtime import mapped, object_folder
+own = object_folder.ObjectFolder({object_folder.FOLDER: sys.argv[1]})
 print(own.put("object", mapped.pickled(b"x")), flush=True)
 sys.stdin.read()
 """
@@ -68,7 +68,7 @@ def test_what_was_put_is_one_file_until_the_object_folder_is_closed(
 def test_only_what_a_dead_process_has_left_is_swept(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", UPLOADER, environ[object_folder.FOLDER]]
+    command = [sys.executable, "-c", HOLDER, environ[object_folder.FOLDER]]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     own = object_folder.ObjectFolder(environ)
     with (

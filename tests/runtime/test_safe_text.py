@@ -42,7 +42,7 @@ def test_text_of_the_users_own_is_made_beside_and_waited_for_a_while(
 ) -> None:
     assert message_of(Odd(wait)) == "(its __str__ did not end within 0.05 s)"
     monkeypatch.setattr(safe_text, "PATIENCE_S", 60.0)
-    assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-safe_text"
+    assert message_of(Odd(lambda: threading.current_thread().name)) == "holdfast-safe-text"
     assert message_of(Odd(lambda: 5)) == "(its __str__ raised TypeError)"
     assert message_of(Odd(lambda: 1 // 0)) == "(its __str__ raised ZeroDivisionError)"
 

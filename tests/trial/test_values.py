@@ -452,7 +452,7 @@ def test_a_configuration_reads_by_attribute_and_by_key() -> None:
     assert list(spec.config) == ["lr", "net", "layers"]
     with pytest.raises(AttributeError, match="no 'depth' here, only 'lr', 'net', 'layers'"):
         _ = spec.config.depth
-    assert repr(spec.net) == "Settings({'width': 3})"
+    assert repr(spec.net) == "ConfigView({'width': 3})"
 
 
 def test_a_key_called_config_is_still_reached() -> None:

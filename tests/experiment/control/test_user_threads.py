@@ -16,16 +16,16 @@ from holdfast.trial.errors import TuneError
 
 HANGS = """
 import asyncio, threading
-from holdfast.experiment.control.user_threads import Advisor
+from holdfast.experiment.control.user_threads import UserThread
 from holdfast.trial.errors import TuneError
 
 async def main():
-    advisor = Advisor("stopper", deadline_s=0.01)
+    thread = UserThread("stopper", deadline_s=0.01)
     try:
-        await advisor.ask(threading.Event().wait)
+        await thread.ask(threading.Event().wait)
     except TuneError as error:
         print(error)
-    advisor.close()
+    thread.close()
 
 asyncio.run(main())
 """
