@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.ills import AtRandom, Ill, Plan, Well
-from holdfast.testing.keeping import Held, run
-from holdfast.testing.s3_server import make_bucket, moto_server
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.ills import AtRandom, Ill, Plan, Well
+from tests.rig.keeping import Held, run
+from tests.rig.s3_server import make_bucket, moto_server
 
 _POINTS = 10
 _ILLS = (

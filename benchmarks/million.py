@@ -27,9 +27,9 @@ from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
-from holdfast.testing.stores import FaultyStore, MemoryStore, Place
 from holdfast.trial.events import Reported, Returned, Started
 from holdfast.trial.trial import TrialSpec
+from tests.rig.stores import FaultyStore, MemoryStore, Place
 
 Costs = tuple[list[float], list[float], list[float]]
 

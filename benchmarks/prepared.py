@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
+from tests.rig.recorded import RecordedExperiment
 
 SPACE: Mapping[str, Any] = {"width": 1}
 

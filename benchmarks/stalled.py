@@ -16,8 +16,8 @@ from uuid import uuid4
 from benchmarks.checkpoints import small_files
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
 _BUCKET = "bench"
 _UNHINDERED = Goal(of="ratio", bound=1.1)

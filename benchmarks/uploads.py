@@ -21,7 +21,7 @@ from benchmarks.checkpoints import small_files
 from benchmarks.measure import MIB, Bench, finish, script
 from benchmarks.rows import Goal, Row
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server, rclone_server
+from tests.rig.s3_server import S3Server, make_bucket, moto_server, rclone_server
 
 _BUCKET = "bench"
 _OURS, _COMMIT = "holdfast", "holdfast-commit"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.gcs_server import GcsServer, gcs_server
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
+from tests.rig.bench import Bench, workbench
+from tests.rig.gcs_server import GcsServer, gcs_server
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("holdfast", deadline=None)

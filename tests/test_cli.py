@@ -16,8 +16,8 @@ from holdfast.cli import main
 from holdfast.cli.arguments import parse
 from holdfast.cli.resuming import stop_of, wishes
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.testing.patient import healthy, litter
 from holdfast.trial.tuning import ResumeConfig
+from tests.rig.patient import healthy, litter
 
 HEAVY = ["pyarrow", "pandas", "numpy", "rich", "asyncio", "aiobotocore", "holdfast.experiment"]
 

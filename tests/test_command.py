@@ -21,9 +21,9 @@ from holdfast.cli import main
 from holdfast.scheduler.events import EndOrdered, Exited
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.testing.patient import healthy
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.description import describe
+from tests.rig.patient import healthy
+from tests.rig.recorded import RecordedExperiment
 
 
 @pytest.fixture(scope="module")

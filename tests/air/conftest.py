@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
+from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
 
 
 @pytest.fixture(scope="module", autouse=True)

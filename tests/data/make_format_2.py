@@ -39,10 +39,10 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.syncer.journal.journal import Journal
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.testing.samples import ADOPTED
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.events import Adopted
 from holdfast.trial.resources import PlacementGroupFactory
+from tests.rig.samples import ADOPTED
 
 FOLDER = Path(__file__).parent / "format-2"
 BETTER = {"lr": 0.1, "layers": (1, [2])}

@@ -16,8 +16,8 @@ import pytest
 
 import holdfast
 from holdfast import data, train, tune
-from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
 
 pytestmark = pytest.mark.process
 

@@ -17,9 +17,9 @@ import pytest
 
 from holdfast import data
 from holdfast.data.sources import Source
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.s3_server import S3Server
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.bucket import Bucket
+from tests.rig.s3_server import S3Server
 
 FILES, GROUPS, ROWS = 3, 4, 5
 ALL = FILES * GROUPS * ROWS

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.results.read_experiment import load_experiment
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.script import UserScript
 from holdfast.trial.trial import Trial
+from tests.rig.bench import Bench, workbench
+from tests.rig.script import UserScript
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 
 def stand(iteration: int) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
 from tests.examples.killing import (
     example_bench,
     iterations,
@@ -16,6 +15,7 @@ from tests.examples.killing import (
     started,
     trials_of,
 )
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast.runtime import object_folder
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, workbench
+from tests.rig import checker
+from tests.rig.bench import Bench, workbench
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 path = Path(sys.argv[1])
 sys.path.insert(0, str(path.parent))
@@ -111,7 +111,7 @@ def test_the_end_of_a_script_removes_what_it_has_put(bench: Bench, end: str) -> 
         bench.write(
             "import signal, sys\n"
             "import holdfast\n"
-            "from holdfast.testing.script import mark\n"
+            "from tests.rig.script import mark\n"
             "holdfast.put(b'x')\n"
             "mark('put')\n"
             "if sys.argv[1] == 'interrupt':\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
 from holdfast.tune import ExperimentAnalysis
 from tests.examples.killing import example_bench, iterations, killed_and_gone_on
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
 from tests.examples.killing import (
     example_bench,
     iterations,
     killed_and_gone_on,
     trials_of,
 )
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

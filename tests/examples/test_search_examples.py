@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
 from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.aftermath import Story, rows
-from holdfast.testing.bucket_stage import BucketStage
-from holdfast.testing.campaign import bucket_stage
-from holdfast.testing.faults import ROLES
-from holdfast.testing.ills import Ill
-from holdfast.testing.mishaps import (
+from tests.rig.aftermath import Story, rows
+from tests.rig.bucket_stage import BucketStage
+from tests.rig.campaign import bucket_stage
+from tests.rig.faults import ROLES
+from tests.rig.ills import Ill
+from tests.rig.mishaps import (
     Crash,
     Expiry,
     Freeze,
@@ -29,7 +29,7 @@ from holdfast.testing.mishaps import (
     crashes,
     cuts,
 )
-from holdfast.testing.stage import EPOCHS, Stage, in_memory
+from tests.rig.stage import EPOCHS, Stage, in_memory
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.mutation.campaign import Tally, play
+from tests.rig.mutation.campaign import Tally, play
 
 pytestmark = pytest.mark.process
 

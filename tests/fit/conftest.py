@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
+from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
 
 Fit = Callable[..., tune.ResultGrid]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]

@@ -21,7 +21,6 @@ from holdfast.experiment.start.resume_checks import check_limit, lasting_differe
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal.journal import Journal, read_segment
-from holdfast.testing import checker
 from holdfast.train import DataParallelTrainer, ScalingConfig, get_checkpoint, report
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
@@ -34,6 +33,7 @@ from holdfast.tune.stopper import (
     TimeoutStopper,
     TrialPlateauStopper,
 )
+from tests.rig import checker
 
 
 class Model:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import checker
+from tests.rig import checker
 
 pytestmark = pytest.mark.process
 SCRIPT = Path(__file__).parent / "forking_script.py"

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from holdfast import tune
-from holdfast.testing.bench import Bench
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 
@@ -229,7 +229,7 @@ def test_another_attempt_begins_when_nothing_is_left_of_the_one_before(
 DESERTING = """
 import os, signal, subprocess, sys
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 def train(config):
     command = [sys.executable, "-S", "-c", "import signal; print(flush=True); signal.pause()"]

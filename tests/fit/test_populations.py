@@ -15,7 +15,6 @@ from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover
-from holdfast.testing import checker
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.values import Ref
 from holdfast.tune.schedulers import (
@@ -23,6 +22,7 @@ from holdfast.tune.schedulers import (
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
 )
+from tests.rig import checker
 
 
 def train(config: dict[str, Any]) -> None:

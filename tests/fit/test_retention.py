@@ -13,9 +13,9 @@ import pytest
 from pyarrow.fs import FileSelector
 
 from holdfast import train, tune
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.ills import Ill, Request, Well
-from holdfast.testing.s3_server import S3Server
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.ills import Ill, Request, Well
+from tests.rig.s3_server import S3Server
 
 
 def checkpoint_of(text: str) -> tune.Checkpoint:

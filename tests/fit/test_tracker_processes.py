@@ -12,14 +12,14 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.callbacks.callback import LoggerCallback
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.fake_tracker import FakeTracker, told_to
-from holdfast.testing.script import UserScript
 from holdfast.trial.errors import TuneError
+from tests.rig.bench import Bench, workbench
+from tests.rig.fake_tracker import FakeTracker, told_to
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 SCRIPT = Path(__file__).parent / "tracked_script.py"
-FAKE = ["holdfast.testing.fake_tracker", "FakeTracker"]
+FAKE = ["tests.rig.fake_tracker", "FakeTracker"]
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 
 from holdfast import data, train, tune
-from holdfast.testing.bench import Bench
-from holdfast.testing.script import acknowledged
 from holdfast.train.boosting_trainer import BoostingTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, learned
+from tests.rig.bench import Bench
+from tests.rig.script import acknowledged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "boosting"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.isolation import nothing_is_left, own_environment, trainables_by_value
+from tests.rig.bench import Bench, workbench
+from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
 
 Benches = Callable[[Path], AbstractContextManager[Bench]]
 

@@ -31,7 +31,7 @@ def watched(loop: Loop) -> Loop:
     def run(config: dict[str, Any]) -> None:
         from holdfast import train
         from holdfast.experiment.worker.session import current
-        from holdfast.testing.script import mark, note, wait_at
+        from tests.rig.script import mark, note, wait_at
 
         # Warnings are errors here; these have some about calls of their own.
         warnings.filterwarnings("ignore", module=r"torch\.distributed|lightning|mlflow|comet_ml")

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.bench import Bench
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench
+from tests.rig.script import UserScript
 
 # The first import of a framework, on a machine that does other things, too.
 LONGEST_S = 300

@@ -14,11 +14,11 @@ import pytest
 
 from holdfast import tune
 from holdfast.scheduler.search import FINISHED
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.script import UserScript
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.parameters import Parameters
 from holdfast.tune.search import LibrarySearch
+from tests.rig.bench import Bench, workbench
+from tests.rig.script import UserScript
 
 Config = dict[str, Any]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "search"

@@ -13,14 +13,14 @@ import pytest
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench
-from holdfast.testing.script import acknowledged
+from tests.rig import checker
+from tests.rig.bench import Bench
+from tests.rig.script import acknowledged
 
 FAST = """
 import sys
 from holdfast import tune
-from holdfast.testing.script import mark, note
+from tests.rig.script import mark, note
 
 def train(config):
     trial = tune.get_context().get_trial_id()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
+from tests.rig import checker
+from tests.rig.bench import Bench, results
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

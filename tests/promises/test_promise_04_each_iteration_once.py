@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
+from tests.rig import checker
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
@@ -60,7 +60,7 @@ def test_no_epoch_that_was_acknowledged_with_its_checkpoint_runs_twice(bench: Be
 TRACKED = """
 import sys
 from holdfast import tune
-from holdfast.testing.script import mark, note, wait_at
+from tests.rig.script import mark, note, wait_at
 
 class Tracker(tune.Callback):
     def on_trial_result(self, iteration, trials, trial, result, **info):

@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
+from tests.rig.bench import Bench, results
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +49,7 @@ def test_a_projector_and_a_uploader_that_stand_still_delay_no_report(bench: Benc
 BLOCKING = """
 import sys
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 class Blocking(tune.Callback):
     def on_trial_result(self, iteration, trials, trial, result, **info):

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from holdfast.testing.bench import Bench
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 
@@ -15,7 +15,7 @@ STUBBORN = """
 import os, signal, subprocess, sys
 from holdfast import tune
 from holdfast.runtime import process_control
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 def train(config):
     for signum in (signal.SIGTERM, process_control.STOP):
@@ -70,7 +70,7 @@ def test_workers_that_stand_still_end_with_the_controller(bench: Bench) -> None:
 HANGING = """
 import sys, time
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 class Hanging(tune.Callback):
     def on_trial_complete(self, iteration, trials, trial, **info):

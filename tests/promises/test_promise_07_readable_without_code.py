@@ -15,8 +15,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench
+from tests.rig import checker
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

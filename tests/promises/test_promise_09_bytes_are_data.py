@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench
+from tests.rig import checker
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 
@@ -17,7 +17,7 @@ HOSTILE = """
 import os, pickle, socket, stat, struct, sys
 import msgpack
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 class Bomb:
     def __reduce__(self):

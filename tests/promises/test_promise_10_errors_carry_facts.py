@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +39,7 @@ def test_an_error_of_the_users_code_names_its_line_its_trial_and_its_log(bench: 
 BEGIN = """
 import sys
 from holdfast import tune
-from holdfast.testing.script import note
+from tests.rig.script import note
 def train(config):
     note(what="ran")
     tune.report({"loss": 1.0, "accuracy": 0.5})

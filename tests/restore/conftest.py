@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.s3_server import S3Server, rclone_server
+from tests.rig.bench import Bench, workbench
+from tests.rig.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")

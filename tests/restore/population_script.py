@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
 from holdfast.tune.schedulers import PopulationBasedTraining
 from holdfast.tune.search import BasicVariantGenerator
+from tests.rig.script import mark, wait_at
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
 

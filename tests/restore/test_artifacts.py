@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
+from tests.rig.script import UserScript
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -22,7 +22,7 @@ SCRIPT = """
 import json, os, sys, tempfile
 from pathlib import Path
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 OPTIONS = json.loads(sys.argv[1])
 

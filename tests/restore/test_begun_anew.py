@@ -14,12 +14,12 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import read, segment_name
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.fake_tracker import told_to
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.script import UserScript
+from tests.rig import checker
+from tests.rig.bench import Bench
+from tests.rig.bucket import Bucket
+from tests.rig.fake_tracker import told_to
+from tests.rig.s3_server import S3Server
+from tests.rig.script import UserScript
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -27,8 +27,8 @@ SCRIPT = """
 import json, sys, tempfile
 from pathlib import Path
 from holdfast import tune
-from holdfast.testing.fake_tracker import FakeTracker
-from holdfast.testing.script import mark, wait_at
+from tests.rig.fake_tracker import FakeTracker
+from tests.rig.script import mark, wait_at
 
 OPTIONS = json.loads(sys.argv[1])
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.testing.bench import Bench
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.patient import healthy
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench
+from tests.rig.bucket import Bucket
+from tests.rig.patient import healthy
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 

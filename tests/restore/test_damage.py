@@ -12,8 +12,8 @@ import msgpack
 import pytest
 
 from holdfast.cli import main
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
+from tests.rig import checker
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from holdfast.cli import main
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench, results
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -16,7 +16,7 @@ SCRIPT = """
 import json, sys, tempfile
 from pathlib import Path
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 from holdfast.tune.stopper import MaximumIterationStopper
 
 class Model:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench, results
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 

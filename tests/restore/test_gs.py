@@ -7,11 +7,11 @@ import signal
 import pytest
 
 from holdfast.cli import main
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.gcs_server import GcsServer
-from holdfast.testing.proxy import Proxy
+from tests.rig import checker
+from tests.rig.bench import Bench, results
+from tests.rig.bucket import Bucket
+from tests.rig.gcs_server import GcsServer
+from tests.rig.proxy import Proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

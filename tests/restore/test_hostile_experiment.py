@@ -11,10 +11,10 @@ import msgpack
 import pytest
 
 from holdfast.syncer.journal.segment import HEADER, MAGIC
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.s3_server import S3Server
+from tests.rig import checker
+from tests.rig.bench import Bench
+from tests.rig.bucket import Bucket
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 

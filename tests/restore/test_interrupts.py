@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench, results
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -188,7 +188,7 @@ def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signu
 OWN_HANDLER = """
 import signal, sys
 from holdfast import tune
-from holdfast.testing.script import mark
+from tests.rig.script import mark
 
 def train(config):
     tune.report({"x": 1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
@@ -173,7 +173,7 @@ def test_what_a_trial_started_does_not_outlive_the_controller(bench: Bench) -> N
         """
 import subprocess, sys, time
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 def train(config):
     program = "import signal; print(flush=True); signal.pause()"

@@ -13,7 +13,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.journal import MAGIC, read, segment_name
-from holdfast.testing.bench import Bench, results
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 

@@ -33,9 +33,9 @@ from holdfast.syncer.files.errors import StorageBusy, StorageError
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
+from tests.rig.recorded import RecordedExperiment
 
 
 class Died(BaseException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.bench import Bench
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
+from tests.rig import checker
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
@@ -144,7 +144,7 @@ PARTS = """
 import json, sys
 from pathlib import Path
 from holdfast import tune
-from holdfast.testing.script import mark, note, wait_at
+from tests.rig.script import mark, note, wait_at
 
 class Model:
     def __init__(self, name):

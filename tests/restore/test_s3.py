@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server, make_bucket
+from tests.rig import checker
+from tests.rig.bench import Bench, results
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server, make_bucket
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -263,7 +263,7 @@ import json, sys, tempfile
 from pathlib import Path
 from typing import Any
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 def train(config):
     start = 1

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from holdfast.testing import silent_disk
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
+from tests.rig import silent_disk
+from tests.rig.bench import Bench, results
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 

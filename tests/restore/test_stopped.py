@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, results, workbench
-from holdfast.testing.script import UserScript
+from tests.rig.bench import Bench, results, workbench
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 
@@ -113,7 +113,7 @@ def test_a_run_outlives_a_process_that_is_stopped_for_ever(
 def test_a_tracker_process_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
     with workbench(tmp_path, TRACKED_SCRIPT) as bench:
         bench.environ |= QUICK
-        fake = ["holdfast.testing.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
+        fake = ["tests.rig.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]
         gate = bench.gate("0-2")
         script = bench.start(lrs=[1.0], trackers=[fake])
         script.wait_for("at 0 2")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from holdfast.testing.bench import Bench, results
+from tests.rig.bench import Bench, results
 
 pytestmark = pytest.mark.process
 
@@ -57,7 +57,7 @@ def test_a_restore_waits_for_the_last_process_of_the_incarnation_before(bench: B
     path = bench.write(
         """
 import fcntl, os, sys
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 fd = os.open(sys.argv[1], os.O_RDWR)
 fcntl.flock(fd, fcntl.LOCK_EX)
 mark("holds")
@@ -89,7 +89,7 @@ def test_two_fits_in_two_threads_of_one_process_are_isolated_or_refused(bench: B
         """
 import sys, threading
 from holdfast import tune
-from holdfast.testing.script import mark, wait_at
+from tests.rig.script import mark, wait_at
 
 def train(config):
     mark("at", config["name"])

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from holdfast.testing.bench import Bench
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from holdfast import tune
 from holdfast.runtime import process_control
-from holdfast.testing.script import mark, note, wait_at
 from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.search import BasicVariantGenerator
+from tests.rig.script import mark, note, wait_at
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
 BEHAVIOUR = (

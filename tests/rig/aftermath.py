@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.mishaps import Mishap
-from holdfast.testing.script import UserScript, acknowledged
+from tests.rig import checker
+from tests.rig.bench import Bench, results
+from tests.rig.mishaps import Mishap
+from tests.rig.script import UserScript, acknowledged
 
 _LONGEST_S = 150.0
 _FILES_OF_ROWS = 3  # result.json, progress.csv, the event files

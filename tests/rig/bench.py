@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.testing import checker
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.script import Gate, UserScript, read_notes
+from tests.rig import checker
+from tests.rig.bucket import Bucket
+from tests.rig.script import Gate, UserScript, read_notes
 
 # A short grace, frequent snapshots and syncs: what a test would else wait for.
 QUICK = {

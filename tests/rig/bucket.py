@@ -12,10 +12,10 @@ from typing import TypeVar
 from holdfast.syncer.files.errors import NotStored
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
-from holdfast.testing import checker
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.proxy import Proxy
-from holdfast.testing.s3_server import S3Server
+from tests.rig import checker
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 T = TypeVar("T")
 

@@ -216,7 +216,7 @@ def check(
     tensorboard: bool = False,
     storage: Path | None = None,
 ) -> list[str]:
-    """Everything at once. `notes` are what the trials wrote down (see `holdfast.testing.script`).
+    """Everything at once. `notes` are what the trials wrote down (see `tests.rig.script`).
 
     `ended`: the experiment has come to its end, so that files must be complete and no checkpoint
     may lie there that no record names. `storage`: where a checkpoint may be whole instead.

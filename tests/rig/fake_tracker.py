@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.experiment.trackers.tracker import TrackedTrial, Tracker
-from holdfast.testing.script import MARKS, mark, wait_at
+from tests.rig.script import MARKS, mark, wait_at
 
 
 class FakeTracker(Tracker):

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from tests.rig import ROOT
 
 VARIABLE: Final = "HOLDFAST_TEST_FAULT"
 ROLES: Final = ("script", "warm", "worker", "projector", "uploader")
@@ -65,7 +66,7 @@ def environ_for(fault: Fault) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pids").mkdir()
     (folder / "counts").write_bytes(bytes(_SLOT.size * len(ROLES)))
-    return {VARIABLE: json.dumps(asdict(fault)), "PYTHONPATH": str(HOOK)}
+    return {VARIABLE: json.dumps(asdict(fault)), "PYTHONPATH": f"{HOOK}{os.pathsep}{ROOT}"}
 
 
 def counts(folder: Path) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """docs/lifecycle.md, drawn from the table that the code reads.
 
-python -m holdfast.testing.lifecycle_page > docs/lifecycle.md
+python -m tests.rig.lifecycle_page > docs/lifecycle.md
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from holdfast.testing.samples import TRIAL_EVENTS, trial_in
 from holdfast.trial.events import TrialEvent
 from holdfast.trial.lifecycle import TABLE
 from holdfast.trial.trial import Status
+from tests.rig.samples import TRIAL_EVENTS, trial_in
 
 _HEAD = """# The life of a trial
 
 A trial's status changes only by an event that has a row in the table `TABLE` of
 `holdfast.trial.lifecycle`; an event without a row is impossible there and raises
-`InvalidTransition`. `python -m holdfast.testing.lifecycle_page` writes this page, and a test holds
+`InvalidTransition`. `python -m tests.rig.lifecycle_page` writes this page, and a test holds
 it against the table.
 """
 

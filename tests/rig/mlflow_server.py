@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.testing.s3_server import served
+from tests.rig.s3_server import served
 
 _READY_S = 180.0
 _QUIET = {

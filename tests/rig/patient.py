@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.runtime.process_control import boot_id
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
+from tests.rig.recorded import RecordedExperiment
 
 TEMPORARY = ".tmp-0123456789abcdef"
 

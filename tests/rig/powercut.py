@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.testing.faults import HOOK
+from tests.rig import ROOT
+from tests.rig.faults import HOOK
 
 VARIABLE: Final = "HOLDFAST_TEST_POWER"
 BOOT: Final = "HOLDFAST_TEST_BOOT"
@@ -43,7 +44,7 @@ def environ_for(folder: Path, root: Path, *, refused: int = 0, times: int = 1) -
     (folder / "asked").write_text("0")
     (folder / "dropped").write_text("{}")
     told = [str(folder), str(root), refused, times]
-    return {VARIABLE: json.dumps(told), "PYTHONPATH": str(HOOK)}
+    return {VARIABLE: json.dumps(told), "PYTHONPATH": f"{HOOK}{os.pathsep}{ROOT}"}
 
 
 def refusals(folder: Path) -> list[str]:
@@ -54,7 +55,7 @@ def refusals(folder: Path) -> list[str]:
 
 def rebooted(boot: str) -> dict[str, str]:
     """The environment of a machine that has been started since."""
-    return {BOOT: boot, "PYTHONPATH": str(HOOK)}
+    return {BOOT: boot, "PYTHONPATH": f"{HOOK}{os.pathsep}{ROOT}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.testing.faults import HOOK, role_here
+from tests.rig import ROOT
+from tests.rig.faults import HOOK, role_here
 
 VARIABLE: Final = "HOLDFAST_TEST_SILENCE"
 GATE: Final = "disk"
 
 
 def environ_for(root: Path, roles: Sequence[str]) -> dict[str, str]:
-    return {VARIABLE: json.dumps([str(root), list(roles)]), "PYTHONPATH": str(HOOK)}
+    return {
+        VARIABLE: json.dumps([str(root), list(roles)]),
+        "PYTHONPATH": f"{HOOK}{os.pathsep}{ROOT}",
+    }
 
 
 def install(environ: Mapping[str, str]) -> None:
@@ -46,7 +50,7 @@ def _waiting(perform: Callable[[Any], None], root: str) -> Callable[[Any], None]
 
 def _wait() -> None:
     # Imported by who waits: each process of a campaign imports this module at its start.
-    from holdfast.testing.script import FOLDER, mark, wait_at
+    from tests.rig.script import FOLDER, mark, wait_at
 
     gate = os.open(Path(os.environ[FOLDER], f"gate-{GATE}"), os.O_RDWR | os.O_CREAT)
     try:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing import faults, powercut
-from holdfast.testing.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
+from tests.rig import faults, powercut
+from tests.rig.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
+from tests.rig.bench import Bench, workbench
+from tests.rig.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
 
 EPOCHS = 3
 _STOPPED_DEADLINE_S = "0.5"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.testing.processes import Lifeline, no_process_is_left
+from tests.rig.processes import Lifeline, no_process_is_left
 
 
 @pytest.fixture(scope="session")

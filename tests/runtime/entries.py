@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
-from holdfast.testing.worker_entry import Obeying, Threaded
+from tests.rig.worker_entry import Obeying, Threaded
 
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 TIDY = "import pathlib, signal, sys; signal.signal(signal.SIGTERM, lambda *_: tidy())"

@@ -17,11 +17,11 @@ from holdfast.runtime import launcher as launcher_module
 from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
-from holdfast.testing.processes import Heard, Lifeline, count_fds, wait_for_end
+from tests.rig.processes import Heard, Lifeline, count_fds, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-MODULE = "holdfast.testing.worker_entry"
+MODULE = "tests.rig.worker_entry"
 OBEYING = f"{MODULE}:OBEYING"
 
 
@@ -550,7 +550,7 @@ async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> 
 CONTROLLER = '''
 import asyncio, os, signal, sys
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.testing.processes import Heard
+from tests.rig.processes import Heard
 
 def holder(fd):
     """A child of the user's script: it was forked, and holds all connections open."""

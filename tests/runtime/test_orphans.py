@@ -15,7 +15,7 @@ import pytest
 from holdfast.runtime import launcher as launcher_module
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.orphans import Departures, Orphans, children
-from holdfast.testing.processes import Heard, Lifeline, wait_for_end
+from tests.rig.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -187,7 +187,7 @@ async def test_one_that_holds_the_connection_of_a_lost_worker_is_not_waited_for_
 CONTROLLER = """
 import asyncio, os, sys
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.testing.processes import Heard
+from tests.rig.processes import Heard
 
 async def main(fd, servers, ways):
     launcher = LocalLauncher(environ=os.environ, inherited_fds=[fd])

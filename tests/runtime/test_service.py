@@ -14,12 +14,12 @@ from holdfast.runtime import service as service_module
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
-from holdfast.testing.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
-from holdfast.testing.worker_entry import serve
+from tests.rig.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
+from tests.rig.worker_entry import serve
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-ENTRY = "holdfast.testing.worker_entry:serve"
+ENTRY = "tests.rig.worker_entry:serve"
 
 
 @pytest.fixture

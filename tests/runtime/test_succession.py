@@ -15,11 +15,11 @@ import pytest
 
 from holdfast.runtime import succession
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
-from holdfast.testing.processes import Heard, Lifeline, wait_for_end
+from tests.rig.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
-OBEYING = "holdfast.testing.worker_entry:OBEYING"
+OBEYING = "tests.rig.worker_entry:OBEYING"
 Write = Callable[..., None]
 
 # Workers wait for a successor twice as long, which is long enough for a machine that is busy.
@@ -378,7 +378,7 @@ async def test_closing_waits_for_no_import(launcher: LocalLauncher, installed: W
 
 
 async def test_spawned_workers_teach_nothing(launcher: LocalLauncher, kelp: None) -> None:
-    await launcher.open("holdfast.testing.worker_entry:THREADED", b"")
+    await launcher.open("tests.rig.worker_entry:THREADED", b"")
     assert await learned_by(launcher, "mine:bring", "kelp") == []
     launcher.learn(["kelp"], TOOK_S)
     assert await loaded_in_the_next(launcher, "kelp") == []

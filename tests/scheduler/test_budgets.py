@@ -10,9 +10,9 @@ from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Preempt, Wa
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.testing.samples import trial_in
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
+from tests.rig.samples import trial_in
 
 
 def of(trials: int, **failure: Any) -> Rehearsal:

@@ -15,10 +15,10 @@ from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policy import Decision
 from holdfast.testing.rehearsal import Rehearsal, facts
-from holdfast.testing.samples import DECISIONS, EVENTS
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.trial import Origin, Status
+from tests.rig.samples import DECISIONS, EVENTS
 
 NOW = 1_700_000_000.25
 

@@ -13,11 +13,11 @@ from holdfast.scheduler.events import SearchEnded, SearchWaits
 from holdfast.scheduler.policies.hyperband import HyperBandForBOHB, HyperBandScheduler, shapes
 from holdfast.scheduler.policy import Decision, Observation, Stalled, View
 from holdfast.scheduler.verdict import Verdict
-from holdfast.testing.playing import Play, Step
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
+from tests.rig.playing import Play, Step
 
 Losses = list[list[float]]
 

@@ -10,10 +10,10 @@ from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.invariants import RULES, check
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.testing.samples import CHECKPOINT
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Status
+from tests.rig.samples import CHECKPOINT
 
 
 def sound() -> Machine:

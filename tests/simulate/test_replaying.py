@@ -17,12 +17,12 @@ from holdfast.simulate import replay, simulate
 from holdfast.simulate.nearest import Nearest
 from holdfast.simulate.recorded_curve import CurvePoint, RecordedCurve
 from holdfast.simulate.recording import read_recording
-from holdfast.testing.isolation import nothing_is_left, own_environment
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import ASHAScheduler, TrialScheduler
+from tests.rig.isolation import nothing_is_left, own_environment
+from tests.rig.recorded import RecordedExperiment
 
 
 @pytest.fixture(scope="module")

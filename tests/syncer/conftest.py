@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.s3_server import S3Server, rclone_server
+from tests.rig.s3_server import S3Server, rclone_server
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.testing.lifecycle_page import page
 from holdfast.testing.rehearsal import failure
-from holdfast.testing.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
 from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.events import (
     Committed,
@@ -26,6 +24,8 @@ from holdfast.trial.events import (
 )
 from holdfast.trial.lifecycle import TABLE, advance
 from holdfast.trial.trial import Place, Status, Trial
+from tests.rig.lifecycle_page import page
+from tests.rig.samples import CHECKPOINT, REPORTED, STARTED, TRIAL_EVENTS, trial_in
 
 IMPOSSIBLE = [
     pytest.param(status, event, id=f"{status} {type(event).__name__}")

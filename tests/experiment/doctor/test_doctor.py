@@ -41,10 +41,10 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.journal.journal import MAGIC, Journal, read, segment_name, segments
 from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
-from holdfast.testing import checker
-from holdfast.testing.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import checkpoint_dirname
+from tests.rig import checker
+from tests.rig.patient import HURTS, PLACES, healthy, hurt, keepsakes, litter
+from tests.rig.recorded import RecordedExperiment
 
 SETTINGS = Settings(local_dir=Path("/nowhere"))
 

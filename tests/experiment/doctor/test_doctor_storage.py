@@ -26,8 +26,8 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
-from holdfast.testing import checker
-from holdfast.testing.patient import TEMPORARY, healthy
+from tests.rig import checker
+from tests.rig.patient import TEMPORARY, healthy
 
 SETTINGS = Settings(local_dir=Path("/nowhere"))
 

@@ -19,9 +19,9 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import TrialSpec
+from tests.rig.recorded import RecordedExperiment
 
 pytestmark = pytest.mark.anyio
 TRIALS = 24

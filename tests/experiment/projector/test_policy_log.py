@@ -17,10 +17,10 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
-from holdfast.testing import checker
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Adopted
+from tests.rig import checker
+from tests.rig.recorded import RecordedExperiment
 
 
 class TakesOver(TrialScheduler):

@@ -29,9 +29,9 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.syncer.journal.journal import Journal, Position, read
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
+from tests.rig.recorded import RecordedExperiment
 
 PROJECTIONS = ("params.json", "result.json", "progress.csv", "error.txt")
 

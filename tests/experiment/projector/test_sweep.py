@@ -13,8 +13,8 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.sweep import sweep_tree, sweep_unnamed
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.checkpoint import checkpoint_number
+from tests.rig.recorded import RecordedExperiment
 
 TEMPORARY, REMOVED = ".tmp-0123456789abcdef", ".removed-0123456789abcdef"
 FOLDERS = ("", "journal", "trial", "trial/checkpoint_000001")

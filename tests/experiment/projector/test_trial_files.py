@@ -14,9 +14,9 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.scheduler.events import Exited, Resumed
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status
+from tests.rig.recorded import RecordedExperiment
 
 RETRIED = FailureConfig(max_failures=9)
 END = "_hparams_/session_end_info"

@@ -31,8 +31,8 @@ from holdfast.syncer.journal.head import parse_head
 from holdfast.syncer.journal.journal import read
 from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
 from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import TuneError, UnreadableRecord
+from tests.rig.recorded import RecordedExperiment
 
 LOOKS = (
     ["show"],

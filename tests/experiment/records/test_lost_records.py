@@ -23,9 +23,9 @@ from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
 from holdfast.simulate.recording import read_recording
 from holdfast.syncer.journal.journal import Position
-from holdfast.testing import checker
-from holdfast.testing.patient import healthy
 from holdfast.trial.errors import InvalidConfig
+from tests.rig import checker
+from tests.rig.patient import healthy
 
 ROWS = ("result.json", "progress.csv", "error.txt", "params.json", "events.out.*")
 

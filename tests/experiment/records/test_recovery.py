@@ -12,7 +12,7 @@ from holdfast.scheduler.policy import Decision, Observation, TrialReported, Tria
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.files.errors import StorageError, StorageUnavailable
 from holdfast.syncer.journal.journal import Journal
-from holdfast.testing.recorded import RecordedExperiment
+from tests.rig.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed, SearchEnded
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Journal, Position, segments
-from holdfast.testing.recorded import RecordedExperiment
+from tests.rig.recorded import RecordedExperiment
 
 FIRST = "experiment_state-2023-11-14_22-13-21.json"  # the run begins 1,700,000,001 s after 1970
 

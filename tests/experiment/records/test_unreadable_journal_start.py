@@ -21,9 +21,9 @@ from holdfast.scheduler.events import SearchEnded
 from holdfast.syncer.files.errors import StorageRefused
 from holdfast.syncer.journal.journal import readable_end
 from holdfast.syncer.journal.segment import RecordSpan, framed, start_of
-from holdfast.testing import checker
-from holdfast.testing.patient import healthy
-from holdfast.testing.recorded import RecordedExperiment
+from tests.rig import checker
+from tests.rig.patient import healthy
+from tests.rig.recorded import RecordedExperiment
 
 
 def train(config: dict[str, object]) -> None:

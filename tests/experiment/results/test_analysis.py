@@ -27,10 +27,10 @@ from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import segment_name
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
 from holdfast.trial.values import Opaque
+from tests.rig.recorded import RecordedExperiment
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from holdfast.experiment.results.exporting import optuna_study
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.segment import segment_name
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import Failure, TrialError, TuneError
+from tests.rig.recorded import RecordedExperiment
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jx\r\u202e\x9b2J"
 

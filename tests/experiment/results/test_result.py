@@ -24,11 +24,11 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.files.errors import InvalidLocation
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.recorded import RecordedExperiment
-from holdfast.testing.s3_server import S3Server, make_bucket, moto_server
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque, Ref
+from tests.rig.recorded import RecordedExperiment
+from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
 Dumps = Callable[[Any], bytes]
 ONE_RETRY = FailureConfig(max_failures=1)

@@ -21,11 +21,11 @@ from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref
+from tests.rig.recorded import RecordedExperiment
 
 NAN, INF = math.nan, math.inf
 

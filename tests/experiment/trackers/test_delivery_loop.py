@@ -20,8 +20,8 @@ from holdfast.experiment.trackers.delivery import (
 from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoop, routed
 from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.syncer.journal.journal import Position, readable_end
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
+from tests.rig.recorded import RecordedExperiment
 
 
 class Clock:

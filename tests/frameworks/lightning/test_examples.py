@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
 from tests.frameworks.example import Example, learned, marks
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

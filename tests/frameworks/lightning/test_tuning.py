@@ -14,14 +14,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast import tune
-from holdfast.testing.bench import Bench
-from holdfast.testing.script import UserScript, acknowledged
 from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.integration.pytorch_lightning import (
     TuneReportCallback,
     TuneReportCheckpointCallback,
 )
 from tests.frameworks.example import Example
+from tests.rig.bench import Bench
+from tests.rig.script import UserScript, acknowledged
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from holdfast import tune
-from holdfast.testing.bench import Bench
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.tune.search import OptunaSearch
 from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
+from tests.rig.bench import Bench
 
 SPACE: dict[str, Any] = {
     "x": tune.uniform(-5, 5),

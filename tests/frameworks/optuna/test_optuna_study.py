@@ -24,11 +24,11 @@ from holdfast.cli import main
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.description import describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
+from tests.rig.recorded import RecordedExperiment
 
 SPACE = {
     "lr": tune.loguniform(1e-4, 1e-1),

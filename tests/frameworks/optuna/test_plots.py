@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.testing.recorded import RecordedExperiment
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.recorded import RecordedExperiment
 
 KINDS = ("learning_curves", "parallel_coordinates", "importance")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench, workbench
+from tests.rig.bench import Bench, workbench
 
 
 @pytest.fixture

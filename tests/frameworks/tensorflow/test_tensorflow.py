@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.testing.bench import Bench, results
-from holdfast.testing.script import UserScript
 from holdfast.train.tensorflow import TensorflowTrainer
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.bench import Bench, results
+from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,8 @@ import warnings
 from typing import Any
 
 from holdfast import train
-from holdfast.testing.script import mark, note, wait_at
 from holdfast.train.tensorflow import TensorflowTrainer, prepare_dataset_shard
+from tests.rig.script import mark, note, wait_at
 
 OPTIONS = json.loads(sys.argv[1])
 

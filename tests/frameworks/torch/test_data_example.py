@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.bench import Bench
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

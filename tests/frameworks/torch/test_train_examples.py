@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import checker
-from holdfast.testing.bench import Bench, results, workbench
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.script import UserScript
+from tests.rig import checker
+from tests.rig.bench import Bench, results, workbench
+from tests.rig.bucket import Bucket
+from tests.rig.s3_server import S3Server
+from tests.rig.script import UserScript
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

@@ -11,9 +11,9 @@ import pytest
 from holdfast import train, tune
 from holdfast.air.integrations.mlflow import MLflowLoggerCallback, setup_mlflow
 from holdfast.air.integrations.wandb import setup_wandb
-from holdfast.testing import tracked
-from holdfast.testing.mlflow_server import MlflowServer
 from holdfast.trial.errors import TuneError
+from tests.rig import tracked
+from tests.rig.mlflow_server import MlflowServer
 
 pytestmark = pytest.mark.process
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import tracked
-from holdfast.testing.bench import Bench, workbench
-from holdfast.testing.script import UserScript
-from holdfast.testing.tracked import Logged
+from tests.rig import tracked
+from tests.rig.bench import Bench, workbench
+from tests.rig.script import UserScript
+from tests.rig.tracked import Logged
 
 pytestmark = [
     pytest.mark.process,

@@ -19,8 +19,8 @@ import wandb
 
 import holdfast
 from holdfast import train
-from holdfast.testing import tracked
-from holdfast.testing.bench import workbench
+from tests.rig import tracked
+from tests.rig.bench import workbench
 
 pytestmark = [
     pytest.mark.process,

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from holdfast import train
-from holdfast.testing.bench import Bench
 from holdfast.train.huggingface.transformers import TrainReportCallback, prepare_trainer
 from holdfast.train.torch import TorchTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.frameworks.example import Example, marks, rows
+from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
 

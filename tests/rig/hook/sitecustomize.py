@@ -2,7 +2,7 @@
 
 import os
 
-from holdfast.testing import faults, powercut, silent_disk
+from tests.rig import faults, powercut, silent_disk
 
 faults.install(os.environ)
 powercut.install(os.environ)

@@ -2,5 +2,5 @@
 
 `specimens` makes the experiments, `forms` knows the files' formats, `damage` changes one file,
 `readings` lists the commands and runs each in a process of its own, `judge` says what none of them
-may do, and `campaign` puts it together: `python -m holdfast.testing.mutation.campaign --help`.
+may do, and `campaign` puts it together: `python -m tests.rig.mutation.campaign --help`.
 """

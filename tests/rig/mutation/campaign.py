@@ -1,4 +1,4 @@
-"""A campaign of damaged and forged files: `python -m holdfast.testing.mutation.campaign --help`.
+"""A campaign of damaged and forged files: `python -m tests.rig.mutation.campaign --help`.
 
 Each mutation changes one file of an experiment; then every command reads it, and one of the ways
 to continue or repair it is tried. `judge` says what none of them may do.
@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.testing.mutation import judge, specimens
-from holdfast.testing.mutation.damage import Damage, damage_one
-from holdfast.testing.mutation.readings import Reader, Reading
+from tests.rig.mutation import judge, specimens
+from tests.rig.mutation.damage import Damage, damage_one
+from tests.rig.mutation.readings import Reader, Reading
 
 _LOOKS: Sequence[tuple[str, ...]] = (
     ("ls", "STORAGE"),

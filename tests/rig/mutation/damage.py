@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.mutation import forms
+from tests.rig.mutation import forms
 
 CANARY, EXPERIMENT = "canary", "run"
 # Names that lead elsewhere, or into a terminal. `{canary}` is the absolute path of what must

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.mutation.damage import Damage
-from holdfast.testing.mutation.readings import UNEXPECTED, Reading
+from tests.rig.mutation.damage import Damage
+from tests.rig.mutation.readings import UNEXPECTED, Reading
 
 # What the canary's file says: no command may print it.
 SECRET = "the-canary-must-not-be-read"

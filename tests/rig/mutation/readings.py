@@ -1,6 +1,6 @@
 """Every way to read or continue an experiment, each in a process of its own with a deadline.
 
-`python -m holdfast.testing.mutation.readings SCRIPT` imports everything once; for each line on its
+`python -m tests.rig.mutation.readings SCRIPT` imports everything once; for each line on its
 stdin, a JSON object of `argv`, `folder` and `deadline_s`, it forks a process that performs it, and
 answers with a line. SCRIPT is a user's, which has `tuner(folder, kind)`.
 """
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
+
+from tests.rig import ROOT
 
 # What a reading in Python raised that no caller should have to expect.
 UNEXPECTED = 70
@@ -105,7 +107,7 @@ def main() -> None:
 def _load(path: Path) -> ModuleType:
     """As a module that the workers of its trials can import, too."""
     sys.path.insert(0, str(path.parent))
-    os.environ["PYTHONPATH"] = str(path.parent)
+    os.environ["PYTHONPATH"] = f"{path.parent}{os.pathsep}{ROOT}"
     return importlib.import_module(path.stem)
 
 

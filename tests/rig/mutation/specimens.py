@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.testing.bench import QUICK
-from holdfast.testing.mutation.damage import CANARY, EXPERIMENT
-from holdfast.testing.mutation.judge import SECRET
+from tests.rig.bench import QUICK
+from tests.rig.mutation.damage import CANARY, EXPERIMENT
+from tests.rig.mutation.judge import SECRET
 
 # How the script is run, one after the other, until it is as it shall be.
 KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {

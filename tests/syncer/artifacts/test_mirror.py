@@ -26,10 +26,10 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from holdfast.testing.bucket import Bucket
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.bucket import Bucket
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.s3_server import S3Server
+from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 

@@ -34,8 +34,8 @@ from holdfast.syncer.files.errors import (
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.s3_server import S3Server
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("temporary_folder")
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 

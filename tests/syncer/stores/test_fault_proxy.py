@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.ills import Aim, AtRandom, Ill, KeyExpires, Plan, Request, Some
-from holdfast.testing.s3_server import S3Server
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.ills import Aim, AtRandom, Ill, KeyExpires, Plan, Request, Some
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.server
 

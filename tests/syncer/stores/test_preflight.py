@@ -23,10 +23,10 @@ from holdfast.syncer.stores import preflight as preflights
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.preflight import preflight, preflight_when_ready
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.ills import Ill, Some
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.ills import Ill, Some
+from tests.rig.s3_server import S3Server
+from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 

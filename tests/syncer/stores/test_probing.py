@@ -15,8 +15,8 @@ from holdfast.syncer.files.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
 from holdfast.syncer.stores.store import ObjectInfo, PutResult
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore
+from tests.rig.s3_server import S3Server
+from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import ObjectInfo, Store
-from holdfast.testing.gcs_server import GcsServer
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import FaultyStore, MemoryStore
+from tests.rig.gcs_server import GcsServer
+from tests.rig.s3_server import S3Server
+from tests.rig.stores import FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio
 _number = itertools.count()

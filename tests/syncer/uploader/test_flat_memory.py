@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
-from holdfast.testing.fault_proxy import FaultProxy
-from holdfast.testing.ills import AtRandom, Ill
-from holdfast.testing.keeping import Held, run
-from holdfast.testing.s3_server import S3Server
-from holdfast.testing.stores import MemoryStore, Place, UnsteadyStore
+from tests.rig.fault_proxy import FaultProxy
+from tests.rig.ills import AtRandom, Ill
+from tests.rig.keeping import Held, run
+from tests.rig.s3_server import S3Server
+from tests.rig.stores import MemoryStore, Place, UnsteadyStore
 
 _TRIALS = 10
 # What is published, and in how many pieces, differs from one point to the next.

@@ -32,7 +32,7 @@ from holdfast.syncer.uploader import process
 from holdfast.syncer.uploader import uploader as uploader_room
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from holdfast.testing.stores import Fault, FaultyStore, MemoryStore, Place
+from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
