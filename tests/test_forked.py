@@ -16,7 +16,7 @@ from holdfast.experiment.control.signals import StopSignals
 from holdfast.forked import children_end_here, give_up_in_children
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.transport import Channel
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import Journal, read
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
 

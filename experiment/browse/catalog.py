@@ -21,7 +21,7 @@ from holdfast.experiment.progress.finished_stats import value_of
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.files.errors import redact
+from holdfast.syncer.errors import redact
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store

@@ -13,7 +13,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import LocatedExperiment, published_as
 from holdfast.experiment.browse.logs import piece_from
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.trial import Trial
 

@@ -59,7 +59,7 @@ from holdfast.scheduler.events import (
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import JournalFull
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.errors import TuneError

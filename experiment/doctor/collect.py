@@ -17,8 +17,8 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.progress.wording import size
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import delete_tree
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore

@@ -11,7 +11,7 @@ from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.runtime.process_control import boot_id
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial
 

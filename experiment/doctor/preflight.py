@@ -15,7 +15,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.wording import size
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.probing import LARGE_BYTES, ProbeOutcome, Step, probe
 from holdfast.syncer.uploader.lock import ExperimentLock

@@ -29,8 +29,8 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import fsync_dir
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import TuneError

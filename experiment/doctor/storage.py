@@ -19,7 +19,7 @@ from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.manifest import Manifest
-from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageRefused
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of

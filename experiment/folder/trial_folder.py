@@ -19,7 +19,7 @@ from holdfast.experiment.folder.layout import (
     is_checkpoint,
 )
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.files.errors import StorageUnavailable, redact
+from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.threads import call_and_wait
 from holdfast.syncer.files.tree import MANIFEST_NAME

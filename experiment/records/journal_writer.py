@@ -12,9 +12,9 @@ from typing import Any
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import silent_for
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
 
 # How long the projector lets rows gather before it writes them: what a reader of result.json

@@ -37,8 +37,8 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.durable import make_folder, unique
-from holdfast.syncer.files.errors import StorageError, redact
 from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location

@@ -14,8 +14,8 @@ from typing import Any
 from holdfast.experiment.folder.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
 from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.files.durable import make_folder, unique, write_atomic
-from holdfast.syncer.files.errors import NotStored, StorageError
 from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.journal.journal import segments

@@ -16,7 +16,7 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
 from holdfast.syncer.files.tree import MANIFEST_NAME, walk
 from holdfast.syncer.journal.journal import Position, read, readable_end
 from holdfast.trial.checkpoint import CheckpointRecord

@@ -20,7 +20,7 @@ from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.trial.errors import (
     ExperimentInUse,
     InvalidTransition,

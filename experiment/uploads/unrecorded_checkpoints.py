@@ -20,8 +20,8 @@ from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number

@@ -18,7 +18,7 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from holdfast.experiment.worker.objects import ObjectRef, get
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import current
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.space import grid_values

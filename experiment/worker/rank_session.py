@@ -18,8 +18,8 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.merge_ranks import gather
 from holdfast.syncer.checkpoint.staging import stage
+from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import remove_tree
-from holdfast.syncer.files.errors import DirectoryMissing, StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.errors import InvalidMetrics, TuneError
 

@@ -29,8 +29,8 @@ from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import begins_anew
 from holdfast.scheduler.verdict import Verdict
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.errors import StorageError
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure

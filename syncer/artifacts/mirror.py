@@ -27,7 +27,7 @@ from holdfast.syncer.artifacts.stored_index import (
     read_listing,
 )
 from holdfast.syncer.artifacts.sync_round import FolderSync, Look, Sync
-from holdfast.syncer.files.errors import NotStored, StorageRefused
+from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import for_each

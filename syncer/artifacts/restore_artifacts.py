@@ -16,8 +16,8 @@ from holdfast.syncer.artifacts.plan import LISTING_NAME, Known, folders_above
 from holdfast.syncer.artifacts.scan import facts_of, reason
 from holdfast.syncer.artifacts.stable_read import checksum_of
 from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_listing
+from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files.durable import TEMPORARY, unique
-from holdfast.syncer.files.errors import NotStored
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import ObjectInfo, check_key, for_each

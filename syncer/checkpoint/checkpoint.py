@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.syncer.checkpoint.reading import reading
-from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_atomic
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     CheckpointGone,
     ManifestMismatch,
     NotStored,
@@ -19,6 +18,7 @@ from holdfast.syncer.files.errors import (
     from_os_error,
     short,
 )
+from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_atomic
 from holdfast.syncer.files.tree import METADATA_NAME, check_directory, walk
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table, read_small

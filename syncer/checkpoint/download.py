@@ -19,8 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint import manifest as manifests
 from holdfast.syncer.checkpoint.manifest import Manifest
 from holdfast.syncer.checkpoint.reading import INCOMPLETE, missing
-from holdfast.syncer.files.durable import remove_tree
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,
     StorageError,
@@ -28,6 +27,7 @@ from holdfast.syncer.files.errors import (
     UnusableFile,
     from_os_error,
 )
+from holdfast.syncer.files.durable import remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo, Store, check_key, for_each

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
+from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
-from holdfast.syncer.files.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, TreeEntry, walk
 from holdfast.syncer.files.unforced import Unforced
 from holdfast.syncer.stores.plain_files import parse_table, read_small

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.errors import AlreadyStored, UnusableFile, from_os_error
 from holdfast.syncer.files.durable import remove_tree
-from holdfast.syncer.files.errors import AlreadyStored, UnusableFile, from_os_error
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import put_aside
-from holdfast.syncer.files.errors import CheckpointGone, DirectoryMissing, StorageError
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, check_directory
 
 # Claims stand in each place that an experiment is uploaded to, a lock where one is run in, and a

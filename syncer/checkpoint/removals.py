@@ -18,8 +18,8 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
+from holdfast.syncer.errors import StorageError, innermost
 from holdfast.syncer.files.durable import delete_tree, is_leftover
-from holdfast.syncer.files.errors import StorageError, innermost
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry

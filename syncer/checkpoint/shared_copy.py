@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.syncer.checkpoint.download import Remote, fetch, on_what_is_there, with_store
+from holdfast.syncer.errors import StorageError, StorageRefused, from_os_error
 from holdfast.syncer.files.durable import remove_tree, sweep
-from holdfast.syncer.files.errors import StorageError, StorageRefused, from_os_error
 from holdfast.syncer.stores.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")

@@ -16,15 +16,15 @@ from dataclasses import field
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.copying import copy_bytes
-from holdfast.syncer.files.durable import remove_tree, unique
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageError,
     UnusableFile,
     from_os_error,
 )
+from holdfast.syncer.files.copying import copy_bytes
+from holdfast.syncer.files.durable import remove_tree, unique
 from holdfast.syncer.files.tree import MANIFEST_NAME, TreeEntry, check_directory, walk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

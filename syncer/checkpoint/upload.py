@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     ManifestMismatch,
     NotStored,

@@ -1,4 +1,4 @@
-"""Files on a disk: durable writes, deadlines for a disk that does not answer, and the errors.
+"""Files on a disk: durable writes, and deadlines for a disk that does not answer.
 
-Start reading at `durable.py`. Imports nothing else of holdfast's rooms.
+Start reading at `durable.py`. Imports nothing else of the syncer but its errors.
 """

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Final, TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import NoAnswer
 
 R = TypeVar("R")
 
@@ -23,10 +24,6 @@ VARIABLE: Final = "HOLDFAST_DISK_DEADLINE_S"
 _TOLD_AFTER_S = 30.0
 # A checkpoint's file may be written to the disk as a whole by its fsync.
 _SLOWEST_BYTES_PER_S = 4 << 20
-
-
-class NoAnswer(TimeoutError):
-    """The disk has not answered in time: an OSError. What was asked may be done yet, or never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from holdfast.syncer.errors import DirectoryMissing, UnusableFile, from_os_error
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.errors import DirectoryMissing, UnusableFile, from_os_error
 
 MANIFEST_NAME = ".holdfast.json"
 METADATA_NAME = ".metadata.json"

@@ -12,9 +12,8 @@ import os
 import stat
 import threading
 
-from holdfast.syncer.files.disk_deadline import NoAnswer
+from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import TEMPORARY, fsync_file, unique, write_all
-from holdfast.syncer.files.errors import StorageError
 
 _BUFFER_BYTES = 1 << 20
 _Identity = tuple[int, int, int]

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import fdatasync_file, fsync_dir, fsync_file, fsync_path
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.journal.segment import Position, Takeover, segment_name
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.forked import give_up_in_children
-from holdfast.syncer.files.disk_deadline import NoAnswer
+from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import (
     TEMPORARY,
     fsync_dir,
@@ -33,7 +33,6 @@ from holdfast.syncer.files.durable import (
     write_all,
     write_atomic,
 )
-from holdfast.syncer.files.errors import StorageError
 from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.fsync import Unsynced
 from holdfast.syncer.journal.segment import (

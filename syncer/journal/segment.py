@@ -17,7 +17,7 @@ from pathlib import Path
 import msgpack
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.files.regular import open_regular
 
 _MAGIC = b"HFJRNL\x00"

@@ -17,9 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_all
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageBusy,
@@ -29,6 +27,8 @@ from holdfast.syncer.files.errors import (
     from_os_error,
     redact,
 )
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_all
 from holdfast.syncer.stores.filesystems import (
     remover_of_empty,
     renames_cheaply,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.syncer.files.errors import InvalidLocation
+from holdfast.syncer.errors import InvalidLocation
 
 RemoveEmpty = Callable[[str], None]
 

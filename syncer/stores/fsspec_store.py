@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.files.errors import StorageError, from_os_error
+from holdfast.syncer.errors import StorageError, from_os_error
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
 from holdfast.syncer.stores.fsspec_async import AsyncCalls

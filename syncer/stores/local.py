@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import (
+    AlreadyStored,
+    NotStored,
+    StorageError,
+    StorageRefused,
+    from_os_error,
+)
 from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import (
     TEMPORARY,
@@ -21,13 +28,6 @@ from holdfast.syncer.files.durable import (
     make_folder,
     unique,
     write_all,
-)
-from holdfast.syncer.files.errors import (
-    AlreadyStored,
-    NotStored,
-    StorageError,
-    StorageRefused,
-    from_os_error,
 )
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.stores.store import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 

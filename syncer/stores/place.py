@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import InvalidLocation, StorageError, redact
+from holdfast.syncer.errors import InvalidLocation, StorageError, redact
 
 Kind = Literal["local", "s3", "uri", "given"]
 

@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from holdfast.names import shown
-from holdfast.syncer.files.errors import NotStored, StorageRefused
+from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.stores.store import Store
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from holdfast.syncer.errors import StorageBusy, StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import unique
-from holdfast.syncer.files.errors import StorageBusy, StorageError, StorageUnavailable
 from holdfast.syncer.stores.store import ObjectInfo, Store
 
 R = TypeVar("R")

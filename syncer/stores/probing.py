@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import AlreadyStored, StorageError
 from holdfast.syncer.files.durable import unique
-from holdfast.syncer.files.errors import AlreadyStored, StorageError
 from holdfast.syncer.stores.store import Store, allowance_s
 
 LARGE_BYTES = 24 << 20  # from 16 MiB on an upload to S3 has parts

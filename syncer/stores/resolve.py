@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from holdfast.syncer.files.errors import InvalidLocation, redact
+from holdfast.syncer.errors import InvalidLocation, redact
 from holdfast.syncer.stores.filesystems import as_arrow
 from holdfast.syncer.stores.place import ARROW_SCHEMES, StoragePlace
 

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import StorageError, StorageUnavailable, innermost
+from holdfast.syncer.errors import StorageError, StorageUnavailable, innermost
 
 T = TypeVar("T")
 

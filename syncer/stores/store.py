@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path
-from holdfast.syncer.files.errors import StorageError, innermost
+from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.forked import give_up_in_children
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
-from holdfast.syncer.files.errors import StorageError, StorageRefused
+from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.regular import regular_descriptor
 from holdfast.syncer.uploader.lock_copies import original_of
 from holdfast.syncer.uploader.lock_holder import Holder, holder_of, is_alive, kernels_holder_of

@@ -30,8 +30,8 @@ from typing import Any, Protocol
 
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.files.disk_deadline import wait_at_most
-from holdfast.syncer.files.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.uploader.uploader import Uploader

@@ -21,7 +21,7 @@ from functools import partial
 
 from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageRefused
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
 from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.journal.stretches import (

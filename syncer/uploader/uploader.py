@@ -20,14 +20,14 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest, Reached
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
-from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     ManifestMismatch,
     NotStored,
     StorageError,
     from_os_error,
 )
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.journal.journal import Position

@@ -18,7 +18,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.worker.metrics import sendable
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.trial.errors import InvalidConfig
 
 

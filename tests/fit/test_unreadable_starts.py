@@ -15,7 +15,7 @@ from holdfast import tune
 from holdfast.experiment.records import recovery
 from holdfast.experiment.uploads import unrecorded_checkpoints
 from holdfast.experiment.workers import pool
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 
 
 def train(config: dict[str, Any]) -> None:

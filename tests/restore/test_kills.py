@@ -158,7 +158,7 @@ def test_everything_killed_at_once_is_restored(bench: Bench) -> None:
     script, gate = bench.held_in(3, num_to_keep=1)
     everything = script.processes()
     roles = sorted(process.role for process in everything)
-    assert roles == ["uploader", "projector", "script", "warm", "worker", "worker"]
+    assert roles == ["projector", "script", "uploader", "warm", "worker", "worker"]
     for process in everything:
         process.kill()
     assert script.left() == []

@@ -29,7 +29,7 @@ from holdfast.experiment.records.place import (
 )
 from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer.files.errors import StorageBusy, StorageError
+from holdfast.syncer.errors import StorageBusy, StorageError
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo

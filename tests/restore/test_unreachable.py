@@ -23,21 +23,21 @@ from holdfast.experiment.folder import trial_folder
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores import probing
 from holdfast.syncer.stores import arrow
-from holdfast.syncer.stores.s3 import store
+from holdfast.syncer.stores.s3 import store as s3_store
 preflight.preflight.__kwdefaults__["deadline_s"] = 1.0
 probing.probe.__kwdefaults__["deadline_s"] = 1.0
-store_arrow._LOOKUP_S = store_s3._LOOKUP_S = trial_folder._DEADLINE_S = 1.0
-store_s3.S3Store._call.__defaults__ = (1.0,)
+arrow._LOOKUP_S = s3_store._LOOKUP_S = trial_folder._DEADLINE_S = 1.0
+s3_store.S3Store._call.__defaults__ = (1.0,)
 what, uri = sys.argv[1:]
 if what == "fit":
     from holdfast import tune
-    from holdfast.syncer.files.errors import StorageError
+    from holdfast.syncer.errors import StorageError
     try:
         tune.Tuner(lambda config: None, run_config=tune.RunConfig(storage_path=uri)).fit()
     except StorageError as error:
         print(error)
 elif what == "list":
-    from holdfast.syncer.files.errors import StorageError
+    from holdfast.syncer.errors import StorageError
     from holdfast.syncer.stores.location import Location
     try:
         trial_folder.list_folder(Location.resolve(uri, None, {}))

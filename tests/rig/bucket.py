@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.syncer.files.errors import NotStored
+from holdfast.syncer.errors import NotStored
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from tests.rig import checker

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.stores.store import (
     ObjectInfo,
     PutResult,

@@ -28,7 +28,7 @@ from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import columns_of, numeric, reported_names
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.lazy import OPTUNA
-from holdfast.syncer.files.errors import redact
+from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial

@@ -12,7 +12,7 @@ from holdfast.cli.browse_telling import show_catalog, show_overview
 from holdfast.cli.saying import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.found import LocatedExperiment, find
 from holdfast.experiment.folder.settings import Settings
-from holdfast.syncer.files.errors import redact
+from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
 
 

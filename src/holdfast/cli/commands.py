@@ -11,7 +11,7 @@ from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_fail
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
-from holdfast.syncer.files.errors import InvalidLocation
+from holdfast.syncer.errors import InvalidLocation
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from holdfast.names import printable
-from holdfast.syncer.files.errors import redact
+from holdfast.syncer.errors import redact
 from holdfast.trial.readable import finite
 
 SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141

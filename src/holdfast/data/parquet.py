@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.data.errors import DatasetGone, unknown_column
 from holdfast.data.sources import window_of_files
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
 

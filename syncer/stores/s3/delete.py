@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import NotStored, StorageError, StorageRefused
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
 from holdfast.syncer.stores.s3.client import CONNECTIONS
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, refused_object
 from holdfast.syncer.stores.store import for_each

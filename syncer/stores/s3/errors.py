@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageBusy,

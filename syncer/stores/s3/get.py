@@ -9,8 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.files.durable import TEMPORARY, unique, write_all
-from holdfast.syncer.files.errors import StorageUnavailable
 from holdfast.syncer.stores.store import allowance_s
 
 _ANSWER_S = 60.0

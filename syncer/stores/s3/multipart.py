@@ -12,8 +12,8 @@ from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.durable import unique
-from holdfast.syncer.files.errors import StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.pages import PARTS, listed

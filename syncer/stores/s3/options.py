@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from holdfast.syncer.files.errors import InvalidLocation, redact
+from holdfast.syncer.errors import InvalidLocation, redact
 
 SECRETS = frozenset({"access_key", "secret_key", "session_token"})
 _FLAGS = frozenset({"allow_bucket_creation", "allow_bucket_deletion", "anonymous"})

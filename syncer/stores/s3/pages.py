@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused
 
 Entry = Mapping[str, Any]
 Ask = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores.s3.client import Body
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.multipart import (

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageError,
@@ -19,6 +18,7 @@ from holdfast.syncer.files.errors import (
     StorageUnavailable,
     from_os_error,
 )
+from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.stores.s3.client import (
     Body,
     BufferBudget,

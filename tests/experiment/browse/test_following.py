@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.following import Follower, LogState
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 
 INTERVAL_S = 2.0
 

@@ -25,7 +25,7 @@ from holdfast.scheduler.policies.pbt_replay import schedule_of
 from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.syncer.artifacts.stored_index import Listed, LocalIndex, listing_bytes, read_listing
 from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
-from holdfast.syncer.files.errors import ManifestMismatch, StorageError
+from holdfast.syncer.errors import ManifestMismatch, StorageError
 from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Journal, read, segment_name
 from holdfast.syncer.journal.stretches import Stretch

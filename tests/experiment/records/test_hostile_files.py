@@ -26,7 +26,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover
 from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.files.errors import ManifestMismatch
+from holdfast.syncer.errors import ManifestMismatch
 from holdfast.syncer.journal.head import parse_head
 from holdfast.syncer.journal.journal import read
 from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
-from holdfast.syncer.files.errors import StorageError, StorageRefused
+from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, read
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.experiment.records.recovery import changed_checkpoint, lost_checkpoints, recover
 from holdfast.scheduler.policy import Decision, Observation, TrialReported, TrialScheduler, View
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.files.errors import StorageError, StorageUnavailable
+from holdfast.syncer.errors import StorageError, StorageUnavailable
 from holdfast.syncer.journal.journal import Journal
 from tests.rig.recorded import RecordedExperiment
 

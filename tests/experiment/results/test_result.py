@@ -21,7 +21,7 @@ from holdfast.experiment.results.result import Result, ResultNotFound
 from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject, UsersValues
 from holdfast.scheduler.events import EndOrdered, Exited, Resumed
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.files.errors import InvalidLocation
+from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig

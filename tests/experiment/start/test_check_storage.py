@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.place import ExperimentPlace, check_local, check_remote
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 

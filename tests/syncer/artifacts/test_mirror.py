@@ -18,7 +18,7 @@ from holdfast.syncer.artifacts import mirror as mirrors
 from holdfast.syncer.artifacts import stable_read
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.stored_index import LocalIndex
-from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore

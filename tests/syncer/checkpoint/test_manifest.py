@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Reached
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,
     NotStored,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.syncer.checkpoint.merge_ranks import gather
-from holdfast.syncer.files.errors import AlreadyStored, UnusableFile
+from holdfast.syncer.errors import AlreadyStored, UnusableFile
 
 
 def part(folder: Path, **files: str) -> Path:

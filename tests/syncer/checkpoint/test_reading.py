@@ -22,8 +22,8 @@ from holdfast.syncer.checkpoint.reading import (
     retire,
     unread,
 )
+from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
 from holdfast.syncer.files.durable import delete_tree, is_leftover
-from holdfast.syncer.files.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 
 

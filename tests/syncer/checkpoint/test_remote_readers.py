@@ -23,7 +23,7 @@ from holdfast.syncer.checkpoint import download, manifest, shared_copy
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.download import FolderChanged
 from holdfast.syncer.checkpoint.shared_copy import cache_folder, remove_unread
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     CheckpointGone,
     DirectoryMissing,
     ManifestMismatch,

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
-from holdfast.syncer.files.errors import CheckpointGone, StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import CheckpointGone, StorageRefused, StorageUnavailable
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore

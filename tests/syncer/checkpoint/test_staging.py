@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest, staging
 from holdfast.syncer.checkpoint.staging import stage
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     DirectoryMissing,
     StorageUnavailable,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.syncer.errors import DiskSilent, NoAnswer, from_os_error
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.disk_deadline import NoAnswer, answered, waiting_at_most
+from holdfast.syncer.files.disk_deadline import answered, waiting_at_most
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
-from holdfast.syncer.files.errors import DiskSilent, from_os_error
 from holdfast.syncer.files.threads import ThreadCall
 
 

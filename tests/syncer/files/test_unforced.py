@@ -12,9 +12,8 @@ import pytest
 
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.errors import DiskSilent, NoAnswer, StorageUnavailable
 from holdfast.syncer.files import unforced
-from holdfast.syncer.files.disk_deadline import NoAnswer
-from holdfast.syncer.files.errors import DiskSilent, StorageUnavailable
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.uploader.uploader import Uploader
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores import arrow
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.retry import StorageRetry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
 pytestmark = pytest.mark.anyio

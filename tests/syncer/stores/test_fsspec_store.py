@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
-from holdfast.syncer.files.errors import NotStored, StorageUnavailable, innermost
+from holdfast.syncer.errors import NotStored, StorageUnavailable, innermost
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores import owned_store
 from holdfast.syncer.stores.location import Location

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.files.errors import NotStored, StorageError, StorageRefused
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo
 

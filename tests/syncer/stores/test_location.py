@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from holdfast.syncer.files.errors import InvalidLocation, StorageError
+from holdfast.syncer.errors import InvalidLocation, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location

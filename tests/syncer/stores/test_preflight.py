@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     StorageBusy,
     StorageError,
     StorageRefused,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from holdfast.syncer.files.errors import AlreadyStored, StorageRefused
+from holdfast.syncer.errors import AlreadyStored, StorageRefused
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.probing import ProbeOutcome, Step, probe
 from holdfast.syncer.stores.store import ObjectInfo, PutResult

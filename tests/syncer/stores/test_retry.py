@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.syncer.checkpoint.manifest import hash_directory
-from holdfast.syncer.files.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.retry import Furthest, StorageRetry, moved_on
 

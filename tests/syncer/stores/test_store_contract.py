@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import anyio
 import pytest
 
-from holdfast.syncer.files.errors import AlreadyStored, NotStored, StorageError
+from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.store import S3Store

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.uploader import lock as locking
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked, LockLost
 from holdfast.syncer.uploader.lock_holder import Holder, is_alive

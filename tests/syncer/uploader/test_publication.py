@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.experiment.records.published import fetch_journal
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.files.errors import StorageError
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal import stretches
 from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import Journal, Position, read

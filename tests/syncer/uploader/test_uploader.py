@@ -21,7 +21,7 @@ from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.manifest import Reached
-from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Journal, Position, segment_name
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore

@@ -16,7 +16,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.syncer.files.errors import StorageUnavailable
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3 import http
 from holdfast.syncer.stores.s3.signature import SignedRequest, signed

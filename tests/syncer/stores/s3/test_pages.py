@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.files.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.stores.s3 import pages
 from holdfast.syncer.stores.s3.pages import OBJECTS, EndlessListing, listed
 

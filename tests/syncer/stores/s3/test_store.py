@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 import pytest
 
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
     StorageBusy,

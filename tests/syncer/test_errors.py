@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from holdfast import tune
-from holdfast.syncer.files.errors import (
+from holdfast.syncer.errors import (
     DirectoryMissing,
     InvalidLocation,
     ManifestMismatch,

@@ -15,7 +15,6 @@ from typing import ParamSpec, Self, TypeVar
 
 from holdfast.errors import TuneError
 from holdfast.names import printable
-from holdfast.syncer.files.disk_deadline import NoAnswer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +43,10 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
             text = text.replace(secret, HIDDEN)
     text = _USERINFO.sub(f"{HIDDEN}@", text)
     return _SECRET_PARAMETER.sub(rf"\1\2{HIDDEN}", text)
+
+
+class NoAnswer(TimeoutError):
+    """The disk has not answered in time: an OSError. What was asked may be done yet, or never."""
 
 
 class StorageError(TuneError):
@@ -142,7 +145,7 @@ def short(call: Callable[P, R]) -> Callable[P, R]:
     """For what users call: an error of storage comes without its history, of which the last of
     seventy lines would say what happened.
 
-    The log `holdfast.syncer.files.errors` (DEBUG) has the history.
+    The log `holdfast.syncer.errors` (DEBUG) has the history.
     """
 
     @wraps(call)
