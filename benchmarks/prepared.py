@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
-from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.search_space.description import describe
 from tests.rig.recorded import RecordedExperiment
 
 SPACE: Mapping[str, Any] = {"width": 1}

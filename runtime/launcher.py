@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Protocol
 
 from holdfast.runtime import process_control
-from holdfast.runtime.awaited_exit import AwaitedExit
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.orphans import is_child
-from holdfast.runtime.pending_launches import PendingLaunches
 from holdfast.runtime.process_exits import PATIENCE_S, happens
 from holdfast.runtime.stopped import Watched
-from holdfast.runtime.succession import Forker, Succession
-from holdfast.runtime.warm_client import WarmClient
+from holdfast.runtime.warm.awaited_exit import AwaitedExit
+from holdfast.runtime.warm.client import WarmClient
+from holdfast.runtime.warm.pending_launches import PendingLaunches
+from holdfast.runtime.warm.succession import Forker, Succession
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
 # How long a warm parent may take to end a worker: it may import something at that moment.
@@ -86,7 +86,7 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Workers forked by a warm parent on this machine (see `holdfast.runtime.warm`)."""
+    """Workers forked by a warm parent on this machine (see `holdfast.runtime.warm.parent`)."""
 
     def __init__(
         self,

@@ -13,13 +13,13 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import IO, Any, NoReturn, Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.forked import exit_status
 from holdfast.runtime import c_stdio, learning
-from holdfast.runtime.preloading import ExitFunction
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
@@ -31,6 +31,18 @@ _REST_S = 600.0
 # and leaves open would seem to run for ever.
 _OF_LIBRARIES = (("mlflow", "end_run"),)
 _BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
+
+
+@dataclass(frozen=True, slots=True)
+class ExitFunction:
+    """What a module registered when it was imported: each worker does so at its end, too."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def register(self) -> None:
+        atexit.register(self.function, *self.arguments, **self.named)
 
 
 class WorkerEntry(Protocol):

@@ -133,7 +133,7 @@ def _decode_bounds(plain: Any) -> Any:
 
 
 def _decode_space(plain: Any) -> Any:
-    """As `holdfast.trial.description.describe` gives it."""
+    """As `holdfast.trial.search_space.description.describe` gives it."""
     if type(plain) not in (list, tuple):
         raise ValueError(f"must be a list, not {shown(plain)}")
     for part in plain:

@@ -27,11 +27,11 @@ FORMAT = 2
 class ExperimentSpec:
     """What the machine must know of a run. Nothing here names a path, a host or a credential.
 
-    `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial
-    asks for, None where it depends on the trial's config. `scheduler` is the class that decides;
+    `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial asks for,
+    None where it depends on the trial's config. `scheduler` is the class that decides;
     `saves_when_told` says that trials can be made to save themselves. `space` describes the search
-    space (see `holdfast.trial.description.describe`), `options` is what the shell wants to know on
-    a restore.
+    space (see `holdfast.trial.search_space.description.describe`), `options` is what the shell
+    wants to know on a restore.
 
     `timeout_s` is a stopper's, `stop_metrics` are what stoppers look at. `stop_number` and
     `space_number` count how often restores have changed the stop condition and the space; trials

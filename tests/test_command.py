@@ -21,7 +21,7 @@ from holdfast.cli import main
 from holdfast.scheduler.events import EndOrdered, Exited
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.description import describe
+from holdfast.trial.search_space.description import describe
 from tests.rig.patient import healthy
 from tests.rig.recorded import RecordedExperiment
 

@@ -29,7 +29,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
-from holdfast.trial.spaces import separated, spaces_of
+from holdfast.trial.search_space.spaces import separated, spaces_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,15 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, standing_in
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
-from holdfast.scheduler.search import BasicVariantGenerator, Searcher, introduce
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
-from holdfast.trial.overlaying import overlaid, searched_in, without_searched
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.search_space.overlaying import overlaid, searched_in, without_searched
+from holdfast.trial.search_space.spaces import Continued, could_suggest, placed, placed_in
+from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import has_user_code
-from holdfast.trial.spaces import Continued, could_suggest, placed, placed_in
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import (
     Opaque,
@@ -36,7 +37,6 @@ from holdfast.trial.values import (
     spread,
     summarize,
 )
-from holdfast.trial.variants import Space, Variant
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 _LONGEST_NAME = 180

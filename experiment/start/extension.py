@@ -16,9 +16,9 @@ from holdfast.scheduler.resuming import is_wanted
 from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import has_metric, names_text, near_text
 from holdfast.trial.config import check_stop
-from holdfast.trial.description import changes, describe
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.search_space.description import changes, describe
 from holdfast.trial.stoppers import (
     bounds_of,
     is_asked,

@@ -23,14 +23,14 @@ from holdfast.experiment.worker.data_config import check_datasets
 from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.policy import is_memoryless, scheduler_of
-from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
+from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.space import is_searched
-from holdfast.trial.spaces import combined
 from holdfast.trial.stoppers import ends_all, is_asked
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 

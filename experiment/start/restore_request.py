@@ -12,7 +12,7 @@ from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.untrusted_restore import check_given
 from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
 from holdfast.trial.tuning import ResumeConfig, TuneConfig

@@ -12,7 +12,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
 from holdfast.experiment.start.same_arguments import otherwise
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stoppers import text_of

@@ -16,9 +16,9 @@ from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.description import describe
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.values import unwrap_scalar
 
 _SEED_BITS = 63

@@ -15,7 +15,7 @@ from holdfast.runtime.wire import Message
 
 
 class WarmClient:
-    """A warm parent that was started (see `holdfast.runtime.warm` for what is said to it).
+    """A warm parent that was started (see `holdfast.runtime.warm.parent` for what is said to it).
 
     `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, where it died
     before, ["lost", how].
@@ -123,7 +123,7 @@ def _start(
     arguments = [held, fd, os.getpid(), *inherited_fds]
     return subprocess.Popen(
         process_control.python_command(
-            "holdfast.runtime.warm:main", list(map(str, arguments)), directory
+            "holdfast.runtime.warm.parent:main", list(map(str, arguments)), directory
         ),
         env=dict(environ),
         cwd=directory,

@@ -18,8 +18,8 @@ told why.
 
 A successor is a fork of this process that serves as it does, over a socket of its own. In the
 background it imports what the first workers have imported, and then it forks the next ones (see
-`holdfast.runtime.succession`). To this process it is a worker like the others. Where `learns` is
-true, workers note what they import (see `holdfast.runtime.learning`).
+`holdfast.runtime.warm.succession`). To this process it is a worker like the others. Where `learns`
+is true, workers note what they import (see `holdfast.runtime.learning`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from holdfast.forked import children_end_here
-from holdfast.runtime import learning, preloading, process_control, threads
+from holdfast.runtime import learning, process_control, threads
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
 from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
+from holdfast.runtime.warm import preloading
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
     FAULT,
+    ExitFunction,
     Inheritance,
     WorkerEntry,
     be_worker,
@@ -80,7 +82,7 @@ class WarmParent:
         self._orphans = Orphans(self._workers)
         self._departures = Departures(self._orphans, self._collect, self._tell_exit)
         self._inheritance: Inheritance = ()
-        self._exit_functions: list[preloading.ExitFunction] = []
+        self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
         self._entry_name = ""
         self._payload: IO[bytes] | None = None
@@ -344,7 +346,7 @@ class WarmParent:
         assert self._payload is not None
         payload = self._payload.fileno()
         command = process_control.python_command(
-            "holdfast.runtime.warm:spawned_worker",
+            "holdfast.runtime.warm.parent:spawned_worker",
             [self._entry_name, str(fd), str(payload), str(os.getpid()), self._held],
         )
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 
 from holdfast.runtime.connection import LATE_S
-from holdfast.runtime.succession import Forker
+from holdfast.runtime.warm.succession import Forker
 
 # From an order to the question, and from the question to the end of who does not answer.
 ANSWER_S = 60.0

@@ -23,6 +23,7 @@ from holdfast.forked import children_end_here
 from holdfast.runtime import c_stdio, threads
 from holdfast.runtime.orphans import children
 from holdfast.runtime.provenance import is_installed
+from holdfast.runtime.worker import ExitFunction
 
 # Who registers one of these functions for its end has made files that all workers would share, and
 # the first to end would remove.
@@ -36,18 +37,6 @@ class UnsafeToFork(Exception):
     def __init__(self, module: str, why: str) -> None:
         super().__init__(why)
         self.module = module
-
-
-@dataclass(frozen=True, slots=True)
-class ExitFunction:
-    """What a module registered when it was imported: each worker does so at its end, too."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
-
-    def register(self) -> None:
-        atexit.register(self.function, *self.arguments, **self.named)
 
 
 def preload(

@@ -8,10 +8,18 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
-from holdfast.trial.domains import Categorical, Domain, Float, Function, Integer, Normal, below
+from holdfast.trial.domains import (
+    Categorical,
+    Domain,
+    Float,
+    Function,
+    Integer,
+    Normal,
+    below,
+)
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.search_space.sample_spec import Spec
 from holdfast.trial.space import has_user_code, is_grid
-from holdfast.trial.spec import Spec
 from holdfast.trial.values import is_plain, key_name, unwrap_scalar
 
 Path = tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.parameters import Parameter
+from holdfast.trial.search_space.parameters import Parameter
 
 _TAIL: Final = 1e-9  # a normal distribution has no end: six sigma are enough of it
 

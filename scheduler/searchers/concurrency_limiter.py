@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.scheduler.search import Searcher, introduce
+from holdfast.scheduler.searchers.searcher import Searcher, introduce
 from holdfast.trial.errors import InvalidConfig
 
 _End = tuple[dict[str, Any] | None, bool]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Float, Normal, Random
-from holdfast.trial.parameters import Assignment, Parameter
+from holdfast.trial.search_space.parameters import Assignment, Parameter
 
 Vector = tuple[float, ...]
 """A number in [0, 1) for each parameter of a space, also for those that a config does not have."""

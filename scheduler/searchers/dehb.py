@@ -8,15 +8,15 @@ from dataclasses import field, replace
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.cube import assignment_at, vector_of
-from holdfast.scheduler.evolution import Evolution, Individual, RungJob
 from holdfast.scheduler.policies.dehb import KEY
 from holdfast.scheduler.policies.goal import Goal, is_number
 from holdfast.scheduler.policies.hyperband import shapes
-from holdfast.scheduler.search import Searcher, points_of
+from holdfast.scheduler.searchers.cube import assignment_at, vector_of
+from holdfast.scheduler.searchers.evolution import Evolution, Individual, RungJob
+from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, require
-from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
 
 

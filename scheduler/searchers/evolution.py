@@ -8,10 +8,10 @@ from dataclasses import field
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.cube import Vector
 from holdfast.scheduler.policies.hyperband import Shape
+from holdfast.scheduler.searchers.cube import Vector
 from holdfast.trial.domains import Random, below
-from holdfast.trial.parameters import Assignment
+from holdfast.trial.search_space.parameters import Assignment
 
 _PARENTS = 3
 

@@ -8,8 +8,8 @@ from dataclasses import field
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.limiting import Wrapper
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar

@@ -47,7 +47,7 @@ def test_a_forked_child_does_not_act_for_the_script(way: str, tmp_path: Path) ->
 FORKS_WHEN_IMPORTED = """
 import os, sys
 
-if "holdfast.runtime.warm" in sys.modules:
+if "holdfast.runtime.warm.parent" in sys.modules:
     child = os.fork()
     if child:
         STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

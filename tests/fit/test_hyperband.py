@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.scheduler.search import FINISHED
+from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.tune.schedulers import HyperBandScheduler
 from holdfast.tune.search import Searcher
 

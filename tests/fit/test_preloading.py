@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.runtime import succession
+from holdfast.runtime.warm import succession
 
 pytestmark = pytest.mark.process
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast import tune
-from holdfast.scheduler.search import FINISHED
+from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.parameters import Parameters
+from holdfast.trial.search_space.parameters import Parameters
 from holdfast.tune.search import LibrarySearch
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript

@@ -30,7 +30,7 @@ def warm_parent() -> psutil.Process:
     (child,) = (
         child
         for child in psutil.Process().children()
-        if any("holdfast.runtime.warm" in part for part in child.cmdline())
+        if any("holdfast.runtime.warm.parent" in part for part in child.cmdline())
     )
     return child
 

@@ -20,7 +20,8 @@ from holdfast.runtime import mapped, object_folder
 VALUE = mapped.pickled(b"x" * 1000)
 HOLDER = """
 import sys
-from holdfast.runtime import mapped, object_folder
+from holdfast.runtime import mapped
+from holdfast.runtime import object_folder
 own = object_folder.ObjectFolder({object_folder.FOLDER: sys.argv[1]})
 print(own.put("object", mapped.pickled(b"x")), flush=True)
 sys.stdin.read()

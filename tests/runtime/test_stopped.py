@@ -15,13 +15,14 @@ import pytest
 
 from holdfast.errors import TuneError
 from holdfast.runtime import connection as connections
-from holdfast.runtime import pending_launches, process_exits
+from holdfast.runtime import process_exits
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import KernelKills, ending_of
 from holdfast.runtime.launcher import LocalLauncher
-from holdfast.runtime.pending_launches import PendingLaunches
 from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
+from holdfast.runtime.warm import pending_launches
+from holdfast.runtime.warm.pending_launches import PendingLaunches
 from holdfast.runtime.wire import encode
 from tests.rig.processes import PATIENCE_S, Heard
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.scheduler.effects import Warn
-from holdfast.scheduler.limiting import ConcurrencyLimiter
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.scheduler.policy import CloneTrial, Decision, SaveTrial
+from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.simulate import simulate
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import choice, grid_search, loguniform, uniform

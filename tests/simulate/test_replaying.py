@@ -12,7 +12,7 @@ from holdfast import tune
 from holdfast.experiment.records.event_codec import read_events
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.policy import ChangeTrial, CloneTrial, Decision, TrialReported, View
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate import replay, simulate
 from holdfast.simulate.nearest import Nearest
 from holdfast.simulate.recorded_curve import CurvePoint, RecordedCurve

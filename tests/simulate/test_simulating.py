@@ -31,7 +31,7 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate import CurveFailed, Faults, Simulation, pool, simulate
 from holdfast.testing.invariants import check
 from holdfast.trial.errors import InvalidConfig

@@ -12,7 +12,7 @@ from holdfast import tune
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.errors import InvalidMetrics, InvalidSearchSpace
 from holdfast.trial.nesting import DEEPEST, nesting_fault
-from holdfast.trial.variants import Space
+from holdfast.trial.search_space.variants import Space
 
 
 def own_dict() -> dict[str, Any]:

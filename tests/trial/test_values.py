@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from holdfast.trial.encoding import from_plain, to_plain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.readable import excerpt, readable
+from holdfast.trial.search_space.sample_spec import ConfigView, Spec, Unresolved, Waiting, detach
 from holdfast.trial.space import choice, grid_search, uniform
-from holdfast.trial.spec import ConfigView, Spec, Unresolved, Waiting, detach
 from holdfast.trial.values import (
     Opaque,
     Ref,

@@ -12,7 +12,7 @@ import pytest
 from holdfast import tune
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
 

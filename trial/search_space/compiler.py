@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from holdfast.trial.description import text_of
 from holdfast.trial.domains import Categorical, Domain, Function, same
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.readable import excerpt
-from holdfast.trial.space import grid_values, is_grid, is_searched
-from holdfast.trial.template import (
+from holdfast.trial.search_space.description import text_of
+from holdfast.trial.search_space.template import (
     Chosen,
     Computed,
     Constant,
@@ -30,6 +29,7 @@ from holdfast.trial.template import (
     copy,
     size,
 )
+from holdfast.trial.space import grid_values, is_grid, is_searched
 from holdfast.trial.values import (
     Path,
     Ref,

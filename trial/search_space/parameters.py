@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.compiler import compile_space
 from holdfast.trial.domains import Categorical, Float, Integer, Normal, Random, same
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.template import (
+from holdfast.trial.search_space.compiler import compile_space
+from holdfast.trial.search_space.template import (
     Chosen,
     Computed,
     Constant,

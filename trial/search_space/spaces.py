@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.search_space.variants import Space
 from holdfast.trial.space import grid_values, is_grid
 from holdfast.trial.values import (
     Path,
@@ -25,7 +26,6 @@ from holdfast.trial.values import (
     replace_leaves,
     unwrap_scalar,
 )
-from holdfast.trial.variants import Space
 
 _MISSING = object()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.trial.domains import Categorical, Domain, Function, Random, below
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.nesting import check_nesting
-from holdfast.trial.spec import Spec, Waiting, detach
+from holdfast.trial.search_space.sample_spec import Spec, Waiting, detach
 from holdfast.trial.values import Path, Ref, spread
 
 

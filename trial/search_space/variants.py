@@ -12,10 +12,10 @@ from itertools import accumulate
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.compiler import compile_space
 from holdfast.trial.domains import Random
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.template import Template
+from holdfast.trial.search_space.compiler import compile_space
+from holdfast.trial.search_space.template import Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

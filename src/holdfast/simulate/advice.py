@@ -20,7 +20,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.events import Reported
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.trial import Trial

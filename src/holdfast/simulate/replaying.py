@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.simulate.advice import Proposes
 from holdfast.simulate.comparison import Replay
 from holdfast.simulate.faults import Faults

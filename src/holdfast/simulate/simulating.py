@@ -24,9 +24,9 @@ from holdfast.simulate.trace import Sink, Trace, tracing
 from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene, World
 from holdfast.trial.config import CheckpointConfig, RunConfig
-from holdfast.trial.description import describe
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Trial
 from holdfast.trial.tuning import TuneConfig
 

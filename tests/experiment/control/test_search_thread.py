@@ -15,11 +15,11 @@ from holdfast.experiment.control.proposer import Naming, Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
-from holdfast.scheduler.limiting import ConcurrencyLimiter
-from holdfast.scheduler.search import Searcher
+from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.events import Reported
 from holdfast.trial.resources import ONE_CPU
-from holdfast.trial.spaces import combined
+from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.trial import Status, Trial, evolve
 from holdfast.trial.values import Ref
 

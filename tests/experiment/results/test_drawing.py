@@ -15,7 +15,7 @@ from holdfast.experiment.results.exporting.arrow_table import arrow_table
 from holdfast.experiment.results.exporting.distributions import Categories, Numbers, distributions
 from holdfast.experiment.results.importance import by_rank
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.trial.description import describe
+from holdfast.trial.search_space.description import describe
 
 
 def test_a_wide_range_above_zero_is_logarithmic_and_says_powers_of_ten() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.experiment.start.spec_builder import seed_of
-from holdfast.scheduler.search import BasicVariantGenerator
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator
 
 
 @pytest.mark.parametrize("seed", [0, 7, -(2**63) + 1, 2**63 - 1])

@@ -25,8 +25,8 @@ from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.config import FailureConfig
-from holdfast.trial.description import describe
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.trial import Status
 from tests.rig.recorded import RecordedExperiment
 

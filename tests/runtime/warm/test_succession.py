@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime import succession
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.warm import succession
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -110,7 +110,7 @@ def warm_parent() -> psutil.Process:
     (parent,) = [
         child
         for child in psutil.Process().children()
-        if any("holdfast.runtime.warm" in part for part in child.cmdline())
+        if any("holdfast.runtime.warm.parent" in part for part in child.cmdline())
     ]
     return parent
 

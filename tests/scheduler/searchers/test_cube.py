@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.scheduler.cube import assignment_at, place_of, value_at, vector_of
-from holdfast.trial.parameters import Parameters
+from holdfast.scheduler.searchers.cube import assignment_at, place_of, value_at, vector_of
+from holdfast.trial.search_space.parameters import Parameters
 
 SPACE = {
     "lr": tune.loguniform(1e-5, 1e-1),

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import tune
-from holdfast.scheduler.axes import place, value_at
-from holdfast.scheduler.density import Density
-from holdfast.trial.parameters import Parameter
+from holdfast.scheduler.searchers.axes import place, value_at
+from holdfast.scheduler.searchers.density import Density
+from holdfast.trial.search_space.parameters import Parameter
 
 DOMAINS: list[Any] = [
     tune.uniform(-5, 5),

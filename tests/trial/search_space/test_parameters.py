@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import tune
 from holdfast.trial.domains import Float, Integer
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.parameters import Parameters
+from holdfast.trial.search_space.parameters import Parameters
 from holdfast.trial.values import Ref, fold_values
 
 

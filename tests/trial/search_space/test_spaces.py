@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.space import choice, grid_search, uniform
-from holdfast.trial.spaces import (
+from holdfast.trial.search_space.spaces import (
     Continued,
     combined,
     could_suggest,
@@ -19,8 +18,9 @@ from holdfast.trial.spaces import (
     separated,
     spaces_of,
 )
+from holdfast.trial.search_space.variants import Space
+from holdfast.trial.space import choice, grid_search, uniform
 from holdfast.trial.values import Ref, fold_values
-from holdfast.trial.variants import Space
 
 SPACE: dict[str, Any] = {"lr": uniform(0, 0.1), "net": {"kind": choice(["a", "b"])}, "epochs": 5}
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.trial.description import changes, describe, differences
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.search_space.description import changes, describe, differences
+from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import (
     choice,
     grid_search,
@@ -26,7 +27,6 @@ from holdfast.trial.space import (
     uniform,
 )
 from holdfast.trial.values import Ref, fold_values
-from holdfast.trial.variants import Space, Variant
 
 
 class Model:

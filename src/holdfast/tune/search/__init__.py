@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.scheduler.dehb_search import DEHBSearch as DEHBSearch
-    from holdfast.scheduler.limiting import ConcurrencyLimiter as ConcurrencyLimiter
-    from holdfast.scheduler.repeating import Repeater as Repeater
-    from holdfast.scheduler.search import (
+    from holdfast.scheduler.searchers.concurrency_limiter import (
+        ConcurrencyLimiter as ConcurrencyLimiter,
+    )
+    from holdfast.scheduler.searchers.dehb import DEHBSearch as DEHBSearch
+    from holdfast.scheduler.searchers.repeater import Repeater as Repeater
+    from holdfast.scheduler.searchers.searcher import (
         BasicVariantGenerator as BasicVariantGenerator,
     )
-    from holdfast.scheduler.search import (
+    from holdfast.scheduler.searchers.searcher import (
         Searcher as Searcher,
     )
     from holdfast.trial.space import grid_search as grid_search
@@ -35,13 +37,13 @@ _HOMES = {
     "NevergradSearch": "holdfast.tune.search.nevergrad",
     "TuneBOHB": "holdfast.tune.search.bohb",
     "ZOOptSearch": "holdfast.tune.search.zoopt",
-    "BasicVariantGenerator": "holdfast.scheduler.search",
-    "ConcurrencyLimiter": "holdfast.scheduler.limiting",
-    "DEHBSearch": "holdfast.scheduler.dehb_search",
+    "BasicVariantGenerator": "holdfast.scheduler.searchers.searcher",
+    "ConcurrencyLimiter": "holdfast.scheduler.searchers.concurrency_limiter",
+    "DEHBSearch": "holdfast.scheduler.searchers.dehb",
     "LibrarySearch": "holdfast.tune.search.library",
     "OptunaSearch": "holdfast.tune.search.optuna",
-    "Repeater": "holdfast.scheduler.repeating",
-    "Searcher": "holdfast.scheduler.search",
+    "Repeater": "holdfast.scheduler.searchers.repeater",
+    "Searcher": "holdfast.scheduler.searchers.searcher",
     "create_searcher": "holdfast.tune.search.creating",
     "grid_search": "holdfast.trial.space",
 }

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.lazy import Framework
-from holdfast.scheduler.axes import bounds, varied
-from holdfast.scheduler.search import FINISHED
+from holdfast.scheduler.searchers.axes import bounds, varied
+from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, one_thread, one_torch_thread
 from holdfast.tune.search.study import Query, SearchGoal

@@ -9,11 +9,11 @@ from typing import Any
 
 from holdfast.described import Made, without
 from holdfast.lazy import Framework
-from holdfast.scheduler.axes import place, value_at
-from holdfast.scheduler.search import FINISHED
+from holdfast.scheduler.searchers.axes import place, value_at
+from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, one_thread
 from holdfast.tune.search.study import Query, SearchGoal

@@ -9,11 +9,11 @@ from dataclasses import fields
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.axes import place, value_at, varied
-from holdfast.scheduler.density import Density, Vector
+from holdfast.scheduler.searchers.axes import place, value_at, varied
+from holdfast.scheduler.searchers.density import Density, Vector
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 

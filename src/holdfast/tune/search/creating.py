@@ -5,20 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from holdfast.scheduler.search import BasicVariantGenerator, Searcher
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.tune.short_names import home_of
 
 _HOMES = {
     "ax": "holdfast.tune.search.ax:AxSearch",
     "bayesopt": "holdfast.tune.search.bayesopt:BayesOptSearch",
     "bohb": "holdfast.tune.search.bohb:TuneBOHB",
-    "dehb": "holdfast.scheduler.dehb_search:DEHBSearch",
+    "dehb": "holdfast.scheduler.searchers.dehb:DEHBSearch",
     "hebo": "holdfast.tune.search.hebo:HEBOSearch",
     "hyperopt": "holdfast.tune.search.hyperopt:HyperOptSearch",
     "nevergrad": "holdfast.tune.search.nevergrad:NevergradSearch",
     "optuna": "holdfast.tune.search.optuna:OptunaSearch",
-    "random": "holdfast.scheduler.search:BasicVariantGenerator",
-    "variant_generator": "holdfast.scheduler.search:BasicVariantGenerator",
+    "random": "holdfast.scheduler.searchers.searcher:BasicVariantGenerator",
+    "variant_generator": "holdfast.scheduler.searchers.searcher:BasicVariantGenerator",
     "zoopt": "holdfast.tune.search.zoopt:ZOOptSearch",
 }
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 from holdfast.dataclass import dataclass
 from holdfast.described import Call, Made, argument
 from holdfast.lazy import Framework
-from holdfast.scheduler.search import Searcher, points_of
+from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.parameters import Assignment, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.native import check_native
 from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal, Study

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.lazy import Framework
-from holdfast.scheduler.axes import bounds, varied
+from holdfast.scheduler.searchers.axes import bounds, varied
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from holdfast.lazy import OPTUNA, Framework
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Parameters
+from holdfast.trial.search_space.parameters import Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.optuna_space import (
     Asks,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from holdfast.trial.domains import Categorical, Float, Integer, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.parameters import Assignment, Parameter, Parameters, Same
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, Same
 from holdfast.trial.values import spread
 
 _AS_THEY_ARE = (type(None), bool, int, float, str)

@@ -11,9 +11,9 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from holdfast.scheduler.search import FINISHED
+from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Assignment
+from holdfast.trial.search_space.parameters import Assignment
 from holdfast.tune.search.optuna_space import Asks
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 

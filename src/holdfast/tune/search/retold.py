@@ -18,9 +18,9 @@ from typing import Any, Final
 from threadpoolctl import threadpool_limits
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.axes import varied
+from holdfast.scheduler.searchers.axes import varied
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.study import Losses, Query
 
 _GLOBAL_NUMBERS: Final = threading.Lock()

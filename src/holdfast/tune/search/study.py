@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.parameters import Assignment, Same
+from holdfast.trial.search_space.parameters import Assignment, Same
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.lazy import Framework
-from holdfast.scheduler.axes import place, value_at
+from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
 from holdfast.tune.search.study import Query, SearchGoal

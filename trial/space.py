@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Final
 
-from holdfast.trial.domains import Categorical, Domain, Float, Function, Integer, Normal
+from holdfast.trial.domains import (
+    Categorical,
+    Domain,
+    Float,
+    Function,
+    Integer,
+    Normal,
+)
 from holdfast.trial.errors import InvalidSearchSpace
 
 UNSET: Final[object] = object()

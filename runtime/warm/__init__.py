@@ -1,0 +1,5 @@
+"""The warm parent: it imports the user's modules once, in one thread, and forks the workers.
+
+Start reading at `parent.py`; `client.py` is the controller's side. `succession.py` replaces the
+parent by a fork that has imported what the first trial imported (`preloading.py`).
+"""
