@@ -80,6 +80,9 @@ class Launcher(Protocol):
     def processes(self) -> list[Watched]:
         """Those that live, as far as they are known."""
 
+    def kill(self) -> None:
+        """SIGKILL to every process, without waiting for any."""
+
     async def close(self) -> str:
         """End every worker and wait until all are gone. Returns what the user should know: which
         process does not end."""
@@ -165,6 +168,14 @@ class LocalLauncher:
             found += [Watched(warm_client.pid, "the warm parent", warm_client.kill)]
             found += succession.processes()
         return found
+
+    def kill(self) -> None:
+        self._closing = True
+        for worker in list(self._workers.values()):
+            if worker.pid:
+                process_control.kill_group(worker.pid)
+        for warm_client in self._not_reaped:
+            warm_client.kill()
 
     async def close(self) -> str:
         self._closing = True

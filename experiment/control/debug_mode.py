@@ -52,6 +52,9 @@ class InlineLauncher:
     def processes(self) -> list[Watched]:
         return []
 
+    def kill(self) -> None:
+        """A trial that runs in the calling thread cannot be killed."""
+
     async def close(self) -> str:
         """Nothing of its own is left: each trial ended before `work` returned."""
         return ""

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.controller import Controller, ControllerParts
+from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.services import (
@@ -29,12 +30,10 @@ from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
-from holdfast.experiment.projector.incomplete import lacking
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_there, passing
@@ -44,12 +43,10 @@ from holdfast.runtime.launcher import Launcher, LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
-from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal, Position
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
-_FLUSH_AFTER_FAULT_S = 5.0
 _MOST_LINES = 10_000
 
 
@@ -74,6 +71,9 @@ class Run:
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        # Of the end, which an abort cuts short.
+        self._patience: asyncio.Timeout | None = None
+        self._is_killing = False
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
         self._pid = os.getpid()
 
@@ -111,7 +111,7 @@ class Run:
     def abort(self) -> None:
         """Kill everything now; what is in the journal stays."""
         self.is_aborted = True
-        self._soon(self._cancel)
+        self._soon(self._kill)
 
     def leave(self) -> bool:
         """Wait for it no more, whatever it hangs in; whether it has not ended.
@@ -152,6 +152,14 @@ class Run:
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+    def _kill(self) -> None:
+        if self._is_killing:
+            return
+        if self._patience is None:
+            self._cancel()
+        else:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     def tell(self, text: str, level: str = "warning") -> None:
         self.messages.append((text, level))
@@ -236,11 +244,31 @@ class Run:
             self.outcome = controller.outcome
         finally:
             loading.cancel()
-            await self._end(launcher, journal_writer, controller, callbacks, tracker_processes)
+            working = Working(
+                launcher=launcher,
+                journal_writer=journal_writer,
+                controller=controller,
+                callbacks=callbacks,
+                tracker_processes=tracker_processes,
+            )
+            self.unsaved = await self._ended(Ending(plan, working, self.tell, self._show_phase))
             watch.close()
         # One that came while everything ended counts as well: another incarnation may own it now.
         if controller.fault is not None:
             raise controller.fault
+
+    async def _ended(self, ending: Ending) -> list[str]:
+        """End everything, with patience until `abort` is called; what is not in storage then."""
+        if not self.is_aborted:
+            try:
+                async with asyncio.timeout(None) as patience:
+                    self._patience = patience
+                    return await ending.finish()
+            except TimeoutError:
+                if not patience.expired():
+                    raise
+        self._is_killing = True
+        return await ending.kill()
 
     def _open_journal(self) -> Journal:
         plan = self.plan
@@ -321,74 +349,8 @@ class Run:
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)
 
-    def _show_written(self, done: int, total: int) -> None:
-        share = 100 * done // max(1, total)
-        self._phase = f"writing result.json and the like: {share}% of the journal"
-
-    async def _end(
-        self,
-        launcher: Launcher,
-        journal_writer: JournalWriter,
-        controller: Controller,
-        callbacks: CallbackThread,
-        tracker_processes: TrackerProcesses,
-    ) -> None:
-        """End every process, then flush; each step has a deadline."""
-        settings = self.plan.settings
-        # After a fault everything is on this disk, and a restore goes on with what waits.
-        flush_s = settings.flush_deadline_s
-        tracker_s = settings.tracker_deadline_s
-        ending = controller.machine.ending
-        # Whoever interrupts the run was told how long its end takes.
-        is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
-        is_patient = controller.fault is None and not is_interrupted
-        if controller.fault is not None:
-            flush_s = min(flush_s, _FLUSH_AFTER_FAULT_S)
-            tracker_s = min(tracker_s, _FLUSH_AFTER_FAULT_S)
-        if not is_patient:
-            journal_writer.hurry(flush_s)
-        self._phase = "ending the worker processes"
-        controller.close()
-        if left := await launcher.close():
-            self.tell(left)
-        controller.pool.close()
-        self._phase = "writing what is left to be written"
-        loop = asyncio.get_running_loop()
-        closing = asyncio.ensure_future(
-            threads.call(lambda: callbacks.close(settings.callback_deadline_s))
-        )
-        trials = controller.machine.trials.values()
-        tracked = asyncio.ensure_future(
-            tracker_processes.close(journal_writer.position, tracker_s, trials)
-        )
-        uploads = controller.uploads
-        if uploads is not None and controller.is_usurped:
-            await uploads.abandon()
-            uploads = None
-        if uploads is not None:
-            if self.plan.remote is not None:
-                self._phase = f"waiting for storage, {flush_s:g} s at most"
-            flush_by = loop.time() + flush_s
-            await uploads.drain(flush_s, is_patient=is_patient)
-            # What the last commits superseded is removed once that is on the disk.
-            await journal_writer.sync()
-        is_written = await journal_writer.finish(flush_s, self._show_written)
-        if not is_written and (missing := lacking(self.plan.layout, trials)):
-            self.tell(missing, "loss")
-        if uploads is not None:
-            left_s = flush_by - loop.time()
-            await tracked  # what was not delivered is listed in files that are persisted too
-            if self.plan.remote is not None:
-                uploads.publish()
-            # What goes on has its whole time again: 20,000 small files take longer than a minute.
-            left_s = flush_s if is_patient else max(1.0, left_s)
-            self.unsaved = await uploads.close(left_s, is_patient=is_patient)
-        await journal_writer.close()
-        unheard = await controller.search_told(settings.callback_deadline_s)
-        if unheard:
-            self.tell(unheard)
-        await tracked
-        await closing
+    def _show_phase(self, phase: str) -> None:
+        self._phase = phase
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -91,10 +91,10 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
     if asked > 1:
         run.abort()
         if asked > 2:
-            return time.monotonic() + _KILLING_S
+            return time.monotonic()
         again = "Press Ctrl-C" if signum == signal.SIGINT else "Send it"
         view.message(f"Killing all processes. {again} once more to leave what hangs", "warning")
-        return time.monotonic() + closing_s + LEEWAY_S
+        return time.monotonic() + _KILLING_S
     is_preempted = signum not in (0, signal.SIGINT)
     told, again = "Interrupted: trials have", "Press Ctrl-C again"
     if is_preempted:

@@ -252,6 +252,11 @@ class JournalWriter:
                 raise ValueError(f"not a message of the projector: {message!r:.100}")
         return None
 
+    async def abandon_projector(self) -> None:
+        """End it now: a restore writes what the trials' files lack."""
+        self._projector.kill()
+        await self._projector.close()
+
     def processes(self) -> list[Watched]:
         return [self._projector.process()]
 

@@ -60,6 +60,10 @@ class TrackerProcesses:
         for one in self._tracker_processes:
             one.follow(position)
 
+    async def abandon(self) -> None:
+        """End them now: a restore delivers what they had not."""
+        await asyncio.gather(*(one.abandon() for one in self._tracker_processes))
+
     async def close(
         self, position: Position, deadline_s: float, trials: Collection[Trial]
     ) -> None:
@@ -99,6 +103,10 @@ class _TrackerProcess:
     def follow(self, position: Position) -> None:
         self._position = position
         self._service.send(["upto", position.segment, position.offset])
+
+    async def abandon(self) -> None:
+        self._service.kill()
+        await self._service.close()
 
     async def close(self, deadline_s: float, trials: Collection[Trial]) -> None:
         self._close_by = asyncio.get_running_loop().time() + deadline_s

@@ -365,8 +365,12 @@ class Uploads:
                 return
             until = self._moved_at + deadline_s if is_patient else until
 
+    def waiting(self) -> list[str]:
+        """The folders of checkpoints that are not where they are to last."""
+        return [str(item.order[3]) for item in self._waiting.values()]
+
     async def abandon(self) -> None:
-        """End without a further word to storage: it belongs to somebody else."""
+        """End without a further word to storage."""
         self._publishing.stop()
         self._uploader.kill()
         await self._uploader.close()

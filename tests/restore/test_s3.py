@@ -180,6 +180,29 @@ def test_storage_that_is_gone_for_good_ends_fit_with_what_is_missing_and_a_resto
     assert bench.problems(copy, tensorboard=True) == []
 
 
+def test_a_second_ctrl_c_ends_a_run_whose_storage_does_not_answer(
+    bench: Bench, bucket: Bucket
+) -> None:
+    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "3600"
+    script, gate = bench.held_in(2)
+    with stopped(bucket.server):
+        gate.open()
+        script.wait_for("at 0 4")
+        script.wait_for("at 1 4")
+        script.signal(signal.SIGINT)
+        script.said("again to kill everything now")
+        script.signal(signal.SIGINT)
+        assert script.ends() == -signal.SIGINT
+    script.finish_reading()
+    assert "Not in storage yet:" in script.stderr
+    assert "/checkpoint_0000" in script.stderr
+    assert script.left() == []
+    restored = bench.restore().succeeds()
+    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    copy = bucket.download(bench.folder / "bucket")
+    assert bench.problems(copy, tensorboard=True) == []
+
+
 @pytest.mark.parametrize("wrong", ["bucket", "secret", "server"])
 def test_storage_that_cannot_be_written_is_an_error_before_the_first_trial(
     bench: Bench, rclone: S3Server, wrong: str

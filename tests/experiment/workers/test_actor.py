@@ -82,6 +82,9 @@ class Desk:
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
 
+    def kill(self) -> None:
+        """Nothing to kill."""
+
     async def close(self) -> str:
         return ""
 

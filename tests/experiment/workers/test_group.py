@@ -94,6 +94,9 @@ class Desk:
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
 
+    def kill(self) -> None:
+        """Nothing to kill."""
+
     async def close(self) -> str:
         return ""
 

@@ -1,0 +1,151 @@
+"""The end of a run: everything that works for it ends, in order, and each step has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.projector.incomplete import lacking
+from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.trackers.supervisor import TrackerProcesses
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.runtime.launcher import Launcher
+from holdfast.syncer.files import threads
+
+_FLUSH_AFTER_FAULT_S = 5.0
+# What the processes of a run have to be gone, and the disk to answer, once all are killed.
+_KILLED_WITHIN_S = 1.0
+_DISK_S = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """What works for a run from its first process on. Its uploads are the controller's."""
+
+    launcher: Launcher
+    journal_writer: JournalWriter
+    controller: Controller
+    callbacks: CallbackThread
+    tracker_processes: TrackerProcesses
+
+
+class Ending:
+    """Either `finish` or, also in the middle of that, `kill`."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        working: Working,
+        tell: Callable[[str, str], None],
+        show_phase: Callable[[str], None],
+    ) -> None:
+        self._plan, self._working = plan, working
+        self._tell, self._show_phase = tell, show_phase
+        fault, ending = working.controller.fault, working.controller.machine.ending
+        # After a fault everything is on this disk, and a restore goes on with what waits.
+        most_s = float("inf") if fault is None else _FLUSH_AFTER_FAULT_S
+        self._flush_s = min(plan.settings.flush_deadline_s, most_s)
+        self._tracker_s = min(plan.settings.tracker_deadline_s, most_s)
+        # Whoever interrupts the run was told how long its end takes.
+        is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
+        self._is_patient = fault is None and not is_interrupted
+
+    async def finish(self) -> list[str]:
+        """End every process, then flush; returns what is not in storage."""
+        working, settings = self._working, self._plan.settings
+        controller, journal_writer = working.controller, working.journal_writer
+        if not self._is_patient:
+            journal_writer.hurry(self._flush_s)
+        self._show_phase("ending the worker processes")
+        controller.close()
+        if left := await working.launcher.close():
+            self._tell(left, "warning")
+        controller.pool.close()
+        self._show_phase("writing what is left to be written")
+        try:
+            async with asyncio.TaskGroup() as group:
+                deadline_s = settings.callback_deadline_s
+                group.create_task(threads.call(lambda: working.callbacks.close(deadline_s)))
+                trials = controller.machine.trials.values()
+                position = journal_writer.position
+                tracked = group.create_task(
+                    working.tracker_processes.close(position, self._tracker_s, trials)
+                )
+                unsaved = await self._flush(tracked)
+                if unheard := await controller.search_told(deadline_s):
+                    self._tell(unheard, "warning")
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # the others were cancelled for it
+        return unsaved
+
+    async def kill(self) -> list[str]:
+        """SIGKILL to every process, now. What is in the journal stays; a restore uploads the rest.
+
+        Returns what is not in storage.
+        """
+        working = self._working
+        uploads = working.controller.uploads
+        unsaved = [] if uploads is None else uploads.waiting()
+        self._show_phase("killing all processes")
+        working.controller.close()
+        working.launcher.kill()
+        working.journal_writer.hurry(_DISK_S)
+        ends: list[Awaitable[object]] = [
+            working.journal_writer.close(),
+            working.journal_writer.abandon_projector(),
+            working.tracker_processes.abandon(),
+            working.launcher.close(),
+            threads.call(lambda: working.callbacks.close(0.0)),
+        ]
+        if uploads is not None:
+            ends.append(uploads.abandon())
+        with suppress(TimeoutError):  # what hangs in the kernel is left
+            async with asyncio.timeout(_KILLED_WITHIN_S):
+                await asyncio.gather(*ends)
+        working.controller.pool.close()
+        return unsaved
+
+    async def _flush(self, tracked: asyncio.Task[None]) -> list[str]:
+        """Storage, the trials' files and the journal, in an order in which none names what another
+        lacks."""
+        journal_writer, uploads = self._working.journal_writer, await self._own_uploads()
+        is_remote, loop = self._plan.remote is not None, asyncio.get_running_loop()
+        flush_by = loop.time() + self._flush_s
+        if uploads is not None:
+            if is_remote:
+                self._show_phase(f"waiting for storage, {self._flush_s:g} s at most")
+            await uploads.drain(self._flush_s, is_patient=self._is_patient)
+            # What the last commits superseded is removed once that is on the disk.
+            await journal_writer.sync()
+        is_written = await journal_writer.finish(self._flush_s, self._show_written)
+        trials = self._working.controller.machine.trials.values()
+        if not is_written and (missing := lacking(self._plan.layout, trials)):
+            self._tell(missing, "loss")
+        unsaved: list[str] = []
+        if uploads is not None:
+            left_s = flush_by - loop.time()
+            await tracked  # what was not delivered is listed in files that are persisted too
+            if is_remote:
+                uploads.publish()
+            # What goes on has its whole time again: 20,000 small files take longer than a minute.
+            left_s = self._flush_s if self._is_patient else max(1.0, left_s)
+            unsaved = await uploads.close(left_s, is_patient=self._is_patient)
+        await journal_writer.close()
+        return unsaved
+
+    async def _own_uploads(self) -> Uploads | None:
+        """None where there are none, or storage belongs to another run by now."""
+        controller = self._working.controller
+        if controller.uploads is not None and controller.is_usurped:
+            await controller.uploads.abandon()
+            return None
+        return controller.uploads
+
+    def _show_written(self, done: int, total: int) -> None:
+        share = 100 * done // max(1, total)
+        self._show_phase(f"writing result.json and the like: {share}% of the journal")
