@@ -1,7 +1,7 @@
 """Tune a small neural network on the handwritten digits that ship with scikit-learn.
 
 Each trial trains some epochs and reports each one with a checkpoint. Kill this script at any
-moment and start it again with the same --name: it goes on where it was.
+moment and start it again with the same --name: it resumes where it was.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load_split() -> tuple[Any, ...]:
 
 
 def train(config: dict[str, Any]) -> None:
-    """One trial: go on from its checkpoint if it has one."""
+    """One trial: resume from its checkpoint if it has one."""
     train_x, train_y, valid_x, valid_y, _, _ = load_split()
     model = MLPClassifier(
         hidden_layer_sizes=(config["width"],),
@@ -63,7 +63,7 @@ def train(config: dict[str, Any]) -> None:
 
 def make_tuner(storage_path: str, name: str | None) -> tune.Tuner:
     if name is not None and tune.Tuner.can_restore(os.path.join(storage_path, name)):
-        print(f"Going on with {name} ...")
+        print(f"Resuming {name} ...")
         return tune.Tuner.restore(os.path.join(storage_path, name), train, resume_errored=True)
     return tune.Tuner(
         train,
@@ -86,7 +86,7 @@ def make_tuner(storage_path: str, name: str | None) -> tune.Tuner:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", help="name of the experiment; go on with it if it exists")
+    parser.add_argument("--name", help="name of the experiment; resumes it if it exists")
     arguments = parser.parse_args()
 
     results = make_tuner(arguments.storage, arguments.name).fit()
