@@ -1,0 +1,70 @@
+"""The code in docs/recipes.md runs as it stands, recipe by recipe."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?^```(python|sh)\n(.*?)^```$", re.M | re.S)
+INTRODUCTION, *SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
+RECIPES = {each.partition("\n")[0]: BLOCK.findall(each) for each in SECTIONS}
+[(_, _, TRAIN)] = BLOCK.findall(INTRODUCTION)
+ASKS_A_BUCKET = "s3://bucket/"
+
+
+def run(folder: Path, code: str, language: str = "python") -> str:
+    """What a block prints that somebody with one GPU has copied into this folder."""
+    path = folder / f"recipe.{language}"
+    path.write_text(code)
+    command = [sys.executable, str(path)] if language == "python" else ["bash", "-e", str(path)]
+    bin_folder = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "HOME": str(folder),
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def can_run(needs: str, language: str, code: str) -> bool:
+    return ASKS_A_BUCKET not in code and not (needs and importlib.util.find_spec(needs) is None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_runs_as_it_stands(name: str, folder: Path) -> None:
+    blocks = RECIPES[name]
+    if any(language == "sh" for _, language, _ in blocks):  # they look at a run of this name
+        [(_, _, first), *_] = RECIPES["Resume after a kill"]
+        run(folder, first)
+    blocks = [each for each in blocks if can_run(*each)]
+    if not blocks:
+        pytest.skip("needs a library that is not installed")
+    before = ""  # a block continues where the one before ended, as a notebook's cells do
+    for needs, language, code in blocks:
+        run(folder, code if needs or language == "sh" else before + code, language)
+        before += code if language == "python" and not needs else ""
+
+
+@pytest.mark.process
+def test_the_recipe_of_a_restart_runs_nothing_twice(folder: Path) -> None:
+    [(_, _, code)] = RECIPES["Resume after a kill"]
+    shown = "\nprint([result.metrics['timestamp'] for result in results])\n"
+    assert run(folder, code + shown) == run(folder, code + shown)
