@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+EXPORTS = Path(__file__).parent.parent / "scripts" / "exports"
 PUBLIC = [
     "holdfast",
     "holdfast.data",
@@ -26,6 +28,12 @@ def test_every_public_name_leads_to_an_object(module: str) -> None:
     found = importlib.import_module(module)
     assert found.__all__
     assert all(getattr(found, name) is not None for name in found.__all__)
+
+
+def test_the_table_of_public_names_is_what_the_imports_say() -> None:
+    checked = [sys.executable, str(EXPORTS), "--check"]
+    done = subprocess.run(checked, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -8,46 +8,18 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.experiment.control.machine_resources import (
-        init as init,
-    )
-    from holdfast.experiment.control.machine_resources import (
-        is_initialized as is_initialized,
-    )
-    from holdfast.experiment.control.machine_resources import (
-        shutdown as shutdown,
-    )
-    from holdfast.experiment.worker.objects import (
-        ObjectLost as ObjectLost,
-    )
-    from holdfast.experiment.worker.objects import (
-        ObjectRef as ObjectRef,
-    )
-    from holdfast.experiment.worker.objects import (
-        ObjectStoreFull as ObjectStoreFull,
-    )
-    from holdfast.experiment.worker.objects import (
-        get as get,
-    )
-    from holdfast.experiment.worker.objects import (
-        put as put,
-    )
+    from holdfast.experiment.control.machine_resources import init as init
+    from holdfast.experiment.control.machine_resources import is_initialized as is_initialized
+    from holdfast.experiment.control.machine_resources import shutdown as shutdown
+    from holdfast.experiment.worker.objects import ObjectLost as ObjectLost
+    from holdfast.experiment.worker.objects import ObjectRef as ObjectRef
+    from holdfast.experiment.worker.objects import ObjectStoreFull as ObjectStoreFull
+    from holdfast.experiment.worker.objects import get as get
+    from holdfast.experiment.worker.objects import put as put
 
 if sys.platform == "win32":
     raise ImportError("holdfast runs on Linux and macOS; on Windows use it inside WSL")
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "ObjectLost": "holdfast.experiment.worker.objects",
-    "ObjectRef": "holdfast.experiment.worker.objects",
-    "ObjectStoreFull": "holdfast.experiment.worker.objects",
-    "get": "holdfast.experiment.worker.objects",
-    "init": "holdfast.experiment.control.machine_resources",
-    "is_initialized": "holdfast.experiment.control.machine_resources",
-    "put": "holdfast.experiment.worker.objects",
-    "shutdown": "holdfast.experiment.control.machine_resources",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.exports import EXPORTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,29 +80,31 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def lazy(
-    module: str, homes: Mapping[str, str], *, needs: Framework | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for `module`; `homes` says where each name is defined.
+    package: str, *, needs: Framework | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` for `package`, whose names `EXPORTS` lists.
 
-    A home of `package.module:other` is the object `other` there, and one that ends with the name
-    is a module of `module`. Each name raises ImportError where the framework that it needs is not
-    there, or too old.
+    A home of `other.module:other` is the object `other` there, and one that ends with the name
+    is a module of `package`. Each name raises ImportError if the framework that it needs is not
+    installed, or is too old.
     """
+    homes = EXPORTS[package]
+    public = [name for name, home in homes.items() if home != f"{package}.{name}"]
 
     def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if needs is not None:
             needs.check()
-        if home == f"{module}.{name}":
+        if home == f"{package}.{name}":
             return import_module(home)
         where, _, other = home.partition(":")
         found = getattr(import_module(where), other or name)
-        import_module(module).__dict__[name] = found
+        import_module(package).__dict__[name] = found
         return found
 
     def names() -> list[str]:
         return sorted(homes)
 
-    return get, names
+    return get, names, public

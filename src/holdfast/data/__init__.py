@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from holdfast.data.making import range as range  # noqa: A004 - as users know it
     from holdfast.data.making import read_parquet as read_parquet
 
-_HOMES = {
-    "DataIterator": "holdfast.data.iterator",
-    "Dataset": "holdfast.data.dataset",
-    "DatasetGone": "holdfast.data.errors",
-    "from_arrow": "holdfast.data.making",
-    "from_items": "holdfast.data.making",
-    "from_numpy": "holdfast.data.making",
-    "from_pandas": "holdfast.data.making",
-    "range": "holdfast.data.making",
-    "read_parquet": "holdfast.data.making",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

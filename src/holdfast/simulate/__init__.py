@@ -18,18 +18,4 @@ if TYPE_CHECKING:
     from holdfast.simulate.simulation import Simulation as Simulation
     from holdfast.simulate.tally import Incumbent as Incumbent
 
-_HOMES = {
-    "Curve": "holdfast.simulate.curves",
-    "CurveFailed": "holdfast.simulate.curves",
-    "Faults": "holdfast.simulate.faults",
-    "Incumbent": "holdfast.simulate.tally",
-    "Recording": "holdfast.simulate.recording",
-    "Replay": "holdfast.simulate.comparison",
-    "SimulatedTrial": "holdfast.simulate.simulation",
-    "Simulation": "holdfast.simulate.simulation",
-    "replay": "holdfast.simulate.replaying",
-    "simulate": "holdfast.simulate.simulating",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

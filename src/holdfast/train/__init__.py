@@ -27,27 +27,4 @@ if TYPE_CHECKING:
     from holdfast.trial.config import SyncConfig as SyncConfig
     from holdfast.trial.scaling import ScalingConfig as ScalingConfig
 
-_HOMES = {
-    "BackendConfig": "holdfast.experiment.worker.train_loop",
-    "Checkpoint": "holdfast.syncer.checkpoint.checkpoint",
-    "CheckpointConfig": "holdfast.trial.config",
-    "CheckpointUploadMode": "holdfast.trial.checkpoint",
-    "DataConfig": "holdfast.experiment.worker.data_config",
-    "DataParallelTrainer": "holdfast.experiment.api.trainer",
-    "FailureConfig": "holdfast.trial.config",
-    "Result": "holdfast.experiment.results.result",
-    "RunConfig": "holdfast.trial.config",
-    "ScalingConfig": "holdfast.trial.scaling",
-    "SyncConfig": "holdfast.trial.config",
-    "TRAIN_DATASET_KEY": "holdfast.experiment.worker.data_config",
-    "TrainContext": "holdfast.experiment.worker.context",
-    "TrainingFailedError": "holdfast.experiment.api.trainer",
-    "get_checkpoint": "holdfast.experiment.worker.context",
-    "get_context": "holdfast.experiment.worker.context",
-    "get_dataset_shard": "holdfast.experiment.worker.data_config",
-    "report": "holdfast.experiment.worker.context",
-    "staging_directory": "holdfast.experiment.worker.context",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

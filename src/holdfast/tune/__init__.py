@@ -8,49 +8,25 @@ from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast.experiment.api.tuner import Tuner as Tuner
-    from holdfast.experiment.callbacks.callback import (
-        Callback as Callback,
-    )
-    from holdfast.experiment.callbacks.callback import (
-        LoggerCallback as LoggerCallback,
-    )
-    from holdfast.experiment.progress.reporters import (
-        CLIReporter as CLIReporter,
-    )
+    from holdfast.experiment.callbacks.callback import Callback as Callback
+    from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
+    from holdfast.experiment.progress.reporters import CLIReporter as CLIReporter
     from holdfast.experiment.progress.reporters import (
         JupyterNotebookReporter as JupyterNotebookReporter,
     )
-    from holdfast.experiment.progress.reporters import (
-        ProgressReporter as ProgressReporter,
-    )
+    from holdfast.experiment.progress.reporters import ProgressReporter as ProgressReporter
     from holdfast.experiment.results.analysis import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.experiment.results.result import Result as Result
     from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
-    from holdfast.experiment.worker.context import (
-        TuneContext as TuneContext,
-    )
-    from holdfast.experiment.worker.context import (
-        get_checkpoint as get_checkpoint,
-    )
-    from holdfast.experiment.worker.context import (
-        get_context as get_context,
-    )
-    from holdfast.experiment.worker.context import (
-        report as report,
-    )
-    from holdfast.experiment.worker.context import (
-        staging_directory as staging_directory,
-    )
+    from holdfast.experiment.worker.context import TuneContext as TuneContext
+    from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
+    from holdfast.experiment.worker.context import get_context as get_context
+    from holdfast.experiment.worker.context import report as report
+    from holdfast.experiment.worker.context import staging_directory as staging_directory
     from holdfast.experiment.worker.trainable import Trainable as Trainable
-    from holdfast.experiment.worker.wrap import (
-        register_trainable as register_trainable,
-    )
-    from holdfast.experiment.worker.wrap import (
-        with_parameters as with_parameters,
-    )
-    from holdfast.experiment.worker.wrap import (
-        with_resources as with_resources,
-    )
+    from holdfast.experiment.worker.wrap import register_trainable as register_trainable
+    from holdfast.experiment.worker.wrap import with_parameters as with_parameters
+    from holdfast.experiment.worker.wrap import with_resources as with_resources
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
     from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
@@ -60,45 +36,19 @@ if TYPE_CHECKING:
     from holdfast.trial.errors import TrialError as TrialError
     from holdfast.trial.errors import TuneError as TuneError
     from holdfast.trial.resources import PlacementGroupFactory as PlacementGroupFactory
-    from holdfast.trial.space import (
-        choice as choice,
-    )
-    from holdfast.trial.space import (
-        grid_search as grid_search,
-    )
-    from holdfast.trial.space import (
-        lograndint as lograndint,
-    )
-    from holdfast.trial.space import (
-        loguniform as loguniform,
-    )
-    from holdfast.trial.space import (
-        qlograndint as qlograndint,
-    )
-    from holdfast.trial.space import (
-        qloguniform as qloguniform,
-    )
-    from holdfast.trial.space import (
-        qrandint as qrandint,
-    )
-    from holdfast.trial.space import (
-        qrandn as qrandn,
-    )
-    from holdfast.trial.space import (
-        quniform as quniform,
-    )
-    from holdfast.trial.space import (
-        randint as randint,
-    )
-    from holdfast.trial.space import (
-        randn as randn,
-    )
-    from holdfast.trial.space import (
-        sample_from as sample_from,
-    )
-    from holdfast.trial.space import (
-        uniform as uniform,
-    )
+    from holdfast.trial.space import choice as choice
+    from holdfast.trial.space import grid_search as grid_search
+    from holdfast.trial.space import lograndint as lograndint
+    from holdfast.trial.space import loguniform as loguniform
+    from holdfast.trial.space import qlograndint as qlograndint
+    from holdfast.trial.space import qloguniform as qloguniform
+    from holdfast.trial.space import qrandint as qrandint
+    from holdfast.trial.space import qrandn as qrandn
+    from holdfast.trial.space import quniform as quniform
+    from holdfast.trial.space import randint as randint
+    from holdfast.trial.space import randn as randn
+    from holdfast.trial.space import sample_from as sample_from
+    from holdfast.trial.space import uniform as uniform
     from holdfast.trial.stopper import Stopper as Stopper
     from holdfast.trial.tuning import ResumeConfig as ResumeConfig
     from holdfast.trial.tuning import TuneConfig as TuneConfig
@@ -108,54 +58,4 @@ if TYPE_CHECKING:
     from holdfast.tune.scheduling import create_scheduler as create_scheduler
     from holdfast.tune.search.creating import create_searcher as create_searcher
 
-_HOMES = {
-    "ExperimentAnalysis": "holdfast.experiment.results.analysis",
-    "Callback": "holdfast.experiment.callbacks.callback",
-    "LoggerCallback": "holdfast.experiment.callbacks.callback",
-    "CLIReporter": "holdfast.experiment.progress.reporters",
-    "JupyterNotebookReporter": "holdfast.experiment.progress.reporters",
-    "ProgressReporter": "holdfast.experiment.progress.reporters",
-    "Result": "holdfast.experiment.results.result",
-    "ResultGrid": "holdfast.experiment.results.result_grid",
-    "TuneContext": "holdfast.experiment.worker.context",
-    "get_checkpoint": "holdfast.experiment.worker.context",
-    "get_context": "holdfast.experiment.worker.context",
-    "report": "holdfast.experiment.worker.context",
-    "staging_directory": "holdfast.experiment.worker.context",
-    "Trainable": "holdfast.experiment.worker.trainable",
-    "Tuner": "holdfast.experiment.api.tuner",
-    "register_trainable": "holdfast.experiment.worker.wrap",
-    "with_parameters": "holdfast.experiment.worker.wrap",
-    "with_resources": "holdfast.experiment.worker.wrap",
-    "Checkpoint": "holdfast.syncer.checkpoint.checkpoint",
-    "CheckpointUploadMode": "holdfast.trial.checkpoint",
-    "CheckpointConfig": "holdfast.trial.config",
-    "FailureConfig": "holdfast.trial.config",
-    "ResumeConfig": "holdfast.trial.tuning",
-    "RunConfig": "holdfast.trial.config",
-    "SyncConfig": "holdfast.trial.config",
-    "TuneConfig": "holdfast.trial.tuning",
-    "TrialError": "holdfast.trial.errors",
-    "TuneError": "holdfast.trial.errors",
-    "PlacementGroupFactory": "holdfast.trial.resources",
-    "choice": "holdfast.trial.space",
-    "grid_search": "holdfast.trial.space",
-    "lograndint": "holdfast.trial.space",
-    "loguniform": "holdfast.trial.space",
-    "qlograndint": "holdfast.trial.space",
-    "qloguniform": "holdfast.trial.space",
-    "qrandint": "holdfast.trial.space",
-    "qrandn": "holdfast.trial.space",
-    "quniform": "holdfast.trial.space",
-    "randint": "holdfast.trial.space",
-    "randn": "holdfast.trial.space",
-    "sample_from": "holdfast.trial.space",
-    "uniform": "holdfast.trial.space",
-    "Stopper": "holdfast.trial.stopper",
-    "create_scheduler": "holdfast.tune.scheduling",
-    "create_searcher": "holdfast.tune.search.creating",
-}
-_MODULES = {name: f"{__name__}.{name}" for name in ("schedulers", "search", "stopper")}
-
-__getattr__, __dir__ = lazy(__name__, {**_HOMES, **_MODULES})
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

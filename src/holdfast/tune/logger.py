@@ -19,13 +19,4 @@ if TYPE_CHECKING:
     )
     from holdfast.experiment.projector.logger_callbacks import pretty_print as pretty_print
 
-_HOMES = {
-    "CSVLoggerCallback": "holdfast.experiment.projector.logger_callbacks",
-    "JsonLoggerCallback": "holdfast.experiment.projector.logger_callbacks",
-    "LoggerCallback": "holdfast.experiment.callbacks.callback",
-    "TBXLoggerCallback": "holdfast.experiment.projector.logger_callbacks",
-    "pretty_print": "holdfast.experiment.projector.logger_callbacks",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

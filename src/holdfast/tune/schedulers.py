@@ -10,78 +10,30 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.pbt_replay import (
         PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
     )
-    from holdfast.scheduler.policies.allocating import (
-        DistributeResources as DistributeResources,
-    )
+    from holdfast.scheduler.policies.allocating import DistributeResources as DistributeResources
     from holdfast.scheduler.policies.allocating import (
         DistributeResourcesToTopJob as DistributeResourcesToTopJob,
     )
     from holdfast.scheduler.policies.allocating import (
         EvenlyDistributeCPUsGPUs as EvenlyDistributeCPUsGPUs,
     )
-    from holdfast.scheduler.policies.asha import (
-        ASHAScheduler as ASHAScheduler,
-    )
-    from holdfast.scheduler.policies.asha import (
-        AsyncHyperBandScheduler as AsyncHyperBandScheduler,
-    )
-    from holdfast.scheduler.policies.dehb import (
-        DEHBScheduler as DEHBScheduler,
-    )
-    from holdfast.scheduler.policies.hyperband import (
-        HyperBandForBOHB as HyperBandForBOHB,
-    )
-    from holdfast.scheduler.policies.hyperband import (
-        HyperBandScheduler as HyperBandScheduler,
-    )
-    from holdfast.scheduler.policies.median import (
-        MedianStoppingRule as MedianStoppingRule,
-    )
+    from holdfast.scheduler.policies.asha import ASHAScheduler as ASHAScheduler
+    from holdfast.scheduler.policies.asha import AsyncHyperBandScheduler as AsyncHyperBandScheduler
+    from holdfast.scheduler.policies.dehb import DEHBScheduler as DEHBScheduler
+    from holdfast.scheduler.policies.hyperband import HyperBandForBOHB as HyperBandForBOHB
+    from holdfast.scheduler.policies.hyperband import HyperBandScheduler as HyperBandScheduler
+    from holdfast.scheduler.policies.median import MedianStoppingRule as MedianStoppingRule
     from holdfast.scheduler.policies.multi_objective import (
         MultiObjectiveASHAScheduler as MultiObjectiveASHAScheduler,
     )
-    from holdfast.scheduler.policies.pasha import (
-        PASHAScheduler as PASHAScheduler,
-    )
-    from holdfast.scheduler.policies.pb2 import (
-        PB2 as PB2,
-    )
-    from holdfast.scheduler.policies.pbt import (
-        PopulationBasedTraining as PopulationBasedTraining,
-    )
+    from holdfast.scheduler.policies.pasha import PASHAScheduler as PASHAScheduler
+    from holdfast.scheduler.policies.pb2 import PB2 as PB2
+    from holdfast.scheduler.policies.pbt import PopulationBasedTraining as PopulationBasedTraining
     from holdfast.scheduler.policies.resource_changing import (
         ResourceChangingScheduler as ResourceChangingScheduler,
     )
-    from holdfast.scheduler.policy import (
-        FIFOScheduler as FIFOScheduler,
-    )
-    from holdfast.scheduler.policy import (
-        TrialScheduler as TrialScheduler,
-    )
-    from holdfast.tune.scheduling import (
-        create_scheduler as create_scheduler,
-    )
+    from holdfast.scheduler.policy import FIFOScheduler as FIFOScheduler
+    from holdfast.scheduler.policy import TrialScheduler as TrialScheduler
+    from holdfast.tune.scheduling import create_scheduler as create_scheduler
 
-_HOMES = {
-    "ASHAScheduler": "holdfast.scheduler.policies.asha",
-    "AsyncHyperBandScheduler": "holdfast.scheduler.policies.asha",
-    "DistributeResources": "holdfast.scheduler.policies.allocating",
-    "DistributeResourcesToTopJob": "holdfast.scheduler.policies.allocating",
-    "EvenlyDistributeCPUsGPUs": "holdfast.scheduler.policies.allocating",
-    "MedianStoppingRule": "holdfast.scheduler.policies.median",
-    "MultiObjectiveASHAScheduler": "holdfast.scheduler.policies.multi_objective",
-    "PASHAScheduler": "holdfast.scheduler.policies.pasha",
-    "ResourceChangingScheduler": "holdfast.scheduler.policies.resource_changing",
-    "DEHBScheduler": "holdfast.scheduler.policies.dehb",
-    "PB2": "holdfast.scheduler.policies.pb2",
-    "PopulationBasedTraining": "holdfast.scheduler.policies.pbt",
-    "PopulationBasedTrainingReplay": "holdfast.experiment.worker.pbt_replay",
-    "FIFOScheduler": "holdfast.scheduler.policy",
-    "HyperBandForBOHB": "holdfast.scheduler.policies.hyperband",
-    "HyperBandScheduler": "holdfast.scheduler.policies.hyperband",
-    "TrialScheduler": "holdfast.scheduler.policy",
-    "create_scheduler": "holdfast.tune.scheduling",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__)

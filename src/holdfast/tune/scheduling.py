@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from holdfast.scheduler.policy import TrialScheduler
-from holdfast.tune.short_names import home_of
+from holdfast.tune.short_names import named
 
-_HOMES = {
-    "fifo": "holdfast.scheduler.policy:FIFOScheduler",
-    "asha": "holdfast.scheduler.policies.asha:ASHAScheduler",
-    "async_hyperband": "holdfast.scheduler.policies.asha:AsyncHyperBandScheduler",
-    "asynchyperband": "holdfast.scheduler.policies.asha:AsyncHyperBandScheduler",
-    "median_stopping_rule": "holdfast.scheduler.policies.median:MedianStoppingRule",
-    "medianstopping": "holdfast.scheduler.policies.median:MedianStoppingRule",
-    "hyperband": "holdfast.scheduler.policies.hyperband:HyperBandScheduler",
-    "hb_bohb": "holdfast.scheduler.policies.hyperband:HyperBandForBOHB",
-    "dehb": "holdfast.scheduler.policies.dehb:DEHBScheduler",
-    "pbt": "holdfast.scheduler.policies.pbt:PopulationBasedTraining",
-    "pbt_replay": "holdfast.experiment.worker.pbt_replay:PopulationBasedTrainingReplay",
-    "pb2": "holdfast.scheduler.policies.pb2:PB2",
-    "pasha": "holdfast.scheduler.policies.pasha:PASHAScheduler",
-    "mo_asha": "holdfast.scheduler.policies.multi_objective:MultiObjectiveASHAScheduler",
-    "resource_changing": "holdfast.scheduler.policies.resource_changing:ResourceChangingScheduler",
+# Public names of holdfast.tune.schedulers.
+_CLASSES = {
+    "fifo": "FIFOScheduler",
+    "asha": "ASHAScheduler",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "dehb": "DEHBScheduler",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+    "pasha": "PASHAScheduler",
+    "mo_asha": "MultiObjectiveASHAScheduler",
+    "resource_changing": "ResourceChangingScheduler",
 }
 
 
@@ -32,6 +32,6 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
 
     Raises InvalidConfig for a name that there is not, and what the class raises for `kwargs`.
     """
-    module, _, name = home_of(scheduler, _HOMES, "scheduler").partition(":")
-    made: TrialScheduler = getattr(import_module(module), name)(**kwargs)
+    kind = named(scheduler, _CLASSES, "holdfast.tune.schedulers", "scheduler")
+    made: TrialScheduler = kind(**kwargs)
     return made

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig
 
 
-def home_of(name: object, known: Mapping[str, str], what: str) -> str:
-    """What stands in `known` for a name, in whatever case. Raises InvalidConfig for one that is
-    not there, which is told with those that are near."""
+def named(name: object, known: Mapping[str, str], package: str, what: str) -> Any:
+    """The class of `package` that `known` has for a name, in upper or lower case.
+
+    Raises InvalidConfig for an unknown name; the message lists those that are near.
+    """
     found = known.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         near = near_text([name], known) if isinstance(name, str) else ""
         raise InvalidConfig(f"there is no {what} {name!r}, only {', '.join(known)}.{near}")
-    return found
+    return getattr(import_module(package), found)

@@ -15,13 +15,4 @@ if TYPE_CHECKING:
 
     RayTrainReportCallback = TrainReportCallback
 
-_HOMES = {
-    "LightGBMConfig": "holdfast.train.lightgbm.config",
-    "LightGBMTrainer": "holdfast.train.lightgbm.trainer",
-    "RayTrainReportCallback": "holdfast.train.lightgbm.callback:TrainReportCallback",
-    "TrainReportCallback": "holdfast.train.lightgbm.callback",
-    "get_network_params": "holdfast.train.lightgbm.config",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=LIGHTGBM)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=LIGHTGBM)

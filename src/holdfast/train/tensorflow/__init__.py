@@ -11,11 +11,4 @@ if TYPE_CHECKING:
     from holdfast.train.tensorflow.config import prepare_dataset_shard as prepare_dataset_shard
     from holdfast.train.tensorflow.trainer import TensorflowTrainer as TensorflowTrainer
 
-_HOMES = {
-    "TensorflowConfig": "holdfast.train.tensorflow.config",
-    "TensorflowTrainer": "holdfast.train.tensorflow.trainer",
-    "prepare_dataset_shard": "holdfast.train.tensorflow.config",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=TENSORFLOW)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=TENSORFLOW)

@@ -11,7 +11,4 @@ if TYPE_CHECKING:
         ReportCheckpointCallback as ReportCheckpointCallback,
     )
 
-_HOMES = {"ReportCheckpointCallback": "holdfast.train.tensorflow.callback"}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=TENSORFLOW)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=TENSORFLOW)

@@ -20,20 +20,4 @@ if TYPE_CHECKING:
     from holdfast.train.torch.preparing import prepare_optimizer as prepare_optimizer
     from holdfast.train.torch.trainer import TorchTrainer as TorchTrainer
 
-_HOMES = {
-    "DealingSampler": "holdfast.train.torch.loading",
-    "TorchCheckpoint": "holdfast.train.torch.checkpoint",
-    "TorchConfig": "holdfast.train.torch.config",
-    "TorchTrainer": "holdfast.train.torch.trainer",
-    "accelerate": "holdfast.train.torch.preparing",
-    "backward": "holdfast.train.torch.preparing",
-    "enable_reproducibility": "holdfast.train.torch.preparing",
-    "get_device": "holdfast.experiment.worker.torch_devices",
-    "get_devices": "holdfast.experiment.worker.torch_devices",
-    "prepare_data_loader": "holdfast.train.torch.loading",
-    "prepare_model": "holdfast.train.torch.preparing",
-    "prepare_optimizer": "holdfast.train.torch.preparing",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=TORCH)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=TORCH)

@@ -14,12 +14,4 @@ if TYPE_CHECKING:
 
     RayTrainReportCallback = TrainReportCallback
 
-_HOMES = {
-    "RayTrainReportCallback": "holdfast.train.xgboost.callback:TrainReportCallback",
-    "TrainReportCallback": "holdfast.train.xgboost.callback",
-    "XGBoostConfig": "holdfast.train.xgboost.config",
-    "XGBoostTrainer": "holdfast.train.xgboost.trainer",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=XGBOOST)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=XGBOOST)

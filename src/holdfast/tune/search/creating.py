@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
-from holdfast.tune.short_names import home_of
+from holdfast.tune.short_names import named
 
-_HOMES = {
-    "ax": "holdfast.tune.search.ax:AxSearch",
-    "bayesopt": "holdfast.tune.search.bayesopt:BayesOptSearch",
-    "bohb": "holdfast.tune.search.bohb:TuneBOHB",
-    "dehb": "holdfast.scheduler.searchers.dehb:DEHBSearch",
-    "hebo": "holdfast.tune.search.hebo:HEBOSearch",
-    "hyperopt": "holdfast.tune.search.hyperopt:HyperOptSearch",
-    "nevergrad": "holdfast.tune.search.nevergrad:NevergradSearch",
-    "optuna": "holdfast.tune.search.optuna:OptunaSearch",
-    "random": "holdfast.scheduler.searchers.searcher:BasicVariantGenerator",
-    "variant_generator": "holdfast.scheduler.searchers.searcher:BasicVariantGenerator",
-    "zoopt": "holdfast.tune.search.zoopt:ZOOptSearch",
+# Public names of holdfast.tune.search.
+_CLASSES = {
+    "ax": "AxSearch",
+    "bayesopt": "BayesOptSearch",
+    "bohb": "TuneBOHB",
+    "dehb": "DEHBSearch",
+    "hebo": "HEBOSearch",
+    "hyperopt": "HyperOptSearch",
+    "nevergrad": "NevergradSearch",
+    "optuna": "OptunaSearch",
+    "random": "BasicVariantGenerator",
+    "variant_generator": "BasicVariantGenerator",
+    "zoopt": "ZOOptSearch",
 }
 
 
@@ -28,6 +28,6 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGe
 
     Raises InvalidConfig for a name that there is not, ImportError where its library is missing.
     """
-    module, _, name = home_of(search_alg, _HOMES, "search algorithm").partition(":")
-    found: Searcher | BasicVariantGenerator = getattr(import_module(module), name)(**kwargs)
+    kind = named(search_alg, _CLASSES, "holdfast.tune.search", "search algorithm")
+    found: Searcher | BasicVariantGenerator = kind(**kwargs)
     return found

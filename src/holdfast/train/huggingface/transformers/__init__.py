@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     RayTrainReportCallback = TrainReportCallback
 
-_REPORTING = "holdfast.train.huggingface.transformers.reporting"
-_HOMES = {
-    "RayTrainReportCallback": f"{_REPORTING}:TrainReportCallback",
-    "TrainReportCallback": _REPORTING,
-    "prepare_trainer": "holdfast.train.huggingface.transformers.preparing",
-}
 _LIBRARY = Framework(
     title="Transformers",
     module="transformers",
@@ -31,5 +25,4 @@ _LIBRARY = Framework(
     distributions=("transformers",),
 )
 
-__getattr__, __dir__ = lazy(__name__, _HOMES, needs=_LIBRARY)
-__all__ = list(_HOMES)
+__getattr__, __dir__, __all__ = lazy(__name__, needs=_LIBRARY)
