@@ -11,25 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = """
-import holdfast, sys
-from holdfast import tune
-
-def train(config):
-    tune.report({"x": config["x"]})
-
-if __name__ == "__main__":
-    results = tune.Tuner(
-        train,
-        param_space={"x": 3},
-        run_config=tune.RunConfig(storage_path=sys.argv[1], name="built", verbose=0),
-    ).fit()
-    print(holdfast.__file__, results[0].metrics["x"])
-"""
+SCRIPT = ROOT / "tests" / "installed.py"
+# Of holdfast.testing what a wheel holds; all else needs servers, strace or a script to kill.
+TESTING = {"__init__", "invariants", "lockstep", "rehearsal", "stores"}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one that scripts/release has built, or one that is built now."""
+    if "HOLDFAST_WHEEL" in os.environ:
+        return Path(os.environ["HOLDFAST_WHEEL"])
     out = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), "."],
@@ -45,8 +36,21 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: Path) -> None:
     rooms = ["experiment", "runtime", "scheduler", "syncer", "trial"]
     modules = {f"holdfast/{p.relative_to(ROOT)}" for r in rooms for p in (ROOT / r).rglob("*.py")}
     source = ROOT / "src" / "holdfast"
-    public = [p for p in source.rglob("*.py") if p.relative_to(source).parts[0] not in rooms]
-    assert packed == modules | {f"holdfast/{p.relative_to(source)}" for p in public}
+    elsewhere = {*rooms, "testing"}
+    public = [p for p in source.rglob("*.py") if p.relative_to(source).parts[0] not in elsewhere]
+    testing = {f"holdfast/testing/{name}.py" for name in TESTING}
+    assert packed == modules | testing | {f"holdfast/{p.relative_to(source)}" for p in public}
+
+
+def test_the_wheel_holds_modules_the_licence_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    others = [name for name in names if not name.endswith(".py")]
+    (info,) = {name.partition("/")[0] for name in others} - {"holdfast"}
+    wanted = ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
+    assert sorted(others) == [*(f"{info}/{name}" for name in wanted), "holdfast/py.typed"]
+    assert {name.partition("/")[0] for name in names} == {"holdfast", info}
+    packed = zipfile.ZipFile(wheel).read(f"{info}/licenses/LICENSE")
+    assert packed == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_wheel_has_the_command(wheel: Path) -> None:
@@ -59,14 +63,14 @@ def test_the_wheel_has_the_command(wheel: Path) -> None:
 def test_an_experiment_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    storage = tmp_path / "results"
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "results")],
+        [sys.executable, str(SCRIPT), str(storage)],
         env={**os.environ, "PYTHONPATH": str(installed), "HOLDFAST_TENSORBOARD": "0"},
         cwd=tmp_path,
         check=True,
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == [str(installed / "holdfast" / "__init__.py"), "3"]
+    where = str(installed / "holdfast" / "__init__.py")
+    assert done.stdout.splitlines() == [where, "3 1 3 0", "{'x': 1}"]
