@@ -1,4 +1,5 @@
-"""What a user does first with holdfast: three trials, one of which fails, and a restore.
+"""What a user does first with holdfast: three trials, one of which fails, and a restore from its
+checkpoint.
 
 tests/test_packaging.py runs this with a wheel beside it, and scripts/release with one installed.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -14,10 +16,19 @@ from holdfast import tune
 
 
 def train(config: dict[str, Any]) -> None:
-    for epoch in range(3):
+    first = 0
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as folder:
+            first = int(Path(folder, "epoch").read_text()) + 1
+    for epoch in range(first, 3):
         if config["x"] == 2 and epoch == 1 and "FAIL" in os.environ:
-            raise RuntimeError("the first run is to leave something to do")
-        tune.report({"loss": (config["x"] - 1) ** 2 + 1 / (epoch + 1)})
+            raise RuntimeError("the first run leaves something to do")
+        folder = tune.staging_directory()
+        Path(folder, "epoch").write_text(str(epoch))
+        tune.report(
+            {"loss": (config["x"] - 1) ** 2 + 1 / (epoch + 1), "first": first},
+            checkpoint=tune.Checkpoint.from_directory(folder),
+        )
 
 
 def main(storage: str) -> None:
@@ -30,10 +41,12 @@ def main(storage: str) -> None:
     )
     first = tuner.fit()
     del os.environ["FAIL"]
-    again = tune.Tuner.restore(f"{storage}/installed", train, restart_errored=True).fit()
+    again = tune.Tuner.restore(f"{storage}/installed", train, resume_errored=True).fit()
     print(holdfast.__file__)
-    print(len(first), first.num_errors, len(again), again.num_errors)
-    print(again.get_best_result().config)
+    print(f"{first.num_errors} of {len(first)} failed, then {again.num_errors} of {len(again)}")
+    firsts = [result.metrics and result.metrics["first"] for result in again]
+    print(f"epoch at which each began: {firsts}")
+    print(f"best: {again.get_best_result().config}")
 
 
 if __name__ == "__main__":

@@ -73,4 +73,9 @@ def test_an_experiment_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) ->
         text=True,
     )
     where = str(installed / "holdfast" / "__init__.py")
-    assert done.stdout.splitlines() == [where, "3 1 3 0", "{'x': 1}"]
+    assert done.stdout.splitlines() == [
+        where,
+        "1 of 3 failed, then 0 of 3",
+        "epoch at which each began: [0, 0, 1]",
+        "best: {'x': 1}",
+    ]
