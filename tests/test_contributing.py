@@ -1,0 +1,112 @@
+"""CONTRIBUTING.md is right: the files that it names exist, and its recipes work."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+ROOMS = ["experiment", "runtime", "scheduler", "syncer", "trial"]
+TOLD = re.compile(r"[Hh]ere `([\w/]+\.py)`")
+BLOCK = re.compile(r"(.*?)^```python\n(.*?)^```$", re.S | re.M)
+TRACKED = """
+import json, sys
+from holdfast import tune
+from holdfast.air.integrations.lines import LinesLoggerCallback
+
+def train(config):
+    for epoch in range(3):
+        tune.report({"loss": epoch})
+
+if __name__ == "__main__":
+    callbacks = [LinesLoggerCallback(sys.argv[1] + "/lines")]
+    run_config = tune.RunConfig(storage_path=sys.argv[1], callbacks=callbacks, verbose=0)
+    tune.Tuner(train, run_config=run_config).fit()
+    print([json.loads(line)["step"] for line in open(sys.argv[1] + "/lines")])
+"""
+
+
+def recipes() -> tuple[dict[str, str], str]:
+    """The files that the recipes make, and the other block: what a store adds to `location.py`."""
+    files, others = {}, []
+    for before, code in BLOCK.findall(TEXT):
+        named = TOLD.findall(before)
+        if named:
+            files[named[-1]] = code
+        else:
+            others.append(code)
+    (added,) = others
+    return files, added
+
+
+def test_each_file_that_it_names_is_there() -> None:
+    named = set(re.findall(r"[`(]([.\w-]+/[\w./-]*|[\w.-]+\.md)[`)#]", TEXT))
+    made, _ = recipes()
+    assert {"scheduler/policy.py", "docs/design.md", "tests/promises/"} <= named
+    places = (ROOT, ROOT / "src" / "holdfast")
+    known = made.keys() | {"dist/"}
+    assert [one for one in named - known if not any((p / one).exists() for p in places)] == []
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of this one in which the recipes were followed."""
+    copy = tmp_path / "checkout"
+    for name in [*ROOMS, "src", "tests", "scripts"]:
+        ignored = shutil.ignore_patterns("__pycache__", "*.log")
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    made, added = recipes()
+    for name, code in made.items():
+        (copy / name).write_text(code)
+    tune = copy / "src" / "holdfast" / "tune"
+    for package, module, kind in [
+        (tune / "schedulers.py", "scheduler.policies.patience", "PatienceScheduler"),
+        (tune / "search" / "__init__.py", "tune.search.climbing", "ClimbingSearch"),
+    ]:
+        line = f"    from holdfast.{module} import {kind} as {kind}\n"
+        edit(package, "if TYPE_CHECKING:\n", after=line)
+    edit(tune / "scheduling.py", "_CLASSES = {\n", after='    "patience": "PatienceScheduler",\n')
+    described = '    "lines": "holdfast.air.integrations.lines",\n'
+    edit(copy / "src/holdfast/described.py", "str]] = {\n", after=described)
+    indented = "".join(f"        {line}".rstrip() + "\n" for line in added.splitlines())
+    edit(copy / "syncer/stores/location.py", "        return store_over(", before=indented)
+    subprocess.run([sys.executable, copy / "scripts" / "exports"], check=True)
+    return copy
+
+
+def edit(path: Path, place: str, *, before: str = "", after: str = "") -> None:
+    text = path.read_text()
+    assert text.count(place) == 1
+    path.write_text(text.replace(place, f"{before}{place}{after}"))
+
+
+@pytest.mark.process
+def test_its_recipes_work(checkout: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": f"{checkout}/src", "HOLDFAST_TENSORBOARD": "0"}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=checkout, env=environ, check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    made = run("-c", "from holdfast import tune; print(tune.create_scheduler('patience'))")
+    assert "holdfast.scheduler.policies.patience.PatienceScheduler" in made
+    own = ["tests/scheduler/test_patience.py", "tests/tune/test_climbing.py"]
+    contract = ["tests/syncer/stores/test_store_contract.py", "-k", "fsspec_memory"]
+    for tests in (own, contract):
+        assert "passed" in run("-m", "pytest", "-q", *tests)
+    results = checkout / "results"
+    results.mkdir()
+    (checkout / "tracked.py").write_text(TRACKED)
+    assert run("tracked.py", str(results)).splitlines()[-1] == "[1, 2, 3]"
