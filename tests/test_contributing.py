@@ -55,6 +55,14 @@ def test_each_file_that_it_names_is_there() -> None:
     assert [one for one in named - known if not any((p / one).exists() for p in places)] == []
 
 
+def test_each_file_that_the_docstring_of_a_room_names_is_there() -> None:
+    for room in ROOMS:
+        for init in (ROOT / room).rglob("__init__.py"):
+            named = re.findall(r"`([\w/]+\.py)`", init.read_text())
+            assert [name for name in named if not (init.parent / name).exists()] == [], init
+            assert init.read_text(), f"{init} is empty"
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of this one in which the recipes were followed."""
