@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -37,3 +38,11 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
         "PATH": os.environ["PATH"],
         **reaching,
     }
+
+
+def test_hosted_ci_runs_what_ours_runs() -> None:
+    told = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    hosted = re.findall(r"- run: (\S+)", told)
+    ours = re.findall(r"\bscripts/[\w-]+", (ROOT / ".ci" / "run").read_text())
+    assert set(hosted) == {*ours, "scripts/release"}
+    assert all(os.access(ROOT / script, os.X_OK) for script in hosted)
