@@ -12,8 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tests" / "installed.py"
-# Of holdfast.testing what a wheel holds; all else needs servers, strace or a script to kill.
-TESTING = {"__init__", "invariants", "lockstep", "rehearsal", "stores"}
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +34,8 @@ def test_the_wheel_holds_every_module_of_the_checkout(wheel: Path) -> None:
     rooms = ["experiment", "runtime", "scheduler", "syncer", "trial"]
     modules = {f"holdfast/{p.relative_to(ROOT)}" for r in rooms for p in (ROOT / r).rglob("*.py")}
     source = ROOT / "src" / "holdfast"
-    elsewhere = {*rooms, "testing"}
-    public = [p for p in source.rglob("*.py") if p.relative_to(source).parts[0] not in elsewhere]
-    testing = {f"holdfast/testing/{name}.py" for name in TESTING}
-    assert packed == modules | testing | {f"holdfast/{p.relative_to(source)}" for p in public}
+    public = [p for p in source.rglob("*.py") if p.relative_to(source).parts[0] not in rooms]
+    assert packed == modules | {f"holdfast/{p.relative_to(source)}" for p in public}
 
 
 def test_the_wheel_holds_modules_the_licence_and_nothing_else(wheel: Path) -> None:

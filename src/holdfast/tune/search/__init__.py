@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
-    from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter as ConcurrencyLimiter
+    from holdfast.scheduler.searchers.concurrency_limiter import (
+        ConcurrencyLimiter as ConcurrencyLimiter,
+    )
     from holdfast.scheduler.searchers.dehb import DEHBSearch as DEHBSearch
     from holdfast.scheduler.searchers.repeater import Repeater as Repeater
-    from holdfast.scheduler.searchers.searcher import BasicVariantGenerator as BasicVariantGenerator
+    from holdfast.scheduler.searchers.searcher import (
+        BasicVariantGenerator as BasicVariantGenerator,
+    )
     from holdfast.scheduler.searchers.searcher import Searcher as Searcher
     from holdfast.trial.space import grid_search as grid_search
     from holdfast.tune.search.ax import AxSearch as AxSearch
