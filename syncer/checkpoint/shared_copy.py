@@ -4,7 +4,8 @@ Copies lie in a folder of the user's own below the temporary directory (processe
 another have other ones), named by the identity of their content: `<id>/` holds the files,
 `<id>.gate` is locked by the one who downloads, enters or leaves, and `<id>.readers` is locked,
 shared, by all who read. The locks are the kernel's (flock): a killed reader holds nothing, and
-whoever comes or leaves next removes what nobody reads any more.
+whoever comes or leaves next removes what nobody reads any more. Where the one who downloads makes
+no progress (somebody has stopped it), whoever waits for it downloads a copy of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +16,24 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from holdfast.syncer.checkpoint.download import Remote, fetch, on_what_is_there, with_store
 from holdfast.syncer.errors import StorageError, StorageRefused, from_os_error
 from holdfast.syncer.files.durable import remove_tree, sweep
+from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
+# How long another process may hold a gate without bringing a byte, and how long one waits to tidy
+# up.
+_STALLED_S = 60.0
+_TIDY_S = 2.0
+_LONGEST_PAUSE_S = 0.1
 
 
 @contextmanager
@@ -37,7 +46,7 @@ def shared_copy(location: Location) -> Iterator[Path]:
     """
     cache = cache_folder()
     _remove_unread(cache)
-    copy, lock = on_what_is_there(location, lambda remote: _enter(cache, location, remote))
+    copy, lock = on_what_is_there(location, lambda remote: _enter_any(cache, location, remote))
     reader = os.getpid()
     try:
         yield copy
@@ -83,10 +92,21 @@ def _is_our_own(folder: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and is_safe
 
 
-def _enter(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
-    """The copy, and a descriptor that holds it. Downloads it if it is not there."""
-    copy, partial = cache / remote.identity, cache / f"{remote.identity}.partial"
-    with _gate(copy):
+def _enter_any(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
+    """As `_enter`: the copy of all, or one of its own where nothing moves there."""
+    try:
+        return _enter(cache / remote.identity, location, remote)
+    except BlockingIOError:
+        return _enter(cache / uuid4().hex, location, remote)
+
+
+def _enter(copy: Path, location: Location, remote: Remote) -> tuple[Path, int]:
+    """The copy, and a descriptor that holds it. Downloads it if it is not there.
+
+    Raises BlockingIOError where another process holds its gate and makes no progress.
+    """
+    partial = copy.with_name(f"{copy.name}.partial")
+    with _gate(copy, _STALLED_S, progress=lambda: bytes_below(str(partial))):
         if not copy.is_dir():
             remove_tree(partial)
             try:
@@ -95,7 +115,7 @@ def _enter(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
             except BaseException as error:
                 _remove_if_unread(copy)
                 if isinstance(error, StorageError) and _is_for_want_of_space(error):
-                    error.advice = f"Make space in {cache}, or set TMPDIR to a larger disk"
+                    error.advice = f"Make space in {copy.parent}, or set TMPDIR to a larger disk"
                 raise
         lock = _lock_file(copy, "readers")
         _lock(lock, fcntl.LOCK_SH)
@@ -114,21 +134,20 @@ def _leave(copy: Path, lock: int) -> None:
     # Unlocked, not only closed: a child that was forked meanwhile has the descriptor too.
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
-    with suppress(OSError), _gate(copy):  # what cannot be removed now is in nobody's way
+    with suppress(OSError), _gate(copy, _TIDY_S):  # what cannot go now is in nobody's way
         _remove_if_unread(copy)
 
 
 @contextmanager
-def _gate(copy: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the gate of a copy. Raises BlockingIOError if it is held and one will not wait.
-
-    Waiting has no deadline of its own: the holder's operations have, and a dead one holds nothing.
-    """
-    flags = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+def _gate(
+    copy: Path, wait_s: float = 0.0, progress: Callable[[], int] = lambda: 0
+) -> Iterator[None]:
+    """Hold the gate of a copy. Raises BlockingIOError if another holds it for `wait_s` seconds in
+    which `progress` stays what it was."""
     while True:
         gate = _lock_file(copy, "gate")
         try:
-            _lock(gate, flags)
+            _lock_in_time(gate, wait_s, progress)
             # The one before may have removed the file while we waited: then its lock is nobody's.
             if os.fstat(gate).st_nlink:
                 yield
@@ -138,6 +157,21 @@ def _gate(copy: Path, *, wait: bool = True) -> Iterator[None]:
             with suppress(OSError):
                 fcntl.flock(gate, fcntl.LOCK_UN)
             os.close(gate)
+
+
+def _lock_in_time(gate: int, wait_s: float, progress: Callable[[], int]) -> None:
+    until, pause_s, before = time.monotonic() + wait_s, 0.001, progress()
+    while True:
+        try:
+            _lock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                if before == (before := progress()):
+                    raise
+                until = time.monotonic() + wait_s
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def _lock_file(copy: Path, kind: str) -> int:
@@ -176,6 +210,6 @@ def _remove_if_unread(copy: Path) -> None:
 def _remove_unread(cache: Path) -> None:
     for copy in {cache / match[1] for match in map(_COPY.fullmatch, os.listdir(cache)) if match}:
         # Held by whoever downloads, enters or leaves; or not to be removed by us.
-        with suppress(OSError), _gate(copy, wait=False):
+        with suppress(OSError), _gate(copy):
             _remove_if_unread(copy)
     sweep(cache)

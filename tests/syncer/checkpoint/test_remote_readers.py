@@ -436,6 +436,48 @@ def test_children_and_inner_readers_end_no_reading_and_prolong_none(folder: Path
     assert (done.stdout.split("\n")[:4], done.stderr) == (["True", "True", "True", "[]"], "")
 
 
+@pytest.fixture
+def stalled(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Somebody was stopped while it downloaded the checkpoint: the name of its copy."""
+    monkeypatch.setattr(shared_copy, "_STALLED_S", 0.05)
+    with checkpoint.as_directory() as copy:
+        name = Path(copy).name
+    with shared_copy._gate(cache_folder() / name):
+        yield name
+
+
+def test_who_waits_for_a_download_that_stands_still_makes_a_copy_of_its_own(
+    checkpoint: Checkpoint, stalled: str
+) -> None:
+    with checkpoint.as_directory() as copy:
+        assert Path(copy).name != stalled
+        assert (Path(copy) / "a.pt").read_bytes() == b"first"
+    assert left() == [f"{stalled}.gate"]
+
+
+def test_a_download_that_moves_is_waited_for(
+    stalled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = iter([1, 2, 3, 3])
+    gate = shared_copy._gate(cache_folder() / stalled, 0.01, progress=lambda: next(sizes))
+    with pytest.raises(BlockingIOError), gate:
+        pass
+    assert next(sizes, None) is None
+
+
+def test_who_leaves_waits_for_nobody_that_is_stopped(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_copy, "_TIDY_S", 0.05)
+    with checkpoint.as_directory() as copy:
+        gate = shared_copy._gate(Path(copy))
+        gate.__enter__()
+    gate.__exit__(None, None, None)
+    assert Path(copy).is_dir()
+    remove_unread()
+    assert left() == []
+
+
 def test_a_child_that_is_forked_during_a_download_does_not_hold_the_gate(
     checkpoint: Checkpoint, folder: Path, meanwhile: Meanwhile
 ) -> None:
