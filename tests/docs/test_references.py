@@ -1,0 +1,38 @@
+"""Files and functions that the documentation names are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# CONTRIBUTING.md names files that are to be written; a test of its own writes them.
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "README.md"]
+ROOMS = "experiment|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|examples"
+# `path/file.py`, `path/file.py:Class.method` or `path/folder/`.
+REFERENCE = re.compile(rf"`((?:{ROOMS})/[\w./-]*?)(?::(\w+)(?:\.(\w+))?)?`")
+
+
+@cache
+def names(path: Path) -> dict[str, set[str]]:
+    """What a module defines, and what each of its classes does."""
+    found: dict[str, set[str]] = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = node.body if isinstance(node, ast.ClassDef) else []
+            found[node.name] = {getattr(one, "name", "") for one in inner}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    for path, outer, inner in REFERENCE.findall(page.read_text()):
+        assert (ROOT / path).exists(), path
+        if outer:
+            known = names(ROOT / path)
+            assert outer in known, f"{path}:{outer}"
+            assert not inner or inner in known[outer], f"{path}:{outer}.{inner}"
