@@ -225,6 +225,10 @@ class TrialScheduler(Described):
         return copy.deepcopy(self)
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        """What to do about `event`: a sequence of decisions, empty for nothing.
+
+        `view` shows the trials, the settings of the experiment and the resources of the machine.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define decide()")
 
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -75,6 +75,7 @@ class PlacementGroupFactory:
 
     @property
     def is_elastic(self) -> bool:
+        """Whether the trial can run with fewer bundles than it asks for."""
         return self.least_bundles < len(self.bundles)
 
     def first(self, count: int) -> PlacementGroupFactory:
@@ -99,6 +100,7 @@ class PlacementGroupFactory:
 
     @property
     def head_cpus(self) -> float:
+        """The CPUs of the first bundle."""
         return self.bundles[0].get("CPU", 0)
 
     def __eq__(self, other: object) -> bool:

@@ -69,14 +69,17 @@ class ScalingConfig:
 
     @property
     def least_workers(self) -> int:
+        """The smallest number of workers with which the trial can run."""
         return self._bounds[0]
 
     @property
     def most_workers(self) -> int:
+        """The largest number of workers that the trial can use."""
         return self._bounds[1]
 
     @property
     def is_elastic(self) -> bool:
+        """Whether `num_workers` is a pair of two different numbers."""
         return self.least_workers != self.most_workers
 
     @property
@@ -101,10 +104,12 @@ class ScalingConfig:
 
     @property
     def num_cpus_per_worker(self) -> float:
+        """The CPUs that one worker asks for."""
         return self.worker_resources.get("CPU", 0)
 
     @property
     def num_gpus_per_worker(self) -> float:
+        """The GPUs that one worker asks for."""
         return self.worker_resources.get("GPU", 0)
 
     @property

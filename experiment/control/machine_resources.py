@@ -83,6 +83,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
+    """Whether `init` was called and `shutdown` was not called since."""
     return bool(_given)
 
 

@@ -97,10 +97,12 @@ class ExperimentAnalysis:
 
     @property
     def default_metric(self) -> str | None:
+        """The metric of the `TuneConfig`, None where it has none."""
         return self._outcome.metric
 
     @property
     def default_mode(self) -> str | None:
+        """ "min" or "max", as in the `TuneConfig`; None where it has none."""
         return self._outcome.mode
 
     @property

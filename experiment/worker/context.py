@@ -28,6 +28,7 @@ class TrainContext:
         return self._session.assignment.trial_id
 
     def get_trial_name(self) -> str:
+        """The name of the trial, as the progress table and the logs show it."""
         return self._session.assignment.trial_name
 
     def get_trial_dir(self) -> str:
@@ -35,9 +36,11 @@ class TrainContext:
         return str(self._session.trial_dir)
 
     def get_trial_resources(self) -> PlacementGroupFactory:
+        """The CPUs, GPUs and custom resources that the trial holds."""
         return self._session.assignment.resources
 
     def get_experiment_name(self) -> str:
+        """The name of the experiment: `RunConfig.name`, or the one that holdfast made."""
         return self._session.job.experiment_name
 
     def get_storage(self) -> str:
@@ -61,6 +64,7 @@ class TrainContext:
         return self._session.is_preempted
 
     def get_metadata(self) -> Mapping[str, Any]:
+        """A copy of the `metadata` that the trainer got; empty where it got none."""
         return dict(self._session.job.metadata)
 
     def get_world_size(self) -> int:
@@ -80,6 +84,7 @@ class TrainContext:
         return self._session.assignment.world_size
 
     def get_node_rank(self) -> int:
+        """Which machine this worker runs on: always 0, because all workers share one."""
         return 0
 
 

@@ -17,6 +17,7 @@ from holdfast.trial.space import grid_values
 from holdfast.trial.values import Path, key_name
 
 TRAIN_DATASET_KEY = "train"
+"""The key of the training data in the `datasets` of a trainer."""
 
 
 @runtime_checkable
@@ -67,6 +68,7 @@ class DataConfig:
             check_datasets({name: dataset}, ranks if self.splits(name) else 1)
 
     def splits(self, name: str) -> bool:
+        """Whether each rank gets a part of the dataset `name`, rather than all of it."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split
 
     def configure(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:

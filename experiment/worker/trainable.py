@@ -75,15 +75,18 @@ class Trainable:
 
     @property
     def training_iteration(self) -> int:
+        """The same as `iteration`."""
         return self._iteration
 
     @property
     def trial_id(self) -> str:
+        """The id of the trial; "default" outside of a trial."""
         session = running()
         return session.assignment.trial_id if session else "default"
 
     @property
     def trial_name(self) -> str:
+        """The name of the trial; outside of a trial the name of the class."""
         session = running()
         return session.assignment.trial_name if session else type(self).__name__
 
@@ -95,10 +98,12 @@ class Trainable:
 
     @property
     def trial_resources(self) -> Any:
+        """What the trial holds, a `PlacementGroupFactory`; None outside of a trial."""
         session = running()
         return session.assignment.resources if session else None
 
     def get_config(self) -> dict[str, Any]:
+        """The config of the trial. This is the dict itself, not a copy."""
         return self.config
 
     # -- for those who drive it ------------------------------------------------------------------
@@ -168,6 +173,7 @@ class Trainable:
         return True
 
     def stop(self) -> None:
+        """Calls `cleanup`."""
         self.cleanup()
 
 

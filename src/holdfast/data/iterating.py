@@ -68,7 +68,8 @@ class Iterating(ABC):
     """What can be gone through by rows and by batches."""
 
     @abstractmethod
-    def passes(self, plan: PassPlan) -> Iterable[Any]: ...
+    def passes(self, plan: PassPlan) -> Iterable[Any]:
+        """What the `iter_` methods return: each `iter()` of it reads the rows once more."""
 
     @abstractmethod
     def schema(self) -> Any:
@@ -76,7 +77,8 @@ class Iterating(ABC):
 
     @property
     @abstractmethod
-    def maps(self) -> Sequence[Mapped]: ...
+    def maps(self) -> Sequence[Mapped]:
+        """The functions that `map_batches` was given, in the order in which they are applied."""
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
         """Each row as a dict, of Python values, and of arrays where it holds tensors."""

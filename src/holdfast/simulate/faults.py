@@ -54,6 +54,7 @@ class Faults:
 
     @property
     def has_bad_iterations(self) -> bool:
+        """Whether an iteration can raise an error or lose its worker."""
         return self.failure_rate + self.crash_rate > 0
 
 

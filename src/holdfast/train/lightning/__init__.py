@@ -33,7 +33,19 @@ _ALIASES = {
     "RayLightningEnvironment": "LightningEnvironment",
     "RayTrainReportCallback": "TrainReportCallback",
 }
-__all__ = sorted(["prepare_trainer", *_ALIASES, *_ALIASES.values()])
+__all__ = [
+    "DDPStrategy",
+    "DeepSpeedStrategy",
+    "FSDPStrategy",
+    "LightningEnvironment",
+    "RayDDPStrategy",
+    "RayDeepSpeedStrategy",
+    "RayFSDPStrategy",
+    "RayLightningEnvironment",
+    "RayTrainReportCallback",
+    "TrainReportCallback",
+    "prepare_trainer",
+]
 
 
 def __getattr__(name: str) -> Any:

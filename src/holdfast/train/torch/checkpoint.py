@@ -29,6 +29,7 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, Any]) -> Self:
+        """A checkpoint of a state dict, written with `torch.save`."""
         return cls._saved(dict(state_dict))
 
     @classmethod

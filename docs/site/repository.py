@@ -1,0 +1,136 @@
+"""Links between files of the repository, and the pages of the site that stand for those files.
+
+Links in docs/, README.md and CHANGELOG.md lead to files, so that they work where people read the
+repository. The site has a page for each file that is linked: README.md is its first page,
+docs/x.md is x.md, another Markdown file keeps its path, a source is shown as a block of code, and
+a folder as its README.md or a list of its files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[2]
+_FOREIGN = re.compile(r"[a-z][a-z0-9+.-]*:|//|#|$", re.I)
+# [text](target), ![text](target "title"), <img src="target">; not within `code`.
+_LINKS = re.compile(
+    r"(?P<code>(?P<ticks>`+)(?:(?!`).|(?<=`)`)*?(?P=ticks)(?!`))"
+    r"|(?P<before>\]\(|\b(?:src|srcset|href)=\")(?P<target>[^)\s\"]*)"
+)
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml"}
+# A listing leads to every file in these folders. Elsewhere it only names what is there.
+_OPEN = ("examples",)
+
+
+class BrokenLink(ValueError):
+    """A link to a file that the repository does not have."""
+
+
+def with_links(markdown: str, changed: Callable[[str], str]) -> str:
+    """The text with each relative link's target replaced by `changed(target)`; code stays."""
+
+    def link(match: re.Match[str]) -> str:
+        target = match["target"]
+        if match["code"] or _FOREIGN.match(target):
+            return match[0]
+        return match["before"] + changed(target)
+
+    lines, fence = [], ""
+    for line in markdown.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line.strip(" `~"):
+            fence = ""
+        elif not fence:
+            line = _LINKS.sub(link, line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def linked(path: str, target: str) -> str:
+    """The file or folder, from the root, to which `target` leads from the file `path`.
+
+    Raises BrokenLink.
+    """
+    found = os.path.normpath(os.path.join(os.path.dirname(path), target.partition("#")[0]))
+    if found.startswith("..") or not (ROOT / found).exists():
+        raise BrokenLink(f"{path}: {target} leads to no file of the repository")
+    return found
+
+
+def page_of(path: str) -> str:
+    """The page, or other file of the site, that stands for a file or folder."""
+    if path in {"README.md", ".", "docs"}:
+        return "index.md"
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if (ROOT / path).is_dir():
+        return f"{path}/README.md"
+    if path.endswith(".md") or is_picture(path):
+        return path
+    return f"{path}.md"
+
+
+def is_picture(path: str) -> bool:
+    return PurePosixPath(path).suffix in {".gif", ".jpg", ".png", ".svg", ".webp"}
+
+
+def link_to(path: str, target: str) -> str:
+    """What `target`, a link in the file `path`, is between their two pages. Raises BrokenLink."""
+    where = os.path.dirname(page_of(path)) or "."
+    _, mark, anchor = target.partition("#")
+    return os.path.relpath(page_of(linked(path, target)), where) + mark + anchor
+
+
+def text_of(path: str) -> str:
+    """A file or folder outside docs/ as Markdown, whose links are those of the repository."""
+    file = ROOT / path
+    if file.is_dir():
+        readme = file / "README.md"
+        return readme.read_text() if readme.exists() else _listing(path)
+    text = file.read_text()
+    if path.endswith(".md"):
+        return text
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall(r"`{3,}", text))])
+    language = _LANGUAGES.get(file.suffix) or ("bash" if text.startswith("#!") else "text")
+    return f"# {path}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def origin_of(path: str) -> str:
+    """The file whose text `text_of(path)` is, or another one in that folder."""
+    return f"{path}/README.md" if (ROOT / path).is_dir() else path
+
+
+def _listing(path: str) -> str:
+    names = sorted(
+        one.name + "/" * one.is_dir()
+        for one in (ROOT / path).iterdir()
+        if not one.name.startswith((".", "__"))
+    )
+    if path.split("/")[0] in _OPEN:
+        names = [f"[{name}]({name})" for name in names]
+    return f"# {path}/\n\n" + "\n".join(f"* {name}" for name in names) + "\n"
+
+
+def reached() -> dict[str, str]:
+    """Every file and folder outside docs/ that has a page, and its text: those that docs/,
+    README.md and CHANGELOG.md lead to, over any number of links. Raises BrokenLink."""
+    texts = {path: text_of(path) for path in ["README.md", "CHANGELOG.md", "examples"]}
+    waiting = [(origin_of(path), text) for path, text in texts.items()]
+    waiting += [(f"docs/{file.name}", file.read_text()) for file in (ROOT / "docs").glob("*.md")]
+    while waiting:
+        origin, text = waiting.pop()
+        found: list[str] = []
+        with_links(text, lambda target, o=origin, f=found: f.append(linked(o, target)) or "")  # type: ignore[misc]
+        for path in found:
+            if path not in texts and not page_of(path).startswith("index.md"):
+                if path.startswith("docs/") or is_picture(path):
+                    continue
+                texts[path] = text_of(path)
+                waiting.append((origin_of(path), texts[path]))
+    return texts
