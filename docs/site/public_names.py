@@ -1,7 +1,7 @@
 """The public modules and the names that each one offers, read from their source.
 
-A module lists its names in `__all__`. Where that is `list(_HOMES)`, the table `_HOMES` also says
-where each name is defined (see `holdfast.lazy`).
+A module lists its names in `__all__`. Where `holdfast.lazy` makes that list, the names are those
+imported under `if TYPE_CHECKING:`.
 """
 
 from __future__ import annotations
@@ -45,28 +45,41 @@ PAGES = {
 
 
 def names_of(module: str) -> list[str]:
-    """What `module` offers, in its own order. Raises ValueError where its `__all__` is neither
-    a list of names nor `list(_HOMES)`."""
-    assigned = _assigned(_file(module))
-    names = assigned.get("__all__")
-    if isinstance(names, ast.Call) and ast.unparse(names) == "list(_HOMES)":
-        homes = assigned["_HOMES"]
-        assert isinstance(homes, ast.Dict)
-        return [ast.literal_eval(key) for key in homes.keys if key is not None]
-    try:
-        return [str(name) for name in ast.literal_eval(names)] if names else []
-    except ValueError as error:
-        raise ValueError(f"{module}.__all__ must be a list of names, or list(_HOMES)") from error
+    """What `module` offers."""
+    body = ast.parse(_file(module).read_text()).body
+    for line in body:
+        if (
+            isinstance(line, ast.Assign)
+            and _assigns_all(line)
+            and isinstance(line.value, ast.List)
+        ):
+            return [str(name) for name in ast.literal_eval(line.value)]
+    for line in body:
+        if isinstance(line, ast.If) and ast.unparse(line.test) == "TYPE_CHECKING":
+            return [name for inner in line.body for name in _named(module, inner)]
+    raise ValueError(f"{module} has neither a list __all__ nor imports under TYPE_CHECKING")
 
 
 def modules_with_names() -> Iterator[str]:
     """Every module of the public packages that has an `__all__`."""
     package = SOURCE / "holdfast"
+    files = [package / "__init__.py"]
     for room in ["air", "data", "simulate", "train", "tune"]:
-        for file in sorted((package / room).rglob("*.py")):
-            if "__all__" in _assigned(file):
-                parts = file.relative_to(SOURCE).with_suffix("").parts
-                yield ".".join(parts).removesuffix(".__init__")
+        files += sorted((package / room).rglob("*.py"))
+    for file in files:
+        if any(map(_assigns_all, ast.parse(file.read_text()).body)):
+            parts = file.relative_to(SOURCE).with_suffix("").parts
+            yield ".".join(parts).removesuffix(".__init__")
+
+
+def _named(module: str, line: ast.stmt) -> list[str]:
+    match line:
+        case ast.ImportFrom(module=home, names=names) if home != module:  # else modules of it
+            return [one.asname or one.name for one in names]
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return [name]
+        case _:
+            return []
 
 
 def _file(module: str) -> Path:
@@ -74,11 +87,9 @@ def _file(module: str) -> Path:
     return where / "__init__.py" if where.is_dir() else where.with_suffix(".py")
 
 
-def _assigned(file: Path) -> dict[str, ast.expr]:
-    return {
-        target.id: node.value
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+def _assigns_all(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Assign) and any(
+        isinstance(one, ast.Name) and one.id == "__all__"
+        for target in line.targets
+        for one in ast.walk(target)
+    )

@@ -33,19 +33,7 @@ _ALIASES = {
     "RayLightningEnvironment": "LightningEnvironment",
     "RayTrainReportCallback": "TrainReportCallback",
 }
-__all__ = [
-    "DDPStrategy",
-    "DeepSpeedStrategy",
-    "FSDPStrategy",
-    "LightningEnvironment",
-    "RayDDPStrategy",
-    "RayDeepSpeedStrategy",
-    "RayFSDPStrategy",
-    "RayLightningEnvironment",
-    "RayTrainReportCallback",
-    "TrainReportCallback",
-    "prepare_trainer",
-]
+__all__ = sorted(["prepare_trainer", *_ALIASES, *_ALIASES.values()])
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,94 @@
+"""What scripts/docs builds on: the lists of public names, and links from page to page."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from docs.site import built, public_names, repository
+
+PUBLIC = [module for modules in public_names.PAGES.values() for module in modules]
+# Its names are those of holdfast.data.
+NOT_PUBLIC = {"holdfast.data.making"}
+
+
+def test_every_public_module_is_on_a_page() -> None:
+    assert set(public_names.modules_with_names()) - NOT_PUBLIC == set(PUBLIC)
+    assert len(PUBLIC) == len(set(PUBLIC))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_names_in_the_source_are_those_of_the_module(module: str) -> None:
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert sorted(public_names.names_of(module)) == sorted(found.__all__)
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "page"),
+    [
+        ("README.md", "docs/design.md#the-rooms", "design.md#the-rooms"),
+        ("README.md", "examples", "examples/README.md"),
+        ("docs/search.md", "../README.md", "index.md"),
+        ("docs/schedulers.md", "../examples/search/asha.py", "examples/search/asha.py.md"),
+        ("docs/design.md", "lifecycle.md", "lifecycle.md"),
+        ("examples/train/README.md", "../../docs/layout.md", "../../layout.md"),
+        ("examples/train/README.md", "checkpoints.py", "checkpoints.py.md"),
+    ],
+)
+def test_a_link_to_a_file_leads_to_the_page_of_that_file(
+    origin: str, target: str, page: str
+) -> None:
+    assert repository.link_to(origin, target) == page
+
+
+@pytest.mark.parametrize("target", ["docs/nothing.md", "../outside.md", "docs/design"])
+def test_a_link_to_no_file_is_refused(target: str) -> None:
+    with pytest.raises(repository.BrokenLink, match=r"README\.md"):
+        repository.linked("README.md", target)
+
+
+def test_links_are_changed_and_code_is_not() -> None:
+    text = """[a](x.md) ![b](y.png "title") `[c](z.md)` [d](https://example.org) [e](#here)
+```
+[f](x.md)
+```
+<img src="y.png">"""
+    assert repository.with_links(text, str.upper) == (
+        """[a](X.MD) ![b](Y.PNG "title") `[c](z.md)` [d](https://example.org) [e](#here)
+```
+[f](x.md)
+```
+<img src="Y.PNG">"""
+    )
+
+
+def test_a_source_with_fences_of_its_own_stays_one_block() -> None:
+    lines = repository.text_of("tests/docs/test_site.py").splitlines()
+    assert (lines[2], lines[-1]) == ("`````python", "`````")
+
+
+def test_what_the_built_site_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(built, "PAGES", {"holdfast.data": ["holdfast.data"]})
+    (tmp_path / "reference").mkdir()
+    names = public_names.names_of("holdfast.data")
+    places = "".join(f'<h2 id="holdfast.data.{name}">' for name in names if name != "range")
+    (tmp_path / "reference" / "holdfast.data.html").write_text(places)
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top"><a href="#top"><a href="#bottom"><a href="gone.html"><a href="style.css">'
+        '<script src="https://example.org/x.js"></script><a href="https://example.org">'
+    )
+    (tmp_path / "style.css").write_text("@import '//example.org/font.css'")
+    assert list(built.faults(tmp_path)) == [
+        "index.html: loads https://example.org/x.js from another host",
+        "index.html: #bottom leads nowhere",
+        "index.html: gone.html leads nowhere",
+        "style.css: loads //example.org/font.css from another host",
+        "reference/holdfast.data.html: holdfast.data.range is not there",
+    ]
