@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +23,8 @@ _LINKS = re.compile(
 )
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml"}
-# A listing leads to every file in these folders. Elsewhere it only names what is there.
-_OPEN = ("examples",)
+# The list of a folder leads to every file in here. Elsewhere it only names what is there.
+_OPEN = "examples"
 
 
 class BrokenLink(ValueError):
@@ -91,8 +92,7 @@ def text_of(path: str) -> str:
     """A file or folder outside docs/ as Markdown, whose links are those of the repository."""
     file = ROOT / path
     if file.is_dir():
-        readme = file / "README.md"
-        return readme.read_text() if readme.exists() else _listing(path)
+        return _folder(path)
     text = file.read_text()
     if path.endswith(".md"):
         return text
@@ -106,31 +106,44 @@ def origin_of(path: str) -> str:
     return f"{path}/README.md" if (ROOT / path).is_dir() else path
 
 
-def _listing(path: str) -> str:
+def _folder(path: str) -> str:
+    """Its README.md, or else a list of what is in it; in examples/ both, and with links."""
     names = sorted(
         one.name + "/" * one.is_dir()
         for one in (ROOT / path).iterdir()
-        if not one.name.startswith((".", "__"))
+        if not one.name.startswith((".", "__")) and one.name != "README.md"
     )
-    if path.split("/")[0] in _OPEN:
-        names = [f"[{name}]({name})" for name in names]
-    return f"# {path}/\n\n" + "\n".join(f"* {name}" for name in names) + "\n"
+    is_open = path.split("/")[0] == _OPEN
+    listed = "\n".join(f"* [{name}]({name})" if is_open else f"* {name}" for name in names)
+    readme = ROOT / path / "README.md"
+    if not readme.exists():
+        return f"# {path}/\n\n{listed}\n"
+    return readme.read_text() + (f"\n## Files\n\n{listed}\n" if is_open else "")
 
 
 def reached() -> dict[str, str]:
     """Every file and folder outside docs/ that has a page, and its text: those that docs/,
-    README.md and CHANGELOG.md lead to, over any number of links. Raises BrokenLink."""
+    README.md and CHANGELOG.md lead to, over any number of links."""
     texts = {path: text_of(path) for path in ["README.md", "CHANGELOG.md", "examples"]}
     waiting = [(origin_of(path), text) for path, text in texts.items()]
     waiting += [(f"docs/{file.name}", file.read_text()) for file in (ROOT / "docs").glob("*.md")]
     while waiting:
-        origin, text = waiting.pop()
-        found: list[str] = []
-        with_links(text, lambda target, o=origin, f=found: f.append(linked(o, target)) or "")  # type: ignore[misc]
-        for path in found:
-            if path not in texts and not page_of(path).startswith("index.md"):
-                if path.startswith("docs/") or is_picture(path):
-                    continue
+        for path in _led_to(*waiting.pop()):
+            is_there = path in texts or page_of(path) == "index.md" or path.startswith("docs/")
+            if not is_there and not is_picture(path):
                 texts[path] = text_of(path)
                 waiting.append((origin_of(path), texts[path]))
     return texts
+
+
+def _led_to(path: str, text: str) -> list[str]:
+    """What the links in a text lead to; the broken ones are the reader's to report."""
+    found = []
+
+    def collected(target: str) -> str:
+        with suppress(BrokenLink):
+            found.append(linked(path, target))
+        return target
+
+    with_links(text, collected)
+    return found
