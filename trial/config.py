@@ -29,7 +29,7 @@ class CheckpointConfig:
     """Which checkpoints are kept, and how often a class trainable makes one.
 
     `num_to_keep`: the best so many by `checkpoint_score_attribute` (by age where that is None)
-    and always the newest; None keeps all. A value that is missing, infinite, NaN or no number
+    and always the newest; None keeps all. `checkpoint_score_order`: "max" or "min". A value that is missing, infinite, NaN or no number
     ranks below all others. `checkpoint_frequency`: iterations between two checkpoints of a class
     trainable, 0 for never; `checkpoint_at_end`: one more at its end.
     A function trainable decides itself by what it reports.
@@ -171,6 +171,20 @@ class SyncConfig:
 @dataclass(frozen=True)
 class RunConfig:
     """Where a run keeps its results, when it stops, and what it does about failures.
+
+    `name`: the experiment's folder; None for one made of the trainable's name and the time.
+    `storage_path`: the folder or bucket above it, as a path or a URI; None for RAY_STORAGE, else
+    the local directory (`~/ray_results`). With a `storage_filesystem` (a `pyarrow.fs.FileSystem`
+    or an fsspec one) it is a path in that filesystem.
+
+    `failure_config`, `checkpoint_config`, `sync_config`: what to retry, which checkpoints to keep,
+    and how uploads run. `stop` ends trials: a dict of metric to bound, a function of (trial_id,
+    result) that returns True, or a Stopper. `callbacks`: a list of Callback objects.
+
+    `verbose`: 0 prints only failures, 1 or None also the progress, 2 a line for each trial that
+    starts or ends and for its results, 3 all values of each result. `progress_reporter` replaces
+    the progress table. `log_to_file`: the names of the files for a trial's stdout and stderr, as
+    a pair, or one name for both; by default `stdout` and `stderr`.
 
     `runtime_env`: `{"env_vars": {...}, "working_dir": ...}` for the workers of this experiment,
     over what `holdfast.init` says. The variables reach every worker and no file; a restore is

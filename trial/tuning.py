@@ -22,6 +22,11 @@ class TuneConfig:
     timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
     process that already exists.
 
+    `search_alg` chooses the configs (random and grid search where it is None), and `scheduler`
+    stops and pauses trials (where it is None, every trial runs to its end).
+    `trial_name_creator`, `trial_dirname_creator`: functions of a trial that return its name and
+    its folder.
+
     Raises InvalidConfig.
     """
 

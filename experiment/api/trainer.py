@@ -35,7 +35,8 @@ class DataParallelTrainer:
     `dataset_config` says; a rank gets its part of `get_dataset_shard(name)`. `metadata`, plain
     JSON values, is what `get_context().get_metadata()` gives, and each checkpoint's
     `get_metadata()`. `resume_from_checkpoint` is what `get_checkpoint()` gives until there is one
-    of this run.
+    of this run. `backend_config` sets up the framework's process group. `run_config`: storage,
+    failures, output.
 
     `keep_all_metrics`: rows have beside rank 0's metrics those of every rank, as
     `ranks/<rank>/<name>`. `refuse_clashes`: files of one name from two ranks in one checkpoint

@@ -46,6 +46,7 @@ class Tuner:
     trainer, whose `train_loop_config` and `scaling_config` are then parameters, and whose
     `run_config` is used where none is given.
     `param_space`: the config, with domains and grids in place of values.
+    `tune_config`: the goal, the search and the scheduler. `run_config`: storage, failures, output.
 
     Raises InvalidConfig for settings that cannot mean anything.
     """

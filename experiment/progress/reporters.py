@@ -62,17 +62,7 @@ class ProgressReporter(Described):
 
 
 class TableReporter(ProgressReporter):
-    """What the reporters of tables share.
-
-    `metric_columns` and `parameter_columns` are names, or a dict of name to header; without them
-    the metric, up to `infer_limit` numbers that the trials report and all varied parameters are
-    shown. Tables in between have at most `max_progress_rows` and `max_error_rows`; the last
-    one has all trials. `max_report_frequency` are seconds between two reports. With
-    `print_intermediate_tables=False` only the last one has tables. `sort_by_metric` puts the best
-    trial first. `clock` gives seconds since the epoch.
-
-    Raises InvalidConfig.
-    """
+    """What the reporters of tables share; `CLIReporter` describes the parameters."""
 
     def __init__(
         self,
@@ -232,7 +222,19 @@ _ERROR_HEADERS = ["Trial name", "# failures", "error file"]
 
 
 class CLIReporter(TableReporter):
-    """Prints tables to the terminal; its parameters are those of TableReporter."""
+    """Prints tables to the terminal.
+
+    `metric_columns` and `parameter_columns` are names, or a dict of name to header; without them
+    the metric, up to `infer_limit` numbers that the trials report and all varied parameters are
+    shown. Tables in between have at most `max_progress_rows` and `max_error_rows`; the last
+    one has all trials. `max_report_frequency` are seconds between two reports. With
+    `print_intermediate_tables=False` only the last one has tables. `sort_by_metric` puts the best
+    trial first. Headers of more than `max_column_length` characters lose their beginning, unless two
+    would then look alike. `total_samples`, `metric` and `mode` are those of the run where they are
+    None. `clock` gives seconds since the epoch.
+
+    Raises InvalidConfig.
+    """
 
     def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
         print(printable(self._text(trials, done, sys_info), keep="\n"), flush=True)
@@ -251,7 +253,7 @@ class JupyterNotebookReporter(TableReporter):
     """Shows tables below the cell of a notebook.
 
     `overwrite`: each report takes the place of the one before, and of whatever else the cell has
-    printed. The other parameters are those of TableReporter.
+    printed. The other parameters are those of `CLIReporter`.
     """
 
     def __init__(self, *, overwrite: bool = True, **parameters: Any) -> None:

@@ -34,6 +34,8 @@ class Dealt(Protocol):
 class DataConfig:
     """Which of a trainer's `datasets` are split among its ranks; every rank gets the others whole.
 
+    `datasets_to_split`: "all", or a list of names.
+
     Raises InvalidConfig for what is neither "all" nor a list of names.
     """
 

@@ -26,7 +26,7 @@ _registered: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
-    """Let `Tuner(name)` mean `trainable`, in this process.
+    """Let `Tuner(name)` mean `trainable`, in this process. `warn` has no effect.
 
     Raises InvalidConfig for what is no function and no Trainable subclass.
     """

@@ -61,6 +61,9 @@ def replay(
     like that one, or goes on from the value that it has by the same increments, within the range
     of all that was recorded. Its figures are an estimate, and `approximated` counts them.
 
+    `checkpoint_every`, `saves_when_told`, `faults`, `seed` and `trace` are as in `simulate`;
+    `storage_filesystem` is the one that the run was given, where `path` is a path in it.
+
     Raises ExperimentNotFound, StorageError, and InvalidConfig for settings that mean nothing, or
     a run whose trials changed their configs on their way.
     """

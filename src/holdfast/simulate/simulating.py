@@ -78,7 +78,8 @@ def simulate(
     class trainables do and functions do not. Of its checkpoints a trial keeps the newest, unless
     CheckpointConfig(num_to_keep=...) says more. A worker needs `start_s` to begin and `stop_s` to
     end, storage `commit_s` to have a checkpoint. `trace`: a function that is given each record of
-    the journal, or a directory that a journal is written to, as of an experiment.
+    the journal, or a directory that a journal is written to, as of an experiment. `faults`: what
+    goes wrong, and how often. `seed`: of the faults and of the search, unless that has its own.
 
     Raises InvalidConfig, CurveFailed, and what a search algorithm raises.
     """

@@ -271,6 +271,12 @@ def setup_mlflow(
     Another attempt of the trial finds the run by its tag `trial_id`. In ranks other than the
     first, unless not `rank_zero_only`, a stand-in that takes every call and does nothing.
 
+    `config` is logged as the parameters of the run. `tracking_uri`, `registry_uri` and
+    `tracking_token` say where the server is (else what MLflow has been set to).
+    `experiment_id`, or `experiment_name` (else MLFLOW_EXPERIMENT_NAME, "Default"), is the
+    experiment; with `create_experiment_if_not_exists` it is made if missing, with its files at
+    `artifact_location`. A new run has the name `run_name` and the `tags`.
+
     Raises ImportError without MLflow, InvalidConfig for an experiment that does not exist.
     """
     MLFLOW.check()

@@ -187,6 +187,9 @@ def setup_wandb(
     ranks other than the first, unless not `rank_zero_only`, a stand-in that takes every call and
     does nothing; outside of a trial just `wandb.init`.
 
+    `config` becomes the config of the run. `api_key`, or the key in the file `api_key_file`,
+    takes the place of WANDB_API_KEY.
+
     Raises ImportError without W&B, InvalidConfig where it is online and has no key.
     """
     WANDB.check()

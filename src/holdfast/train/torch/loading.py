@@ -118,7 +118,10 @@ def prepare_data_loader(
     move_to_device: bool = True,
     auto_transfer: bool = True,
 ) -> Any:
-    """The loader with this rank's share of the samples, on its device.
+    """`data_loader` with this rank's share of the samples, on its device.
+
+    Without `add_dist_sampler` each rank reads all samples; without `move_to_device` batches stay
+    where the loader makes them.
 
     A loader with torch's own random or sequential order comes back as a DealtLoader; call
     `loader.sampler.set_epoch(epoch)` in each epoch, as in torch. One with a DistributedSampler, or

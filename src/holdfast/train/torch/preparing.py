@@ -51,6 +51,10 @@ def prepare_model(
     """The model on this rank's device, in DistributedDataParallel (`ddp`) or
     FullyShardedDataParallel (`fsdp`) where there are several ranks.
 
+    `move_to_device`: True for the rank's own device, False to leave the model where it is, or a
+    device. `parallel_strategy`: "ddp", "fsdp", or None for the model as it is.
+    `parallel_strategy_kwargs`: arguments for the wrapper's constructor.
+
     Raises InvalidConfig for another strategy.
     """
     if parallel_strategy not in ("ddp", "fsdp", None):
