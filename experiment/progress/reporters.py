@@ -229,9 +229,9 @@ class CLIReporter(TableReporter):
     shown. Tables in between have at most `max_progress_rows` and `max_error_rows`; the last
     one has all trials. `max_report_frequency` are seconds between two reports. With
     `print_intermediate_tables=False` only the last one has tables. `sort_by_metric` puts the best
-    trial first. Headers of more than `max_column_length` characters lose their beginning, unless two
-    would then look alike. `total_samples`, `metric` and `mode` are those of the run where they are
-    None. `clock` gives seconds since the epoch.
+    trial first. Headers of more than `max_column_length` characters lose their beginning, unless
+    two would then look alike. `total_samples`, `metric` and `mode` are those of the run where
+    they are None. `clock` gives seconds since the epoch.
 
     Raises InvalidConfig.
     """
