@@ -30,8 +30,9 @@ class CheckpointConfig:
 
     `num_to_keep`: the best so many by `checkpoint_score_attribute` (by age where that is None)
     and always the newest; None keeps all. `checkpoint_score_order`: "max" or "min". A value that
-    is missing, infinite, NaN or no number ranks below all others. `checkpoint_frequency`: iterations between two checkpoints of a class
-    trainable, 0 for never; `checkpoint_at_end`: one more at its end.
+    is missing, infinite, NaN or no number ranks below all others. `checkpoint_frequency`:
+    iterations between two checkpoints of a class trainable, 0 for never; `checkpoint_at_end`: one
+    more at its end.
     A function trainable decides itself by what it reports.
 
     Raises InvalidConfig.
