@@ -174,5 +174,5 @@ def _is_of_a_framework(thing: griffe.Class) -> bool:
 
 def _first_sentence(text: str) -> str:
     paragraph = " ".join(text.partition("\n\n")[0].split())
-    sentence = re.match(r".*?(?<!e\.g)(?<!\b[A-Z])[.:;](?= |$)", paragraph)
+    sentence = re.match(r".*?(?<!e\.g)(?<!\b[A-Z])[.;](?= |$)", paragraph)
     return (sentence[0][:-1] if sentence else paragraph).replace("|", "\\|")

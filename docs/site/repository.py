@@ -8,6 +8,7 @@ a folder as its README.md or a list of its files.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Callable
@@ -108,17 +109,28 @@ def origin_of(path: str) -> str:
 
 def _folder(path: str) -> str:
     """Its README.md, or else a list of what is in it; in examples/ both, and with links."""
-    names = sorted(
-        one.name + "/" * one.is_dir()
-        for one in (ROOT / path).iterdir()
+    listed = "\n".join(
+        _listed(path, one.name + "/" * one.is_dir())
+        for one in sorted((ROOT / path).iterdir())
         if not one.name.startswith((".", "__")) and one.name != "README.md"
     )
-    is_open = path.split("/")[0] == _OPEN
-    listed = "\n".join(f"* [{name}]({name})" if is_open else f"* {name}" for name in names)
     readme = ROOT / path / "README.md"
     if not readme.exists():
         return f"# {path}/\n\n{listed}\n"
-    return readme.read_text() + (f"\n## Files\n\n{listed}\n" if is_open else "")
+    return readme.read_text() + (f"\n## Files\n\n{listed}\n" if _is_open(path) else "")
+
+
+def _listed(folder: str, name: str) -> str:
+    if not _is_open(folder):
+        return f"* {name}"
+    file = ROOT / folder / name
+    about = (ast.get_docstring(ast.parse(file.read_text())) or "") if file.suffix == ".py" else ""
+    first = " ".join(about.partition("\n\n")[0].split())
+    return f"* [{name}]({name})" + f": {first}" * bool(first)
+
+
+def _is_open(folder: str) -> bool:
+    return folder.split("/")[0] == _OPEN
 
 
 def reached() -> dict[str, str]:

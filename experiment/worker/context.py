@@ -89,7 +89,7 @@ class TrainContext:
 
 
 class TuneContext(TrainContext):
-    """The same, by the name that scripts for tune have for it."""
+    """What a trial may ask about itself: `TrainContext`, under the name that `tune` has for it."""
 
 
 def report(

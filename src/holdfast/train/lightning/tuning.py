@@ -113,7 +113,7 @@ class HookReport:
 
 
 class HookReportCheckpoint(HookReport):
-    """The same with a checkpoint: what `trainer.save_checkpoint` writes, in `filename`.
+    """Reports as `TuneReportCallback` does, with a checkpoint: what `trainer.save_checkpoint` writes, in `filename`.
 
     Give it to `trainer.fit(..., ckpt_path=...)`. Nothing is saved with `save_checkpoints=False`.
     """

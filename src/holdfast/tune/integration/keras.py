@@ -18,7 +18,7 @@ class TuneReportCheckpointCallback(ReportCheckpointCallback):
 
 
 class TuneReportCallback(ReportCheckpointCallback):
-    """The same without checkpoints."""
+    """Reports as `TuneReportCheckpointCallback` does, without checkpoints."""
 
     def __init__(self, metrics: Metrics = None, on: str | Sequence[str] = "epoch_end") -> None:
         super().__init__(checkpoint_on=(), report_metrics_on=on, metrics=metrics)

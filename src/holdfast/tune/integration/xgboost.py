@@ -16,7 +16,7 @@ class TuneReportCheckpointCallback(TrainReportCallback):
 
 
 class TuneReportCallback(TrainReportCallback):
-    """The same without checkpoints."""
+    """Reports as `TuneReportCheckpointCallback` does, without checkpoints."""
 
     def __init__(
         self,
