@@ -1,4 +1,4 @@
-"""The pages of the API reference: every public name, and what it lacks."""
+"""The pages of the API reference, and the public names that have no docstring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from docs.site.classes import Classes, bases
 from docs.site.public_names import PAGES, SOURCE, names_of
 
 _KNOWN = {"holdfast", *dir(builtins), *sys.stdlib_module_names}
-# How a scheduler of ours does its work: nobody else calls these methods.
+# Only the schedulers themselves call the methods that are defined here.
 _POLICIES = "holdfast.scheduler.policies."
 Described: TypeAlias = griffe.Class | griffe.Function | griffe.Attribute
 
@@ -27,7 +27,7 @@ class Reference:
         loader = griffe.GriffeLoader(search_paths=[SOURCE], extensions=extensions)
         self._package = loader.load("holdfast")
         loader.resolve_aliases(external=False)
-        # The files' own mark: what every class has for it is no business of its users.
+        # The methods with which a class is written into files: users do not call them.
         self._internal = set(self._package["described.Described"].members)
         self._homes: dict[str, str] = {}
         for module, name in _names():

@@ -55,14 +55,15 @@ def with_links(markdown: str, changed: Callable[[str], str]) -> str:
 
 
 def linked(path: str, target: str) -> str:
-    """The file or folder, from the root, to which `target` leads from the file `path`.
+    """The file or folder, from the root, to which `target` leads from the file `path`. For the
+    README.md of a folder, the folder.
 
     Raises BrokenLink.
     """
     found = os.path.normpath(os.path.join(os.path.dirname(path), target.partition("#")[0]))
     if found.startswith("..") or not (ROOT / found).exists():
         raise BrokenLink(f"{path}: {target} leads to no file of the repository")
-    return found
+    return found.removesuffix("/README.md")
 
 
 def page_of(path: str) -> str:
@@ -94,7 +95,7 @@ def text_of(path: str) -> str:
     file = ROOT / path
     if file.is_dir():
         return _folder(path)
-    text = file.read_text()
+    text = file.read_text(errors="replace")
     if path.endswith(".md"):
         return text
     fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall(r"`{3,}", text))])

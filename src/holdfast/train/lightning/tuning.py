@@ -113,7 +113,9 @@ class HookReport:
 
 
 class HookReportCheckpoint(HookReport):
-    """Reports as `TuneReportCallback` does, with a checkpoint: what `trainer.save_checkpoint` writes, in `filename`.
+    """Reports as `TuneReportCallback` does, with a checkpoint in `filename`.
+
+    The checkpoint is what `trainer.save_checkpoint` writes.
 
     Give it to `trainer.fit(..., ckpt_path=...)`. Nothing is saved with `save_checkpoints=False`.
     """
