@@ -16,6 +16,7 @@ from docs.site.public_names import PAGES, SOURCE, names_of
 _KNOWN = {"holdfast", *dir(builtins), *sys.stdlib_module_names}
 # Only the schedulers themselves call the methods that are defined here.
 _POLICIES = "holdfast.scheduler.policies."
+_SPECIAL = {"__call__", "__getitem__"}
 Described: TypeAlias = griffe.Class | griffe.Function | griffe.Attribute
 
 
@@ -78,7 +79,9 @@ class Reference:
         seen = set(self._internal)
         for owner in [thing, *bases(thing)]:
             for name, member in owner.members.items():
-                if name.startswith("_") or name in seen or member.is_alias:
+                if name.startswith("_") and name not in _SPECIAL:
+                    continue
+                if name in seen or member.is_alias:
                     continue
                 if owner.path.startswith(_POLICIES):
                     continue

@@ -59,6 +59,7 @@ class TrainReportCallback:
             return Booster(model_file=path)
 
     def __call__(self, env: CallbackEnv) -> None:
+        """Called by LightGBM after each round."""
         rounds = env.iteration + 1
         self._reports.report(
             self._reports.row(evaluated(env.evaluation_result_list or ())),
