@@ -8,6 +8,7 @@ from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 
 from docs.site import repository
+from docs.site.diagram import with_pictures
 from docs.site.reference import Reference
 
 log = get_plugin_logger("holdfast")
@@ -43,4 +44,4 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
             log.warning("%s", error)
             return target
 
-    return repository.with_links(markdown, changed)
+    return with_pictures(repository.with_links(markdown, changed))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
-from docs.site import built, public_names, repository
+from docs.site import built, diagram, public_names, repository
+from holdfast.trial.trial import Status
 
 PUBLIC = [module for modules in public_names.PAGES.values() for module in modules]
 # Its names are those of holdfast.data.
@@ -71,6 +74,18 @@ def test_links_are_changed_and_code_is_not() -> None:
 def test_a_source_with_fences_of_its_own_stays_one_block() -> None:
     text = repository.text_of("tests/docs/test_site.py")  # which has some above
     assert text.count("\n" + text.splitlines()[-1]) == 2
+
+
+def test_a_state_diagram_becomes_a_picture_of_all_its_transitions() -> None:
+    page = (repository.ROOT / "docs" / "lifecycle.md").read_text()
+    picture = re.search("<svg.*</svg>", diagram.with_pictures(page))
+    assert picture
+    drawn = ElementTree.fromstring(picture[0])
+    told = {text.text for text in drawn.iter("text")}
+    assert {status.name for status in Status} < told
+    assert {"Launched", "Retried, Shrunk, Interrupted", "Suggested"} < told
+    transitions = [line for line in drawn.iter("line") if line.get("class") == "arrow"]
+    assert len(transitions) == page.count(" --> ") - page.count("--> [*]")
 
 
 def test_what_the_built_site_lacks_is_named(
