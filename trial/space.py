@@ -32,9 +32,11 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: object = UNSET) -> Float:
-    """A real number whose logarithm is uniform, `lower` > 0. Raises InvalidSearchSpace.
+    """A real number from `lower` > 0 to `upper` whose logarithm is uniform.
 
     `base` is accepted for older scripts; the distribution is the same for every base.
+
+    Raises InvalidSearchSpace.
     """
     _check_base("loguniform", base)
     return Float(**_reals("loguniform", lower=lower, upper=upper), log=True)
@@ -75,7 +77,7 @@ def qlograndint(lower: int, upper: int, q: int, base: object = UNSET) -> Integer
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
-    """A normally distributed number. Raises InvalidSearchSpace."""
+    """A normal number of this `mean` and standard deviation `sd`. Raises InvalidSearchSpace."""
     return Normal(**_reals("randn", mean=mean, sd=sd))
 
 

@@ -30,6 +30,8 @@ _FAILURES = {
 class SimulatedTrial:
     """One trial at the end: `metrics` are its last report's, `best` the best value of the goal.
 
+    `iteration` is how far it came, `attempts` how often it was started.
+
     `ending` is "returned" (its training function came to its end), "bound" (of
     `RunConfig(stop=...)`), "stopped" (by the scheduler, a stopper or the time budget), "error",
     or "" for one that has not ended.
