@@ -2,8 +2,9 @@
 
 Links in docs/, README.md and CHANGELOG.md lead to files, so that they work where people read the
 repository. The site has a page for each file that is linked: README.md is its first page,
-docs/x.md is x.md, another Markdown file keeps its path, a source is shown as a block of code, and
-a folder as its README.md or a list of its files.
+docs/x.md is x.md, another file next to README.md is in project/, a Markdown file further below
+keeps its path, a source is shown as a block of code, and a folder as its README.md or a list of
+its files.
 """
 
 from __future__ import annotations
@@ -72,11 +73,12 @@ def page_of(path: str) -> str:
         return "index.md"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    if (ROOT / path).is_dir():
-        return f"{path}/README.md"
-    if path.endswith(".md") or is_picture(path):
-        return path
-    return f"{path}.md"
+    # mkdocs leaves out what is hidden, and on macOS SECURITY.md would be docs/security.md.
+    is_folder = (ROOT / path).is_dir()
+    shown = re.sub(r"(^|/)\.", r"\1", path if "/" in path or is_folder else f"project/{path}")
+    if is_folder:
+        return f"{shown}/README.md"
+    return shown if path.endswith(".md") or is_picture(path) else f"{shown}.md"
 
 
 def is_picture(path: str) -> bool:

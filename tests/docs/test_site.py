@@ -38,6 +38,8 @@ def test_the_names_in_the_source_are_those_of_the_module(module: str) -> None:
         ("README.md", "examples", "examples/README.md"),
         ("README.md", "examples/train/README.md#files", "examples/train/README.md#files"),
         ("docs/search.md", "../README.md", "index.md"),
+        ("README.md", "CHANGELOG.md", "project/CHANGELOG.md"),
+        ("docs/search.md", "../.gitignore", "project/gitignore.md"),
         ("docs/schedulers.md", "../examples/search/asha.py", "examples/search/asha.py.md"),
         ("docs/design.md", "lifecycle.md", "lifecycle.md"),
         ("examples/train/README.md", "../../docs/layout.md", "../../layout.md"),
