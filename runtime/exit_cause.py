@@ -1,4 +1,5 @@
-"""How a worker's process has ended, and whether the kernel took it for want of memory."""
+"""How a worker's process has ended, and whether the kernel killed it because it ran out of
+memory."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ class ExitCause:
 
     cause: str
     signum: int = 0
-    for_want_of_memory: bool = False
+    is_out_of_memory: bool = False
 
 
 class KernelKills:
-    """How often the kernel has killed for want of memory where this process is (Linux).
+    """How often the kernel has killed a process because memory ran out where this process is
+    (Linux).
 
     It counts for each control group, and where there is none for the machine. Elsewhere nothing
     is known.
@@ -62,8 +64,8 @@ def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
     if ours and signum == signal.SIGKILL:
         return ExitCause(cause=f"was killed by holdfast: {ours}", signum=signum)
     if is_killed and kills.take():
-        cause = f"was killed by the kernel for want of memory (oom_kill in {kills.where})"
-        return ExitCause(cause=cause, signum=signum, for_want_of_memory=True)
+        cause = f"was killed by the kernel: out of memory (oom_kill in {kills.where})"
+        return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
     return ExitCause(cause=process_control.describe_code(code), signum=signum)
 
 

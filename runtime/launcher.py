@@ -26,6 +26,8 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 # How long a warm parent may take to end a worker: it may import something at that moment.
 _DEAF_S = 60.0
 
+_SPAWNS = "Forking is not safe ({reason}). Each worker starts a fresh interpreter, which is slower"
+
 
 class WorkerHandle(Protocol):
     """The controller's handle of one worker actor.
@@ -132,7 +134,7 @@ class LocalLauncher:
         match answer:
             case ["ready", spawns, why]:
                 reason = why or "this platform makes it unsafe"
-                return f"workers are not forked ({reason}): each one starts anew" if spawns else ""
+                return _SPAWNS.format(reason=reason) if spawns else ""
             case ["refused", type_name, message, traceback]:
                 raise LaunchFailed(type_name, message, traceback)
             case _:

@@ -148,7 +148,7 @@ def describe_code(code: int) -> str:
         name = _OURS.get(-code) or signal.Signals(-code).name
     except ValueError:
         name = "unknown"
-    hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+    hint = ", possibly out of memory" if -code == signal.SIGKILL else ""
     return f"was killed by signal {-code} ({name}){hint}"
 
 

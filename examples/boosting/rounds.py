@@ -33,7 +33,7 @@ def main(
 
     path = os.path.join(given.storage, given.name)
     if trainer_type.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         trainer = trainer_type.restore(path, train_func)
     else:
         trainer = trainer_type(

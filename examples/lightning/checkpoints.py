@@ -145,7 +145,7 @@ def fit(trainer: pl.Trainer, file: str) -> None:
 def make_trainer(given: argparse.Namespace) -> TorchTrainer:
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         return TorchTrainer.restore(path, train_func)
     return TorchTrainer(
         train_func,

@@ -83,7 +83,7 @@ def param_space(epochs: int) -> dict[str, Any]:
 def make_tuner(given: argparse.Namespace) -> tune.Tuner:
     path = os.path.join(given.storage, given.name)
     if tune.Tuner.can_restore(path):
-        print(f"Going on with {path} ...")
+        print(f"Resuming {path} ...")
         return tune.Tuner.restore(
             path, train_fn, param_space=param_space(given.epochs), resume_errored=True
         )

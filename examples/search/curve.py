@@ -55,7 +55,7 @@ def main(
     given = parser.parse_args(arguments)
 
     if tune.Tuner.can_restore(os.path.join(given.storage, given.name)):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
     goal = {"metric": "loss", "mode": "min", "num_samples": given.samples}
     tuner = tune.Tuner(
         train,

@@ -81,7 +81,7 @@ def main() -> None:
 
     path = os.path.join(given.storage, given.name)
     if TensorflowTrainer.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         trainer = TensorflowTrainer.restore(path, train_func)
     else:
         trainer = TensorflowTrainer(

@@ -43,7 +43,7 @@ def main() -> None:
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
         # Whatever ended the script: the same trial, the same id.
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         trainer = TorchTrainer.restore(path, train_func)
     else:
         trainer = TorchTrainer(

@@ -28,7 +28,7 @@ def fit(
     """Train with two workers, or go on with the training of that name."""
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         trainer = TorchTrainer.restore(path, train_func)
     else:
         trainer = TorchTrainer(

@@ -96,7 +96,7 @@ def make_trainer(given: argparse.Namespace) -> TorchTrainer:
         num_workers=given.workers, resources_per_worker={"CPU": 0.5}
     )
     if TorchTrainer.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         return TorchTrainer.restore(path, train_func, scaling_config=scaling_config)
     return TorchTrainer(
         train_func,

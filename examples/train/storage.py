@@ -162,7 +162,7 @@ def train_fn(config: dict[str, Any]) -> None:
 def make_trainer(given: argparse.Namespace) -> train.DataParallelTrainer:
     config = run_config(given)
     if TorchTrainer.can_restore(config):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         return TorchTrainer.restore(config, train_fn)
     return TorchTrainer(
         train_fn,

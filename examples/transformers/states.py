@@ -68,7 +68,7 @@ def main() -> None:
 
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         trainer = TorchTrainer.restore(path, train_func)
     else:
         trainer = TorchTrainer(

@@ -150,8 +150,8 @@ class Proposer:
     @property
     def nothing_to_wait_for(self) -> str:
         return (
-            f"{type(self._search).__name__}.suggest() returned None, «not now», while no trial "
-            f"runs or waits: it would never be asked again. Return Searcher.FINISHED to end"
+            f"{type(self._search).__name__}.suggest() returned None while no trial is running or "
+            f"queued, so it would never be called again. Return Searcher.FINISHED to end it"
         )
 
     def open(self) -> None:

@@ -21,7 +21,7 @@ _LOOKING_SHARE = 0.003
 LEEWAY_S = 30.0
 # What its killing may take.
 _KILLING_S = 10.0
-_OVERDUE = "The run should have ended by now, and has not, which is a fault: all of it is killed"
+_OVERDUE = "Shutdown timed out after {waited_s:.0f} s (a bug in holdfast). Killing all processes"
 _LEFT = (
     "The run hangs, probably in a call to a disk that does not answer, and is not waited for. The "
     "experiment stays locked until this process ends"
@@ -43,7 +43,7 @@ def watch(
     Raises KeyboardInterrupt after a Ctrl-C, when everything has ended, or hangs and has been
     killed. After another signal the script ends by it then.
     """
-    asked, ends_by, is_left = 0, math.inf, False
+    asked, asked_at, ends_by, is_left = 0, 0.0, math.inf, False
     with StopSignals(raises=inline is not None) as signals:
         run.start()
         view.start()
@@ -52,19 +52,20 @@ def watch(
             try:
                 while not (inline.work(run) if inline else run.wait(REFRESH_S)):
                     for _ in range(signals.take()):
-                        asked += 1
+                        asked, asked_at = asked + 1, time.monotonic()
                         ends_by = _on_signal(run, view, signals.last, asked)
                     if time.monotonic() > ends_by:
                         ends_by = time.monotonic() + _KILLING_S
                         if not run.is_aborted:
-                            view.message(_OVERDUE, "warning")
+                            waited_s = time.monotonic() - asked_at
+                            view.message(_OVERDUE.format(waited_s=waited_s), "warning")
                             run.abort()
                         elif is_left := run.leave():
                             break
                     looks.refresh()
                 break
             except KeyboardInterrupt:
-                asked += 1
+                asked, asked_at = asked + 1, time.monotonic()
                 signals.take()
                 ends_by = _on_signal(run, view, signals.last, asked)
         if is_left:

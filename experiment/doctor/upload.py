@@ -228,7 +228,7 @@ class _Upload:
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)
             case ["stuck", str(where), str(why)]:
-                self._tell(f"{where} is superseded and cannot be removed: {why}")
+                self._tell(f"Cannot delete the superseded checkpoint {where}: {why}")
             case ["progress", *_] | ["moving"]:
                 pass  # of artifacts, among which there is no checkpoint to count; of any wait
             case _:

@@ -109,7 +109,7 @@ def workers_lines(before: Summary, now: Summary) -> Iterator[str]:
     for row in now.rows:
         old = known.get(row.trial_id, row.workers)
         if row.workers and row.workers != old:
-            yield f"{row.name} has {row.workers} of {row.most_workers} workers now, before {old}"
+            yield f"{row.name} now has {row.workers} of {row.most_workers} workers (was {old})"
 
 
 def best_text(summary: Summary) -> str:

@@ -233,8 +233,8 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
     budget_s = spec.budget_s
     if budget_s is not None and budget_s != machine.spec.budget_s and budget_s <= machine.active_s:
         raise InvalidConfig(
-            f"the experiment has been alive for {machine.active_s:.1f} s already, and is to have "
-            f"{budget_s:g} s: the time counts from its beginning, over all restores. Give more"
+            f"time_budget_s={budget_s:g} is already used up ({machine.active_s:.1f} s over all "
+            f"restores). Pass a larger one"
         )
     trials = [trial for trial in machine.trials.values() if trial.row is not None]
     rows = [row_of(trial) for trial in trials]

@@ -137,7 +137,9 @@ def refused(
             f"A restore cannot change {names}: put it back, or begin another experiment under "
             f"another RunConfig(name=...)"
         )
-    return InvalidConfig(f"this is not what the experiment in {path} is:\n  {shown}\n{how}")
+    return InvalidConfig(
+        f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"
+    )
 
 
 def came_to_nothing(run: RunConfig) -> bool:

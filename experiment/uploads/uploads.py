@@ -125,8 +125,8 @@ class Uploads:
         if not self._told_backlog:
             self._told_backlog = True
             self._tell(
-                f"{len(self._waiting)} checkpoints wait for storage: report() waits from now on "
-                f"until one of them is done"
+                f"{len(self._waiting)} checkpoints are waiting for upload. report() blocks until "
+                f"one is uploaded"
             )
         self._held.append(answer)
 
@@ -300,9 +300,7 @@ class Uploads:
                 self._trouble = text
                 self._tell_loss(f"storage gave up on {what}: {text}. The local copy is kept")
             case ["stuck", str(where), str(why)]:
-                self._tell(
-                    f"{where} is superseded and cannot be removed: {why}. It is tried again"
-                )
+                self._tell(f"Cannot delete the superseded checkpoint {where}: {why}. Will retry")
             case ["left", list(lines)]:
                 self._tell(_left(lines))
             case ["fetched", str(ticket), str(answer)] | ["found", str(ticket), list(answer)]:

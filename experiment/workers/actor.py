@@ -368,6 +368,6 @@ class TrialActor:
 
 def _kind_of(ending: ExitCause) -> str:
     """The kind of failure that an exit is, unless the attempt had ended before."""
-    if ending.for_want_of_memory:
+    if ending.is_out_of_memory:
         return "memory"
     return "preempted" if ending.signum == signal.SIGTERM else "lost"

@@ -240,7 +240,7 @@ class Succession:
         """Make another without the module that this one died of, which others may import too:
         the last one has only what was imported before that went wrong."""
         if not module:
-            return  # it died of something else, as of want of memory
+            return  # it died of something else, such as a lack of memory
         self._refused.add(f"{module}.")
         before = itertools.takewhile(lambda name: name != module, self._modules)
         kept = list(before if self._made == MOST_SUCCESSORS - 1 else self._modules)

@@ -88,7 +88,9 @@ class Searcher(Described):
     ) -> None:
         """Learn, before `fit()`, of a config that was tried elsewhere. Raises InvalidConfig where
         the algorithm cannot."""
-        raise InvalidConfig(f"{type(self).__name__} takes in no points that were tried elsewhere")
+        raise InvalidConfig(
+            f"{type(self).__name__} does not support points that were tried elsewhere"
+        )
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
         """Learn, before `fit()`, of the trials of a ResultGrid, of an ExperimentAnalysis, or of a

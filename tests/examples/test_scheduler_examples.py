@@ -40,7 +40,7 @@ def test_an_example_goes_on_after_a_kill(
     bench: Bench, example: str, samples: int, at: str, told: str
 ) -> None:
     output = killed_and_gone_on(bench, example, "--samples", str(samples), at=at).stdout
-    assert "Going on with run" in output
+    assert "Resuming run" in output
     assert f"{samples} trials, the best loss is" in output
     assert told in output
 

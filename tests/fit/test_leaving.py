@@ -288,4 +288,4 @@ def test_an_interrupted_run_ends_also_where_the_end_of_a_worker_is_never_heard_o
         HOLDFAST_CALLBACK_DEADLINE_S="0.1",
     )
     assert ran.returncode == -signal.SIGINT
-    assert "all of it is killed" in ran.stderr
+    assert "Shutdown timed out after" in ran.stderr

@@ -1,4 +1,5 @@
-"""A worker that the kernel kills for want of memory is told as such, and has its own budget."""
+"""A worker that the kernel kills because memory ran out is reported as such, and has its own
+budget."""
 
 from __future__ import annotations
 
@@ -62,14 +63,14 @@ def group() -> Iterator[Path | None]:
         made.rmdir()
 
 
-def test_what_the_kernel_takes_for_want_of_memory_is_told_and_counted_apart(
+def test_what_the_kernel_takes_is_out_of_memory_is_told_and_counted_apart(
     run_script: Any, group: Path | None
 ) -> None:
     if group is None:  # the kernel cannot be made to: then only that it may have been
-        assert "perhaps for want of memory" in run_script(KILLED).stdout
+        assert "possibly out of memory" in run_script(KILLED).stdout
         return
     done = run_script(GREEDY, str(group))
     first, second = done.stdout.splitlines()[0], done.stdout.splitlines()[1]
     assert first == "attempt 2", done.stderr
     assert second.startswith("memory: "), second
-    assert "was killed by the kernel for want of memory" in second
+    assert "was killed by the kernel: out of memory" in second

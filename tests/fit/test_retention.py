@@ -138,7 +138,7 @@ def test_a_bucket_that_refuses_deletions_is_told_and_no_error_of_the_run(
         (result,) = fit(report_three, callbacks=[Revoke()], verbose=1, **settings)
         told = capfd.readouterr().err
         assert "AccessDenied" in told
-        assert told.count("is superseded and cannot be removed") == 1
+        assert told.count("Cannot delete the superseded checkpoint") == 1
         assert "could not be removed, and go when the experiment is restored" in told
         proxy.strike(Well())
         tune.Tuner.restore(

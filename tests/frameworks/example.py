@@ -39,7 +39,7 @@ class Example:
         assert script.left() == []
         gate.open()
         after = self.whole(bench)
-        assert "Going on with run" in after.stdout
+        assert "Resuming run" in after.stdout
         assert after.left() == []
         return after
 

@@ -253,7 +253,7 @@ def killed_and_whole(
         assert script.left() == []
         gate.open()
         after = started(bench, example, "run", samples).succeeds(within_s=LONGEST_S)
-        assert "Going on with run" in after.stdout
+        assert "Resuming run" in after.stdout
         assert bench.problems() == []
         return configs_of(bench, "run"), configs_of(bench, "whole")
 

@@ -105,7 +105,7 @@ def test_a_run_outlives_a_process_that_is_stopped_for_ever(
     if way == "continued":
         assert [one["epoch"] for one in results(script)] == [4, 4, 4, 4], script.stderr
         assert [one["error"] for one in results(script)] == [None] * 4
-    assert "want of memory" not in script.stderr
+    assert "out of memory" not in script.stderr
     assert "died" not in script.stderr
     assert bench.problems() == [], script.stderr
 

@@ -70,7 +70,7 @@ class Tally:
         yield f"{self.injected.total():7} faults of {len(self.injected)} kinds, injected"
         yield from (f"{number:7} times: {rule}" for rule, number in sorted(self.checked.items()))
         yield f"{self.checked.total():7} times {len(self.checked)} invariants were checked"
-        yield f"{self.wrong:7} of {self.told} stories ended badly"
+        yield f"{self.wrong:7} of {self.told} scenarios failed"
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def main() -> None:
                     print(f"{story.fault} on {story.fell_on}:", *story.problems, sep="\n  ")
                     print(story.said, file=sys.stderr, flush=True)
                 if not tally.told % _SIGN_OF_LIFE:
-                    print(f"{tally.told} stories, {tally.wrong} ended badly", flush=True)
+                    print(f"{tally.told} scenarios, {tally.wrong} failures", flush=True)
     finally:  # a long one that is interrupted has its figures, too
         print(*tally.lines(), sep="\n")
         if given.json:

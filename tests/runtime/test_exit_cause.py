@@ -1,4 +1,5 @@
-"""Whether the kernel has taken a process for want of memory, by the counters that it keeps."""
+"""Whether the kernel has killed a process because memory ran out, by the counters that it
+keeps."""
 
 from __future__ import annotations
 
@@ -26,30 +27,30 @@ def test_a_sigkill_is_the_kernels_where_its_count_has_grown(tmp_path: Path) -> N
     kills = KernelKills([path])
     counter(tmp_path, 5)
     ending = ending_of(KILLED, kills)
-    assert ending.for_want_of_memory
-    assert ending.cause == f"was killed by the kernel for want of memory (oom_kill in {path})"
+    assert ending.is_out_of_memory
+    assert ending.cause == f"was killed by the kernel: out of memory (oom_kill in {path})"
 
 
 def test_a_sigkill_is_somebody_elses_where_it_has_not(tmp_path: Path) -> None:
     kills = KernelKills([counter(tmp_path, 4)])
     ending = ending_of(KILLED, kills)
-    assert not ending.for_want_of_memory
+    assert not ending.is_out_of_memory
     assert ending.signum == signal.SIGKILL
 
 
 def test_each_of_the_kernels_kills_explains_one_death(tmp_path: Path) -> None:
     kills = KernelKills([counter(tmp_path, 0)])
     counter(tmp_path, 2)
-    told = [ending_of(KILLED, kills).for_want_of_memory for _ in range(3)]
+    told = [ending_of(KILLED, kills).is_out_of_memory for _ in range(3)]
     assert told == [True, True, False]
 
 
-def test_another_death_is_not_for_want_of_memory(tmp_path: Path) -> None:
+def test_another_death_is_not_is_out_of_memory(tmp_path: Path) -> None:
     kills = KernelKills([counter(tmp_path, 0)])
     counter(tmp_path, 1)
-    assert not ending_of(int(signal.SIGTERM), kills).for_want_of_memory
+    assert not ending_of(int(signal.SIGTERM), kills).is_out_of_memory
     assert ending_of(1 << 8, kills).cause == "exited with status 1"
-    assert ending_of(137 << 8, kills).for_want_of_memory  # as a shell tells it
+    assert ending_of(137 << 8, kills).is_out_of_memory  # as a shell tells it
 
 
 @pytest.mark.parametrize("content", ["", "oom_kill_disable 0\nunder_oom 0\n", "oom_kill many\n"])
@@ -57,7 +58,7 @@ def test_a_file_without_the_count_tells_nothing(tmp_path: Path, content: str) ->
     path = tmp_path / "memory.oom_control"
     path.write_text(content)
     kills = KernelKills([path, tmp_path / "missing"])
-    assert not ending_of(KILLED, kills).for_want_of_memory
+    assert not ending_of(KILLED, kills).is_out_of_memory
 
 
 def test_the_counters_of_this_machine_are_found_where_it_has_them() -> None:
@@ -71,4 +72,4 @@ def test_a_process_that_is_killed_here_is_not_taken_for_the_kernels() -> None:
     process.kill()
     _, status = os.waitpid(process.pid, 0)
     process.returncode = -signal.SIGKILL
-    assert not ending_of(status, kills).for_want_of_memory
+    assert not ending_of(status, kills).is_out_of_memory

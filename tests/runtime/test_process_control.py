@@ -16,7 +16,7 @@ from holdfast.runtime import process_control
         (0, "exited with status 0"),
         (3, "exited with status 3"),
         (-15, "was killed by signal 15 (SIGTERM)"),
-        (-9, "was killed by signal 9 (SIGKILL), perhaps for want of memory"),
+        (-9, "was killed by signal 9 (SIGKILL), possibly out of memory"),
         (-11, "was killed by signal 11 (SIGSEGV)"),
         (-35, "was killed by signal 35 (unknown)"),
         (

@@ -232,8 +232,8 @@ def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
     status = int(signal.SIGKILL)
     ending = ending_of(status, Rising([]), "it had not ended within 10 s")
     assert ending.cause == "was killed by holdfast: it had not ended within 10 s"
-    assert not ending.for_want_of_memory
-    assert ending_of(status, Rising([])).for_want_of_memory
+    assert not ending.is_out_of_memory
+    assert ending_of(status, Rising([])).is_out_of_memory
 
 
 # -- launches that are not heard of ---------------------------------------------------------------

@@ -51,7 +51,7 @@ def from_pandas(dfs: Any) -> Dataset:
 def from_arrow(tables: Any) -> Dataset:
     """The rows of a pyarrow.Table, or of several one after the other.
 
-    Raises InvalidConfig where they have not the same columns.
+    Raises InvalidConfig where their columns differ.
     """
     import pyarrow as pa
 
@@ -66,7 +66,7 @@ def from_arrow(tables: Any) -> Dataset:
     try:
         return _of(pa.concat_tables(given))
     except pa.ArrowException as error:
-        raise InvalidConfig(f"these tables have not the same columns: {error}") from error
+        raise InvalidConfig(f"these tables have different columns: {error}") from error
 
 
 def from_numpy(ndarrays: Any) -> Dataset:

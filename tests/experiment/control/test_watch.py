@@ -129,5 +129,5 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
     watching.refresh(at_once=True)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "warning: look out"
-    assert "t_0 has 4 of 4 workers now, before 3" in lines
+    assert "t_0 now has 4 of 4 workers (was 3)" in lines
     assert looks == 2

@@ -283,7 +283,7 @@ def test_how_many_workers_an_elastic_trial_has_is_shown() -> None:
     assert (before.rows[0].workers, before.rows[0].most_workers) == (3, 4)
     run.trials[trial.trial_id] = replace(run.trials[trial.trial_id], bundles=5)
     assert list(workers_lines(before, look(run))) == [
-        "t_aaaaa_00000 has 4 of 4 workers now, before 3"
+        "t_aaaaa_00000 now has 4 of 4 workers (was 3)"
     ]
     assert list(workers_lines(before, before)) == []
 

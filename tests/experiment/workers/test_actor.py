@@ -340,7 +340,7 @@ async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
     [
         (ExitCause(cause="was killed", signum=signal.SIGKILL), "lost"),
         (ExitCause(cause="was killed", signum=signal.SIGTERM), "preempted"),
-        (ExitCause(cause="was killed", signum=9, for_want_of_memory=True), "memory"),
+        (ExitCause(cause="was killed", signum=9, is_out_of_memory=True), "memory"),
         (ExitCause(cause="exited with status 1"), "lost"),
     ],
 )

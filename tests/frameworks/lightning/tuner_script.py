@@ -55,7 +55,7 @@ def main() -> None:
     given = parser.parse_args()
     path = os.path.join(given.storage, given.name)
     if tune.Tuner.can_restore(path):
-        print(f"Going on with {given.name} ...")
+        print(f"Resuming {given.name} ...")
         tuner = tune.Tuner.restore(path, train_func)
     else:
         tuner = tune.Tuner(

@@ -21,5 +21,5 @@ def run(storage: Path, epochs: int) -> str:
 def test_the_example_trains_its_epochs_and_started_again_has_them(tmp_path: Path) -> None:
     assert "2 epochs, loss 0." in run(tmp_path, 2)
     again = run(tmp_path, 2)
-    assert "Going on with ring ..." in again
+    assert "Resuming ring ..." in again
     assert "2 epochs, loss 0." in again

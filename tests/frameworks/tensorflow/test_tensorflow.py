@@ -213,4 +213,4 @@ def test_tensorflow_may_be_imported_by_the_script_and_have_computed_in_a_module_
     script = bench.run(bench.write(TOP_LEVEL), str(bench.storage)).succeeds(PATIENCE_S)
     assert told(script) == [3, 4]
     # After an operation TensorFlow has threads, and so that process is not forked.
-    assert (script.stdout + script.stderr).count("each one starts anew") == 1
+    assert (script.stdout + script.stderr).count("Each worker starts a fresh interpreter") == 1

@@ -30,7 +30,7 @@ def test_no_row_of_an_epoch_is_seen_twice_after_deaths_of_a_rank_and_of_the_scri
     assert script.left() == []
     gate.open()
     after = bench.run(DRIVER, *arguments, "--workers", "3").succeeds(PATIENCE_S)
-    assert "Going on with run" in after.stdout
+    assert "Resuming run" in after.stdout
     assert after.wait_for("at 7") == "at 7 2"
     assert after.wait_for("at 7") == "at 7 3"
     assert after.left() == []

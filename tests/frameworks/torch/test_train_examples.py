@@ -233,7 +233,7 @@ def disturbed(bench: Bench, *arguments: str, again: Sequence[str] = ()) -> UserS
         shutil.copytree(path, bench.folder / "start")
     gate.open()
     after = bench.run(DRIVER, *arguments, *again).succeeds(PATIENCE_S)
-    assert "Going on with" in after.stdout
+    assert "Resuming" in after.stdout
     assert [after.wait_for("at") for _ in range(5)] == [
         "at 3 2",
         "at 4 2",

@@ -181,7 +181,7 @@ def disturbed(bench: Bench, example: str, *arguments: str) -> UserScript:
     assert script.left() == []
     gate.open()
     after = bench.run(DRIVER, *given).succeeds(PATIENCE_S)
-    assert "Going on with" in after.stdout
+    assert "Resuming" in after.stdout
     assert [after.wait_for("at") for _ in range(3)] == ["at 3 2", "at 4 2", "at 4 3"]
     assert after.left() == []
     return after

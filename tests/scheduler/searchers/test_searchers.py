@@ -316,7 +316,7 @@ def test_results_that_were_had_elsewhere_are_told_with_their_failures() -> None:
     limiter = ConcurrencyLimiter(takes, 1)
     limiter.add_evaluated_trials([Found({"x": 1}, loss(5)), Found({"x": 2}, {}), failed], "loss")
     assert takes.heard == [({"x": 1}, 5, False), ({"x": 3}, None, True)]
-    with pytest.raises(InvalidConfig, match="Counter takes in no points"):
+    with pytest.raises(InvalidConfig, match="Counter does not support points"):
         Counter().add_evaluated_trials(Found({"x": 1}, loss(5)), "loss")
 
 
