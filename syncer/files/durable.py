@@ -102,7 +102,9 @@ def make_folder(path: str | os.PathLike[str], mode: int = 0o777) -> None:
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the file by `data`, durably: a reader sees the old bytes or all the new ones.
 
-    The folder must exist. Raises OSError, and then leaves the old file and no temporary one.
+    The folder must exist. Raises OSError, and then leaves the old file and no temporary one. Where
+    only the folder could not be forced onto the disk, the new file is there: a power cut may bring
+    the old one back.
     """
     _replace(path, data, is_forced=True)
     fsync_dir(os.path.dirname(path) or ".")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -45,6 +48,24 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def refused_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every fsync of a folder in this list fails; fsyncs of files and other folders do not."""
+    refused: list[str] = []
+    fsync = os.fsync
+
+    def forced(descriptor: int) -> None:
+        facts = os.fstat(descriptor)
+        if stat.S_ISDIR(facts.st_mode) and any(
+            os.path.samestat(facts, os.stat(path)) for path in refused
+        ):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    return refused
 
 
 class Distant:

@@ -61,6 +61,26 @@ def test_the_bytes_are_forced_to_disk_before_the_name_and_the_name_after(
     assert done == ["fsync", "replace", "fsync"]
 
 
+def test_a_folder_that_is_not_forced_to_disk_is_an_error_of_the_write(
+    tmp_path: Path, refused_folders: list[str]
+) -> None:
+    target = tmp_path / "state.json"
+    durable.write_atomic(target, b"old")
+    refused_folders.append(str(tmp_path))
+    with pytest.raises(OSError, match="Input/output error"):
+        durable.write_atomic(target, b"new")
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_a_folder_whose_name_is_not_forced_to_disk_is_an_error(
+    tmp_path: Path, refused_folders: list[str]
+) -> None:
+    refused_folders.append(str(tmp_path))
+    for _ in range(2):  # also where it is there by then
+        with pytest.raises(OSError, match="Input/output error"):
+            durable.make_folder(tmp_path / "made")
+
+
 def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     durable.remove_tree(tmp_path / "nothing")
 

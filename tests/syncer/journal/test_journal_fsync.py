@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.syncer.files.durable import fsync_dir
 from holdfast.syncer.journal import fsync, segment
 from holdfast.syncer.journal import journal as journals
 from holdfast.syncer.journal.fsync import JournalGone
@@ -25,17 +27,19 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let the next so many fsyncs of an open segment fail."""
+    """Let the next so many fsyncs of an open segment fail: or of sealed ones, or the folder."""
 
-    def begin(times: int = 1, file: bool = True, sealed: bool = False) -> None:
+    def begin(
+        times: int = 1, file: bool = True, sealed: bool = False, directory: bool = False
+    ) -> None:
         left = [times]
 
-        def once(real: Callable[[int], None]) -> Callable[[int], None]:
-            def forced(descriptor: int) -> None:
+        def once(real: Callable[[Any], None]) -> Callable[[Any], None]:
+            def forced(what: Any) -> None:
                 if left[0]:
                     left[0] -= 1
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
-                real(descriptor)
+                real(what)
 
             return forced
 
@@ -43,6 +47,8 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setattr(fsync, "fdatasync_file", once(os.fdatasync))
         if sealed:
             monkeypatch.setattr(fsync, "fsync_file", once(os.fsync))
+        if directory:
+            monkeypatch.setattr(fsync, "fsync_dir", once(fsync_dir))
 
     return begin
 
@@ -138,6 +144,20 @@ def test_sealed_segments_that_could_not_be_forced_are_written_again_too(
     assert payloads(folder) == numbered(*range(8))
 
 
+def test_what_stands_in_a_folder_that_could_not_be_forced_is_written_again_too(
+    folder: Path, fails: Callable[..., None]
+) -> None:
+    journal = begun(folder)
+    journal.rotate()
+    journal.append(numbered(4))
+    fails(file=False, directory=True)
+    journal.sync()
+    assert segments(folder) == [0, 1, 2]
+    assert (folder / "000002.log").read_bytes().count(b"record") == 3
+    journal.close()
+    assert payloads(folder) == numbered(0, 1, 2, 3, 4)
+
+
 def test_it_may_happen_again_and_again(folder: Path, fails: Callable[..., None]) -> None:
     journal = begun(folder)
     places = list(read(folder))
@@ -200,6 +220,41 @@ def test_a_disk_that_refuses_twice_ends_it(folder: Path, fails: Callable[..., No
     with pytest.raises(OSError, match="Input/output"):
         journal.sync()
     journal.abandon()
+
+
+@pytest.mark.parametrize("first", ["file", "directory"])
+def test_a_folder_that_cannot_be_forced_with_the_new_segment_ends_it(
+    folder: Path, fails: Callable[..., None], first: str
+) -> None:
+    journal = begun(folder)
+    if first == "directory":
+        journal.rotate()
+    fails(times=2 if first == "directory" else 1, file=False, directory=True)
+    if first == "file":
+        fails(times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        journal.sync()
+    journal.abandon()
+
+
+@pytest.mark.parametrize(("is_begun", "forced_before"), [(True, 0), (False, 0), (False, 1)])
+def test_a_journal_whose_folder_cannot_be_forced_is_not_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool, forced_before: int
+) -> None:
+    """Once for what is there already, and once more for the name of a new segment."""
+    if is_begun:
+        begun(folder).close()
+    forced: list[object] = []
+
+    def force(path: object) -> None:
+        forced.append(path)
+        if len(forced) > forced_before:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(journals, "fsync_dir", force)
+    with pytest.raises(OSError, match="Input/output"):
+        Journal(folder)
+    assert len(forced) == forced_before + 1
 
 
 def test_what_is_too_much_for_the_memory_cannot_be_written_again(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.errors import NotStored, StorageError, StorageRefused
+from holdfast.syncer.errors import NotStored, StorageError, StorageRefused, StorageUnavailable
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo
 
@@ -85,6 +85,19 @@ async def test_a_folder_in_place_of_an_object_is_none_and_refuses_one(
         with pytest.raises(NotStored if is_read else StorageRefused):
             await perform
     assert (root / "trial" / "result.json" / "inside").is_dir()
+
+
+@pytest.mark.parametrize("operation", ["put", "put of a new one", "copy to"])
+async def test_a_folder_that_is_not_forced_to_disk_is_an_error_of_the_put(
+    tmp_path: Path, refused_folders: list[str], operation: str
+) -> None:
+    root = tmp_path / "root"
+    (root / "trial").mkdir(parents=True)
+    (root / "whole").write_bytes(b"whole")
+    refused_folders.append(f"{root}/trial")
+    with pytest.raises(StorageUnavailable, match="Input/output error"):
+        await OPERATIONS[operation](LocalStore(root), tmp_path / "here")
+    assert not list(root.rglob(".tmp-*"))
 
 
 async def test_a_store_that_is_a_link_itself_is_the_users_own(tmp_path: Path) -> None:
