@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import CLAIMS
+from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 
 _CLAIM = re.compile(r"[0-9]{6,12}")
@@ -166,6 +167,10 @@ class OwnedStore:
 
     async def read(self, key: str) -> bytes:
         return await self._store.read(key)
+
+    async def read_small(self, key: str, most: int) -> bytes:
+        """Raises StorageRefused for an object of more than `most` bytes, before it is read."""
+        return await read_object(self._store, key, most)
 
     async def look_at(self, key: str) -> ObjectInfo | None:
         """What storage says of one object, None where there is none."""

@@ -22,7 +22,7 @@ from functools import partial
 from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
-from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
+from holdfast.syncer.journal.head import HEAD_BYTES, encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.journal.stretches import (
     LARGEST_PUT,
@@ -67,7 +67,7 @@ class Publication:
 
     async def _read_head(self) -> None:
         try:
-            head = parse_head(await self._storage.read(self._orders.head))
+            head = parse_head(await self._storage.read_small(self._orders.head, HEAD_BYTES))
         except (NotStored, ValueError):
             return
         published = stretches_of(head)

@@ -74,7 +74,8 @@ def test_the_experiments_folder_is_its_owners_unless_it_is_to_be_shared(
     bench.run(bench.write(SCRIPT), str(bench.storage), "unlock").succeeds()
     mode = stat.S_IMODE(bench.root.stat().st_mode)
     assert mode == (0o777 & ~_umask() if shared else 0o700)
-    assert stat.S_IMODE((bench.root / ".lock").stat().st_mode) == 0o600
+    for lock in (".lock", ".lock-workers"):
+        assert stat.S_IMODE((bench.root / lock).stat().st_mode) == 0o600
 
 
 def _umask() -> int:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.projector import process
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.projector.sweep import sweep_tree, sweep_unnamed
+from holdfast.runtime.transport import Channel
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.checkpoint import checkpoint_number
 from tests.rig.recorded import RecordedExperiment
 
@@ -114,6 +118,65 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
         "checkpoint_mine",
     }
     run.close()
+
+
+def lost(lock: ExperimentLock) -> None:
+    """Somebody has put another lock in the place of this one, and might run the experiment."""
+    path = Path(lock.workers).with_name(".lock")
+    path.unlink()
+    path.touch()
+
+
+def test_a_projector_sweeps_nothing_once_the_experiment_may_be_anothers(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "exp")
+    ended, ends = run.begin(), run.begin()
+    left = [unnamed(run, trial_id) for trial_id in (ended, ends)]
+    run.fail(ended)
+    lock = ExperimentLock(run.layout.lock)
+    lost(lock)
+    take_over(run.layout, in_s=10)
+    projector = Projector(run.layout, ProjectorSettings(), prove=lock.prove)
+    projector.catch_up()
+    run.finish(ends)
+    projector.catch_up()
+    projector.sweep()
+    assert all(path.exists() for path in left)
+    lock.release()
+    run.close()
+
+
+class Controllers:
+    """The controller's end of the projector's connection: it opens it, and is gone."""
+
+    def __init__(self, opening: list[Any]) -> None:
+        self._messages: list[list[Any]] = [opening]
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+        return self._messages.pop() if self._messages else None
+
+    def send(self, message: list[Any]) -> None:
+        """Nobody hears it."""
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_the_projectors_process_sweeps_only_while_the_lock_is_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    monkeypatch.setattr(process, "give_way", lambda nice: None)
+    run = RecordedExperiment(tmp_path / "exp")
+    trial_id = run.begin()
+    left = [unnamed(run, trial_id), run.layout.root / TEMPORARY]
+    left[1].touch()
+    run.fail(trial_id)
+    run.close()
+    lock = ExperimentLock(run.layout.lock)
+    if is_lost:
+        lost(lock)
+    take_over(run.layout, in_s=10)
+    opening = ["open", str(run.layout.root), {"tensorboard": False}, [*lock.claim], 0.0]
+    process.main(cast(Channel, Controllers(opening)))
+    assert [path.exists() for path in left] == [is_lost] * 2
+    lock.release()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ outside, and every command says in a line what is wrong."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import struct
@@ -23,16 +24,19 @@ from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.published import read_head
 from holdfast.experiment.records.recovery import recover
 from holdfast.syncer.artifacts.stored_index import LocalIndex, read_listing
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.errors import ManifestMismatch
+from holdfast.syncer.errors import ManifestMismatch, StorageRefused
 from holdfast.syncer.journal.head import parse_head
 from holdfast.syncer.journal.journal import read
 from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
 from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
+from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.errors import TuneError, UnreadableRecord
 from tests.rig.recorded import RecordedExperiment
+from tests.rig.stores import MemoryStore
 
 LOOKS = (
     ["show"],
@@ -233,6 +237,25 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_small(huge)
     with pytest.raises(OSError, match="holdfast writes 65,536 at most"):
         read_note(huge)
+
+
+class HugeHead(MemoryStore):
+    """What is stored under the name of a head says that it has three gigabytes."""
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        return ObjectInfo(key=key, size=3 << 30)
+
+    async def read(self, key: str) -> bytes:
+        raise AssertionError(f"{key} is read")
+
+    async def get(self, key: str, target: Path) -> int:
+        raise AssertionError(f"{key} is fetched")
+
+
+def test_a_head_in_storage_that_is_too_large_is_not_read() -> None:
+    too_large = r"head\.json: it has 3,221,225,472 bytes, and holdfast writes 134,217,728 at most"
+    with pytest.raises(StorageRefused, match=too_large):
+        asyncio.run(read_head(HugeHead()))
 
 
 def test_brackets_without_end_are_an_error_of_the_file() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,10 +17,11 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
-from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.journal import fsync
+from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.events import Committed
-from holdfast.trial.trial import TrialSpec
+from holdfast.trial.trial import Trial, TrialSpec
 
 pytestmark = pytest.mark.anyio
 
@@ -55,10 +59,15 @@ class FakeLedger:
 
 class Desk:
     def __init__(
-        self, *, is_remote: bool = False, sync_period_s: float = 300.0, **artifacts: bool
+        self,
+        *,
+        is_remote: bool = False,
+        sync_period_s: float = 300.0,
+        journal_writer: JournalWriter | None = None,
+        **artifacts: bool,
     ) -> None:
         self.uploader = FakeKeeper()
-        self.journal_writer = FakeLedger()
+        self.journal_writer = journal_writer or FakeLedger()
         self.events: list[Event] = []
         self.lost: list[tuple[str, int, str]] = []
         self.uploads = Uploads(
@@ -85,9 +94,42 @@ class Desk:
     def sent(self, order: str) -> list[Any]:
         return [message[1] for message in self.uploader.sent if message[0] == order]
 
+    def supersede(self, number: int, how: str) -> None:
+        """As the controller does it: in a run, or when another incarnation begins."""
+        spec = TrialSpec(
+            trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
+        )
+        record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
+        if how == "discard":
+            self.uploads.discard(spec, record)
+        else:
+            self.uploads.sweep(Trial(spec=spec, next_checkpoint=2), {1})
+
     @property
     def publications(self) -> int:
         return sum(order[0] == "publish" for order in self.uploader.sent)
+
+
+class BadDisk:
+    """A journal's disk: it refuses the first so many times to force the journal. `asked` has, for
+    each time, what `count` gave then."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, refusals: int) -> None:
+        self.journal_writer = JournalWriter(
+            Journal(folder / "journal"),
+            cast(RestartingService, FakeKeeper()),
+            fsync_period_s=3600,
+        )
+        self.asked: list[int] = []
+        self.count = lambda: 0
+        self._refusals = refusals
+        monkeypatch.setattr(fsync, "fdatasync_file", self._force)
+
+    def _force(self, descriptor: int) -> None:
+        self.asked.append(self.count())
+        if len(self.asked) <= self._refusals:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fsync(descriptor)
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -301,6 +343,40 @@ async def test_everybody_whom_back_pressure_held_is_answered() -> None:
         desk.uploads.on_uploader(["committed", f"t{number}", 0])
     assert len(answered) == held
     assert len(desk.events) == 3 * BACKLOG
+
+
+@pytest.mark.parametrize("how", ["discard", "sweep"])
+async def test_nothing_superseded_is_removed_before_the_journal_is_on_the_disk_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    disk = BadDisk(tmp_path, monkeypatch, refusals=1)
+    desk = Desk(journal_writer=disk.journal_writer)
+    disk.count = lambda: len(desk.sent("discard"))
+    disk.journal_writer.append([b"a row that supersedes it"])
+    desk.supersede(0, how)
+    assert desk.sent("discard") == []
+    await disk.journal_writer.sync()
+    assert disk.asked == [0, 0]  # it has failed, and was written again
+    assert desk.sent("discard") == ["t0"]
+    await disk.journal_writer.close()
+
+
+@pytest.mark.parametrize("how", ["discard", "sweep"])
+async def test_nothing_superseded_is_removed_once_the_journal_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Not at the end, either, and not where the disk is well again."""
+    disk = BadDisk(tmp_path, monkeypatch, refusals=2)
+    desk = Desk(journal_writer=disk.journal_writer)
+    for number in range(2):
+        disk.journal_writer.append([b"a row that supersedes one"])
+        desk.supersede(number, how)
+        await disk.journal_writer.sync()
+    desk.uploads.on_uploader(["closed", []])
+    await desk.uploads.close(60.0)
+    await disk.journal_writer.close()
+    assert len(disk.asked) == 2
+    assert [order[0] for order in desk.uploader.sent] == ["close"]
 
 
 async def test_a_checkpoint_that_is_nowhere_is_waited_for_no_more() -> None:

@@ -235,11 +235,19 @@ def test_workers_that_live_keep_the_next_incarnation_out(tmp_path: Path) -> None
 def test_only_who_may_write_to_the_folder_can_lock_it(
     tmp_path: Path, folder: int, expected: int
 ) -> None:
+    """Nor the file of which workers hold shares: who has that to itself keeps the next run out."""
     tmp_path.chmod(folder)
-    path = tmp_path / ".lock"
-    path.touch(0o644)
-    ExperimentLock(path).release()
-    assert stat.S_IMODE(path.stat().st_mode) == expected
+    lock = tmp_path / ".lock"
+    workers = tmp_path / ".lock-workers"
+    for is_there in (False, True):
+        for path in (lock, workers):
+            if is_there:
+                path.chmod(0o644)
+        held = ExperimentLock(lock)
+        assert held.workers == str(workers)
+        held.release()
+        for path in (lock, workers):
+            assert stat.S_IMODE(path.stat().st_mode) == expected
 
 
 def test_a_copy_of_a_folder_that_is_run_at_this_moment_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""A run whose lock is another's by now begins nothing and has nothing removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.experiment.control.controller import Controller, ControllerParts
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.run import Run
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.workers.shared_capacity import SharedCapacity
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
+from holdfast.trial.trial import Trial, TrialSpec
+
+
+class FakeUploads:
+    """Notes the trials whose superseded checkpoints it is to remove."""
+
+    def __init__(self) -> None:
+        self.swept: list[str] = []
+
+    def sweep(self, trial: Trial, kept: Collection[int]) -> None:
+        self.swept.append(trial.trial_id)
+
+
+def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> Controller:
+    """It has a trial whose only checkpoint is superseded."""
+    spec = TrialSpec(trial_id="t_0", index=0, name="t_0", dirname="d", config={})
+    machine = Machine()
+    machine.trials["t_0"] = Trial(spec=spec, next_checkpoint=1)
+    idle: Any = SimpleNamespace(report_to=lambda fail: None)
+    return Controller(
+        ControllerParts(
+            machine=machine,
+            layout=Layout(folder),
+            settings=Settings(local_dir=folder),
+            launcher=idle,
+            journal_writer=idle,
+            proposer=idle,
+            callbacks=idle,
+            stopper=None,
+            open_uploads=lambda controller: cast(Uploads, uploads),
+            capacity=SharedCapacity({"CPU": 1}),
+            gpu_names=(),
+            group=None,
+            full_row_of=lambda trial: {},
+            history=(),
+            show_line=lambda *line: None,
+            warn=lambda *text: None,
+            on_retry=lambda retry: None,
+            prove=lock.prove,
+        )
+    )
+
+
+def test_a_run_begins_no_thread_once_its_lock_is_lost(tmp_path: Path) -> None:
+    lock = ExperimentLock(tmp_path / ".lock")
+    run = Run(cast(RunPlan, SimpleNamespace(machine=Machine(), lock=lock)))
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(LockLost, match="it was removed"):
+        run.start()
+    lock.release()
+
+
+def test_a_controller_has_nothing_removed_once_its_lock_is_lost_and_ends(tmp_path: Path) -> None:
+    lock, uploads = ExperimentLock(tmp_path / ".lock"), FakeUploads()
+
+    async def sweep() -> Controller:
+        controller = controller_of(tmp_path, lock, uploads)
+        controller.sweep()
+        assert uploads.swept == ["t_0"]
+        (tmp_path / ".lock").unlink()
+        controller.sweep()
+        controller.close()
+        return controller
+
+    controller = asyncio.run(sweep())
+    assert uploads.swept == ["t_0"]
+    assert controller.is_usurped
+    assert "it was removed" in str(controller.fault)
+    lock.release()
