@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,52 @@ def test_a_damaged_experiment_hides_no_other_and_names_the_doctor(
     assert "ended  interrupted" in out
     assert main(["show", str(store / "cut")]) == 1
     assert "does not begin as a journal does" in capsys.readouterr().err
+
+
+def with_crc(content: bytes) -> bytes:
+    """A snapshot with this content, whose checksum is right."""
+    body = content.partition(b'",\n')[2] if content.startswith(b'{"crc32"') else content
+    return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda data: data[:-100], "its CRC-32 does not match"),
+        (lambda data: with_crc(data.replace(b'"RUNNING"', b'"ROWING"')), "status"),
+        (
+            lambda data: with_crc(data.replace(b'"trials": [{', b'"trials": 7, "x": [{')),
+            "does not know: 'x'",
+        ),
+        (lambda data: with_crc(b'"format": 1, "machine": null}'), "experiment_id is missing"),
+        (lambda data: with_crc(b'"x": ' + b"[" * 100_000), "nested without end"),
+        (lambda data: with_crc(b"no JSON at all"), "not JSON"),
+    ],
+    ids=["wrong CRC", "a word", "a number", "nothing", "nested", "text"],
+)
+def test_a_bad_snapshot_hides_no_experiment_and_its_own_is_read_from_the_journal(
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+    write: Callable[[bytes], bytes],
+    reason: str,
+) -> None:
+    sound = parsed(capsys, "ls", store)["experiments"]
+    (snapshot,) = (store / "cut").glob("experiment_state-*.json")
+    snapshot.write_bytes(write(snapshot.read_bytes()))
+    cut, ended = parsed(capsys, "ls", store)["experiments"]
+    (notice,) = cut.pop("notices")
+    assert notice.startswith(f"{snapshot.name} is not used: ")
+    assert reason in notice
+    for entry in (cut, *sound):
+        del entry["size_bytes"]
+    del sound[0]["notices"]
+    assert cut == sound[0]
+    del ended["size_bytes"]
+    assert ended == sound[1]
+    out = told(capsys, "ls", store)
+    assert "cut    interrupted" in out
+    assert "ended  interrupted" in out
+    assert f"{snapshot.name} is not used: " in out
 
 
 @pytest.mark.parametrize("written", [None, b"", MAGIC, MAGIC + bytes(5)])

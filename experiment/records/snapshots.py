@@ -25,7 +25,7 @@ from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
-from holdfast.syncer.stores.plain_files import read_small
+from holdfast.syncer.stores.plain_files import parse_table, read_small
 from holdfast.trial.bounds import Count, Moment
 from holdfast.trial.decoding import decode
 from holdfast.trial.errors import UnreadableRecord
@@ -169,7 +169,7 @@ def experiment_named_in(path: Path) -> str | None:
     try:
         with open_regular(path) as file:
             line = file.read(_FIRST_LINE + 4096)[_FIRST_LINE:].split(b"\n", 1)[0]
-        named = json.loads(b"{" + line.rstrip(b",") + b"}")["experiment_id"]
+        named = parse_table(b"{" + line.rstrip(b",") + b"}")["experiment_id"]
     except (OSError, ValueError, KeyError):
         return None
     return str(named)
@@ -234,7 +234,7 @@ def read_snapshot(layout: Layout, name: str) -> Snapshot:
     written = plain.get("format") if type(plain) is dict else None
     if written != FORMAT:
         raise BadSnapshot(f"it has format {shown(written)}, this version reads {FORMAT}")
-    file: _File = decode(_File, plain)
+    file: SnapshotFile = decode(SnapshotFile, plain)
     journal = file.journal
     last = LastRecord(
         start=journal.record_start,
@@ -259,7 +259,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class SnapshotFile:
     """The fields of a snapshot's file; those of the machine are decoded by the machine's room."""
 
     crc32: str

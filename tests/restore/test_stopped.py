@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, results, workbench
+from tests.rig.fake_tracker import told_to
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -74,6 +75,8 @@ TRIED = [
     if not (way == "end" and role in ("worker", "warm"))
 ]
 
+TRACKED_WAYS = ("interrupted", "end")
+
 
 @pytest.fixture(scope="module")
 def played(
@@ -123,3 +126,54 @@ def test_a_tracker_process_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
         script.finish_reading()
         assert "tracker process of FakeTracker" in script.said("holdfast continues it (SIGCONT)")
         assert "not delivered" not in script.stderr
+
+
+@pytest.fixture(scope="module")
+def played_with_a_tracker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Mapping[str, Future[None]]]:
+    with ThreadPoolExecutor(len(TRACKED_WAYS)) as pool:
+        folder = tmp_path_factory.mktemp("stopped-trackers")
+        yield {way: pool.submit(_play_with_a_tracker, folder / way, way) for way in TRACKED_WAYS}
+
+
+def _play_with_a_tracker(folder: Path, way: str) -> None:
+    """What the tracker was not told is listed, and a restore tells it."""
+    folder.mkdir()
+    told = folder / "told"
+    with workbench(folder, TRACKED_SCRIPT) as bench:
+        bench.environ |= UNSEEN
+        fake = ["tests.rig.fake_tracker", "FakeTracker", {"file": str(told)}]
+        bench.options = {"lrs": [1.0], "trackers": [fake]}
+        third, fourth = bench.gate("0-3"), bench.gate("0-4")
+        script = bench.start()
+        script.wait_for("at 0 3")
+        script.wait_for("told row 2")
+        stop(script, "tracker_process")
+        third.open()
+        script.wait_for("at 0 4")
+        if way == "interrupted":
+            script.signal(signal.SIGINT)
+        else:
+            fourth.open()
+        script.ends()
+        assert script.left() == []
+        script.finish_reading()
+        assert "not delivered to FakeTracker" in script.stderr
+        assert {fact["iteration"] for fact in told_to(told, "row")} == {1, 2}
+        fourth.open()
+        bench.environ |= {
+            **QUICK,
+            "HOLDFAST_FLUSH_DEADLINE_S": "20",
+            "HOLDFAST_TRACKER_DEADLINE_S": "20",
+        }
+        bench.restore().succeeds()
+        assert {fact["iteration"] for fact in told_to(told, "row")} == {1, 2, 3, 4}
+        assert not list(bench.root.glob("undelivered-*"))
+
+
+@pytest.mark.parametrize("way", TRACKED_WAYS)
+def test_a_tracker_process_that_is_stopped_for_ever_holds_up_no_end(
+    played_with_a_tracker: Mapping[str, Future[None]], way: str
+) -> None:
+    played_with_a_tracker[way].result()

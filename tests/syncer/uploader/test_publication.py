@@ -14,14 +14,14 @@ import pytest
 
 from holdfast.experiment.records.published import fetch_journal
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import stretches
 from holdfast.syncer.journal.head import parse_head, stretches_of
 from holdfast.syncer.journal.journal import Journal, Position, read
 from holdfast.syncer.journal.stretches import Stretch, next_start
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import Store
+from holdfast.syncer.stores.store import ObjectInfo, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
 
@@ -214,6 +214,20 @@ async def test_what_an_older_version_has_published_is_continued(tmp_path: Path) 
     puts = [key for what, key in store.log[before:] if what == "put"]
     assert puts == ["journal/000050.log", "head.json"]
     assert await records_in(memory, tmp_path / "there") == [*range(51)]
+
+
+async def test_a_head_that_is_too_large_is_not_read_and_keeps_the_run_from_the_storage(
+    run: Run,
+) -> None:
+    class HugeHead(MemoryStore):
+        async def head(self, key: str) -> ObjectInfo | None:
+            return ObjectInfo(key=key, size=3 << 30)
+
+        async def read(self, key: str) -> bytes:
+            raise AssertionError(f"{key} is read")
+
+    with pytest.raises(StorageRefused, match=r"head\.json: it has 3,221,225,472 bytes"):
+        await run.uploader(HugeHead())
 
 
 async def test_bytes_that_went_bad_here_do_not_replace_those_in_storage(
