@@ -160,6 +160,7 @@ def _play_with_a_tracker(folder: Path, way: str) -> None:
         assert script.left() == []
         script.finish_reading()
         assert "not delivered to FakeTracker" in script.stderr
+        assert "was killed by holdfast" not in script.stderr  # after five seconds more
         assert {fact["iteration"] for fact in told_to(told, "row")} == {1, 2}
         fourth.open()
         bench.environ |= {

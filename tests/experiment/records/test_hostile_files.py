@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import pytest
@@ -21,6 +22,7 @@ from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.storage import gather
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
@@ -32,11 +34,12 @@ from holdfast.syncer.errors import ManifestMismatch, StorageRefused
 from holdfast.syncer.journal.head import parse_head
 from holdfast.syncer.journal.journal import read
 from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_json, read_note, read_small
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.errors import TuneError, UnreadableRecord
 from tests.rig.recorded import RecordedExperiment
-from tests.rig.stores import MemoryStore
+from tests.rig.stores import MemoryStore, Place
 
 LOOKS = (
     ["show"],
@@ -256,6 +259,8 @@ def test_a_head_in_storage_that_is_too_large_is_not_read() -> None:
     too_large = r"head\.json: it has 3,221,225,472 bytes, and holdfast writes 134,217,728 at most"
     with pytest.raises(StorageRefused, match=too_large):
         asyncio.run(read_head(HugeHead()))
+    found = gather(cast(Location, Place(HugeHead({"head.json": b""}))))
+    assert re.search(too_large, found.head_fault)
 
 
 def test_brackets_without_end_are_an_error_of_the_file() -> None:

@@ -121,7 +121,7 @@ class BadDisk:
             fsync_period_s=3600,
         )
         self.asked: list[int] = []
-        self.count = lambda: 0
+        self.count: Callable[[], int] = lambda: 0
         self._refusals = refusals
         monkeypatch.setattr(fsync, "fdatasync_file", self._force)
 
