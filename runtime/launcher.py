@@ -268,6 +268,9 @@ class LocalLauncher:
         match message:
             case ["failed" | "exited", str(name), _] if self._was_successor(name):
                 pass
+            case ["forked", str(name), int(pid)]:
+                if name in self._workers:
+                    self._workers[name].take_pid(pid)
             case ["pong", int(token)]:
                 self._launches.answered(token)
             case ["failed", str(name), str(reason)]:
@@ -341,9 +344,13 @@ class LocalWorker:
         """Whether it, or its end, was heard of."""
         return bool(self.pid) or self._is_gone
 
-    def confirm(self, told: int) -> None:
+    def take_pid(self, told: int) -> None:
+        """Believe who forked it, or itself, where the kernel has not said who sends."""
         if not self.pid and self.forker is not None and is_child(told, self.forker.pid):
-            self._told_pid = told  # of a system that does not say who sends
+            self._told_pid = told
+
+    def confirm(self, told: int) -> None:
+        self.take_pid(told)
         if told != self.pid:
             raise ValueError(f"its pid is {self.pid}, and it says {told}")
 

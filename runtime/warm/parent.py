@@ -6,7 +6,8 @@ It speaks with the controller over one socket:
                 ["fork", worker] and with it a file descriptor
                 ["succeed", successor] and with it a file descriptor  ["preload", modules, folder]
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
-                ["failed", worker, why]  ["exited", worker, status]  ["pong", n]
+                ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, status]
+                ["pong", n]
                 ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
@@ -267,6 +268,8 @@ class WarmParent:
             if fd != _NO_FD:
                 os.close(fd)
         self._workers[pid] = worker
+        # One that is stopped before it says a word can be found, too.
+        self._tell(["forked", worker, pid])
 
     def _bear(self, fd: int) -> int:
         """Raises OSError where there is no room for a process, or nothing to run in it."""

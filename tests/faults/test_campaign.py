@@ -105,6 +105,7 @@ def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> 
 
 STOPS = (
     Stop(role="worker", at=9, victim="warm"),
+    Stop(role="worker", at=2, victim="worker"),  # it has not said a word
     Stop(role="script", at=20, victim="worker", mirrored=True),
     Stop(role="uploader", at=8, victim="uploader"),
     Stop(role="script", at=25, victim="projector"),
