@@ -349,6 +349,24 @@ def test_best_is_a_config_that_a_program_can_read(
     assert "no trial reported a number 'nothing'" in capsys.readouterr().err
 
 
+def test_of_a_best_row_the_checkpoint_is_its_own_or_the_newest_before_it(
+    store: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Trial 0 has a checkpoint of each iteration but the fifth; the newest is of the fourth."""
+    best = ("best", "--mode", "max", "--scope", "all", store / "ended")
+    found = parsed(capsys, *best)
+    checkpoint = f"{found['folder']}/checkpoint_000000"
+    assert (found["checkpoint"], found["checkpoint_iteration"]) == (checkpoint, 1)
+    assert caplog.text == ""
+    found = parsed(capsys, *best, "--metric", "training_iteration")
+    checkpoint = f"{found['folder']}/checkpoint_000003"
+    assert (found["iteration"], found["checkpoint"]) == (5, checkpoint)
+    assert found["checkpoint_iteration"] == 4
+    assert "`checkpoint` is of iteration 4" in caplog.text
+    newest = parsed(capsys, *best[:3], store / "ended")
+    assert (newest["scope"], newest["iteration"], newest["checkpoint_iteration"]) == ("last", 5, 5)
+
+
 def test_a_table_is_written_as_csv_parquet_and_json(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

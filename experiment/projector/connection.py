@@ -37,7 +37,7 @@ def serve(
 
     In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
     files cannot be written, `["progress", bytes, bytes in all]` of the journal once a second,
-    `["done"]` when all is written after `close`.
+    `["done", is_complete]` after `close`: whether all is written.
     """
     progress = _Progress(connection, clock)
     _Desk(connection, Projector(layout, settings, clock, prove=prove, progress=progress)).serve()
@@ -80,7 +80,7 @@ class _Desk:
                     return
                 case ["close"]:
                     self._finish()
-                    self._send(["done"])
+                    self._send(["done", not self._troubled])
                     return
                 case unknown:
                     raise ValueError(f"the projector was sent {unknown!r:.200}")

@@ -21,10 +21,14 @@ def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
         return ""
     more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
     return (
-        f"{RESULTS} and the like of {len(folders)} trials are missing or incomplete: "
+        f"{RESULTS} and the like of {_count(len(folders))} are missing or incomplete: "
         f"{', '.join(folders[:_SHOWN])}{more}. The journal has every row: a restore of the "
         f"experiment, or `holdfast doctor repair {layout.root}`, writes the files from it"
     )
+
+
+def _count(trials: int) -> str:
+    return f"{trials} trial{'s' * (trials != 1)}"
 
 
 def _has_newest_row(layout: Layout, trial: Trial) -> bool:

@@ -63,6 +63,7 @@ class JournalWriter:
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
         self._projector_done = asyncio.Event()
+        self._is_written = False
         self._heard: asyncio.Future[None] = self._loop.create_future()
         self._on_progress: Callable[[int, int], None] = lambda done, total: None
         self._followers: list[Callable[[Position], None]] = []
@@ -242,7 +243,8 @@ class JournalWriter:
         match message:
             case ["trouble", str(text)]:
                 return text
-            case ["done"]:
+            case ["done", bool(is_complete)]:
+                self._is_written = is_complete
                 self._projector_done.set()
             case ["progress", int(done), int(total)]:
                 self._on_progress(done, total)
@@ -285,7 +287,7 @@ class JournalWriter:
                 break
         done.cancel()
         await self._projector.close()
-        return self._projector_done.is_set()
+        return self._is_written
 
     async def close(self) -> None:
         """The end of the journal, once nobody forces it to the disk any more."""

@@ -7,6 +7,8 @@ the journal; that is how a tracker process knows after any death where it was.
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any, Final
@@ -18,7 +20,9 @@ from holdfast.scheduler.events import Event
 from holdfast.trial.decoding import decode
 from holdfast.trial.trial import Status, Trial
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+# Without a checksum.
+_FORMAT_2: Final = 2
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
 # In the order in which they can follow one another in one iteration of an attempt.
@@ -213,18 +217,28 @@ class DeliveryState:
 
 
 def encode_state(experiment_id: str, state: DeliveryState) -> dict[str, Any]:
-    """What must be known after a tracker process's death, as plain data."""
+    """What must be known after a tracker process's death, as plain data.
+
+    The checksum finds a changed number: rows behind one that is too high would never be delivered.
+    """
+    trials = {
+        name: {
+            "delivered": asdict(account.delivered),
+            "refused": [asdict(span) for span in account.refused],
+        }
+        for name, account in state.accounts.items()
+    }
     return {
         "format": FORMAT,
         "experiment": experiment_id,
-        "trials": {
-            name: {
-                "delivered": asdict(account.delivered),
-                "refused": [asdict(span) for span in account.refused],
-            }
-            for name, account in state.accounts.items()
-        },
+        "crc32": _checksum(trials),
+        "trials": trials,
     }
+
+
+def _checksum(trials: Any) -> str:
+    text = json.dumps(trials, sort_keys=True, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
@@ -244,8 +258,10 @@ class _Kept:
 
 
 def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
-    if data["format"] != FORMAT:
+    if data["format"] not in (_FORMAT_2, FORMAT):
         raise ValueError(f"its format is {shown_value(data['format'])}, not {FORMAT}")
+    if data["format"] == FORMAT and data["crc32"] != _checksum(data["trials"]):
+        raise ValueError("its checksum is wrong")
     if data["experiment"] != experiment_id:
         return {}
     return {

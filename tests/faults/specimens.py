@@ -14,8 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from holdfast import train as training
 from holdfast import tune
+from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.schedulers import PopulationBasedTraining
+from tests.rig.fake_tracker import FakeTracker
 
 EPOCHS = 4
 
@@ -63,15 +66,34 @@ def train(config: dict[str, Any]) -> None:
             )
 
 
+def loop(config: dict[str, Any]) -> None:
+    """The same on each worker of a training; the first one keeps the checkpoints."""
+    train(config)
+
+
+def trainable(kind: str) -> Any:
+    """That of a trainer is in trainer.pkl, and a restore that is given none takes it from there."""
+    if kind != "trainer":
+        return train
+    return DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=1))
+
+
 def tuner(folder: Path, kind: str) -> tune.Tuner:
     scheduler = None
     if kind == "population":
         scheduler = PopulationBasedTraining(
             perturbation_interval=1, hyperparam_mutations={"lr": [0.1, 0.2, 0.4]}
         )
+    space: dict[str, Any] = {
+        "index": tune.grid_search([0, 1, 2, 3]),
+        "lr": tune.uniform(0.1, 1),
+    }
+    callbacks: list[tune.Callback] = [Counting()]
+    if kind == "tracked":
+        callbacks.append(FakeTracker(folder / "told", refuses=(2,)))
     return tune.Tuner(
-        train,
-        param_space={"index": tune.grid_search([0, 1, 2, 3]), "lr": tune.uniform(0.1, 1)},
+        trainable(kind),
+        param_space={"train_loop_config": space} if kind == "trainer" else space,
         tune_config=tune.TuneConfig(
             metric="loss",
             mode="min",
@@ -81,7 +103,7 @@ def tuner(folder: Path, kind: str) -> tune.Tuner:
         run_config=tune.RunConfig(
             name="run",
             storage_path=str(folder / "storage"),
-            callbacks=[Counting()],
+            callbacks=callbacks,
             sync_config=tune.SyncConfig(sync_artifacts=True, sync_period=1),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
             verbose=0,

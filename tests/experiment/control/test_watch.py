@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.experiment.control.watch import Looks, watch
 from holdfast.experiment.progress.log_buffer import LogBuffer
-from holdfast.experiment.progress.log_view import LogView
+from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
@@ -67,13 +67,19 @@ class Ending:
         return Summary(name="exp", path=facts.path, counts={}, total=1)
 
 
-def ended(status: Status, *, facts: RunFacts = FACTS, **found: Any) -> str:
+def ended(
+    status: Status,
+    *,
+    facts: RunFacts = FACTS,
+    view: type[LogView | SilentView] = LogView,
+    **found: Any,
+) -> str:
     run: Any = Ending(status)
     for name, value in found.items():
         setattr(run, name, value)
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        watch(run, LogView(stream), facts)
+        watch(run, view(stream), facts)
     return stream.getvalue()
 
 
@@ -98,6 +104,11 @@ def test_one_whose_uploads_are_missing_is_to_be_gone_on_with() -> None:
     shown = ended(Status.TERMINATED, unsaved=["checkpoint_000001"])
     assert "Not in storage yet: checkpoint_000001" in shown
     assert "To go on: " in shown
+
+
+def test_what_is_not_in_storage_is_said_at_verbose_0_too() -> None:
+    shown = ended(Status.TERMINATED, view=SilentView, unsaved=["checkpoint_000001"])
+    assert shown == "Not in storage yet: checkpoint_000001\n"
 
 
 def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> None:

@@ -179,7 +179,7 @@ async def test_the_end_waits_as_long_as_the_projector_comes_further(
     for done in range(5):
         journal_writer.on_projector(["progress", done, 100])
         await asyncio.sleep(0)
-    journal_writer.on_projector(["done"])
+    journal_writer.on_projector(["done", True])
     assert await ending
     assert told == [(done, 100) for done in range(5)]
     assert not service.killed
@@ -191,6 +191,16 @@ async def test_a_projector_that_makes_no_progress_is_not_waited_for(
 ) -> None:
     assert not await journal_writer.finish(0.01)
     assert service.killed
+    await journal_writer.close()
+
+
+async def test_a_projector_that_could_not_write_everything_says_so(
+    journal_writer: JournalWriter, service: Service
+) -> None:
+    ending = asyncio.ensure_future(journal_writer.finish(30.0))
+    await service.closing.wait()
+    journal_writer.on_projector(["done", False])
+    assert not await ending
     await journal_writer.close()
 
 

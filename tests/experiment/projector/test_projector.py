@@ -512,7 +512,7 @@ def upto(run: RecordedExperiment) -> list[Any]:
 def test_close_is_answered_when_everything_is_written(run: RecordedExperiment) -> None:
     trial = run.begin()
     run.report(trial, {"loss": 1})
-    assert serve(run, ["close"]) == [["done"]]
+    assert serve(run, ["close"]) == [["done", True]]
     assert loss_of(run, trial) == [1]
     assert load_newest_snapshot(run.layout).snapshot is not None
 
@@ -597,12 +597,13 @@ def test_what_could_not_be_written_is_written_by_the_next_projector(
     blocked = in_the_way(run, trial)
     run.report(trial, {"loss": 1})
     run.finish(trial)
-    assert [kind for kind, *_ in serve(run, ["close"])] == ["trouble", "done"]
+    trouble, end = serve(run, ["close"])
+    assert (trouble[0], end) == ("trouble", ["done", False])
     loaded = load_newest_snapshot(run.layout)
     assert loaded.snapshot is not None
     assert loaded.snapshot.unwritten == (trial,)
     blocked.unlink()
-    assert serve(run, ["close"]) == [["done"]]
+    assert serve(run, ["close"]) == [["done", True]]
     assert loss_of(run, trial) == [1]
 
 
@@ -617,7 +618,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_end_the_projector(
     monkeypatch.setattr("holdfast.experiment.projector.projector.write_snapshot", refuse)
     run.report(trial, {"loss": 1})
     told = serve(run, upto(run), "pause", "wait", ["close"])
-    assert told == [["trouble", "snapshot: No space left on device"], ["done"]]
+    assert told == [["trouble", "snapshot: No space left on device"], ["done", False]]
     assert loss_of(run, trial) == [1]
 
 

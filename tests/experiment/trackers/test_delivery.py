@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from holdfast.experiment.trackers.delivery import (
     RECORDS_LOST,
     DeliveryState,
@@ -111,6 +113,20 @@ def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
     state.acknowledge()
     assert delivered(state) == 1
     assert state.are_settled
+
+
+def test_a_changed_number_in_what_is_kept_is_found() -> None:
+    """Rows behind a mark that is too high would never be delivered."""
+    state = DeliveryState()
+    state.gave(rows(state, 1)[0])
+    state.acknowledge()
+    kept = encode_state("e", state)
+    assert decode_accounts(kept, "e")["a_0"].delivered.iteration == 1
+    kept["trials"]["a_0"]["delivered"]["iteration"] = 3
+    with pytest.raises(ValueError, match="checksum is wrong"):
+        decode_accounts(kept, "e")
+    # An earlier version wrote no checksum.
+    assert decode_accounts({**kept, "format": 2}, "e")["a_0"].delivered.iteration == 3
 
 
 def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:

@@ -45,7 +45,7 @@ _LOOKS: Sequence[tuple[str, ...]] = (
 _CHANGES: Sequence[Sequence[tuple[str, ...]]] = (
     (("python", "results", "RUN"), ("python", "fit", "RUN")),
     (("python", "auto", "RUN"),),
-    (("doctor", "repair", "RUN"), ("doctor", "gc", "--yes", "RUN"), ("python", "fit", "RUN")),
+    (("doctor", "repair", "RUN"), ("doctor", "gc", "--yes", "RUN"), ("resume", "RUN", "--json")),
     (("doctor", "sync", "RUN"), ("doctor", "repair", "RUN"), ("show", "RUN", "--json")),
 )
 

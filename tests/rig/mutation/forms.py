@@ -45,6 +45,8 @@ def form_of(path: str) -> Form | None:
         return INDEX
     if "/.epochs/" in f"/{path}":
         return CLAIM
+    if name.startswith("tracker-"):
+        return CURSOR
     return JSON if name.endswith(".json") else None
 
 
@@ -108,6 +110,13 @@ def _encode_index(tree: Any) -> bytes:
     return b"%08x\n" % zlib.crc32(text) + text
 
 
+def _encode_cursor(tree: Any) -> bytes:
+    if isinstance(tree, dict) and "trials" in tree:
+        trials = json.dumps(tree["trials"], sort_keys=True, separators=(",", ":"))
+        tree = {**tree, "crc32": f"{zlib.crc32(trials.encode()):08x}"}
+    return json.dumps(tree).encode()
+
+
 def _encode_claim(tree: Any) -> bytes:
     if not isinstance(tree, str):
         raise TypeError("a claim is a name")
@@ -129,6 +138,7 @@ JOURNAL = Form(name="journal", decode=_decode_journal, encode=_encode_journal)
 SNAPSHOT = Form(name="snapshot", decode=_decode_snapshot, encode=_encode_snapshot)
 TUNER = Form(name="tuner", decode=_decode_tuner, encode=_encode_tuner)
 INDEX = Form(name="index", decode=_decode_index, encode=_encode_index)
+CURSOR = Form(name="cursor", decode=json.loads, encode=_encode_cursor)
 CLAIM = Form(name="claim", decode=bytes.decode, encode=_encode_claim)
 LINES = Form(name="lines", decode=_decode_lines, encode=_encode_lines)
 JSON = Form(name="json", decode=json.loads, encode=lambda tree: json.dumps(tree).encode())

@@ -121,7 +121,7 @@ def is_loud(case: Case) -> bool:
 
 
 def _figures(stdout: str) -> dict[str, int]:
-    """How many trials and rows a reading counts, from its JSON."""
+    """How many trials and rows a reading counts, from its JSON; of rows that a tracker has, too."""
     try:
         plain = json.loads(stdout)
     except ValueError:
@@ -142,6 +142,7 @@ def _count(part: Any) -> int:
 _COUNTS: Mapping[str, Callable[[Any], int]] = {
     "rows": lambda plain: _count(plain["rows"]),
     "trials": lambda plain: _count(plain["trials"]),
+    "told": lambda plain: _count(plain["told"]),
     "experiments": lambda plain: sum(
         sum((one.get("trials") or {}).values()) for one in plain["experiments"]
     ),

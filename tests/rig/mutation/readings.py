@@ -21,6 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from tests.rig import ROOT
+from tests.rig.fake_tracker import told_to
 
 # What a reading in Python raised that no caller should have to expect.
 UNEXPECTED = 70
@@ -165,20 +166,35 @@ def _analysis(tune: Any, script: Any, path: str) -> Any:
 
 
 def _results(tune: Any, script: Any, path: str) -> Any:
-    grid = tune.Tuner.restore(path, script.train).get_results()
+    grid = _restored(tune, script, path).get_results()
     return {"rows": sum(len(one.metrics_dataframe) for one in grid), "trials": len(grid)}
+
+
+def _restored(tune: Any, script: Any, path: str) -> Any:
+    """A trainer is taken from trainer.pkl."""
+    given = [] if os.environ["SPECIMEN_HOW"] == "trainer" else [script.train]
+    return tune.Tuner.restore(path, *given)
 
 
 def _continue(tune: Any, script: Any, path: str) -> Any:
     """Resumes and trains to the end."""
-    grid = tune.Tuner.restore(path, script.train).fit()
-    return {"rows": sum(len(one.metrics_dataframe) for one in grid), "trials": len(grid)}
+    return _outcome(_restored(tune, script, path).fit(), path)
 
 
 def _auto(tune: Any, script: Any, path: str) -> Any:
     """The one line for first start and restart."""
-    grid = script.tuner(Path(path).parent.parent, "").fit(resume="auto")
-    return {"rows": sum(len(one.metrics_dataframe) for one in grid), "trials": len(grid)}
+    folder = Path(path).parent.parent
+    return _outcome(script.tuner(folder, os.environ["SPECIMEN_HOW"]).fit(resume="auto"), path)
+
+
+def _outcome(grid: Any, path: str) -> Any:
+    """`told` are the rows that a tracker was given, each counted once."""
+    told = told_to(Path(path).parent.parent / "told", "row")
+    return {
+        "rows": sum(len(one.metrics_dataframe) for one in grid),
+        "trials": len(grid),
+        "told": len({(row["trial"], row["iteration"]) for row in told}),
+    }
 
 
 def _can_restore(tune: Any, script: Any, path: str) -> Any:

@@ -1,8 +1,8 @@
 """Experiments to damage: each is made once, and copied back to its place before each damage.
 
 A world is a folder of `storage/run` (the experiment), `cache/run` (its tree on this machine, where
-it is persisted elsewhere), `ran` (a line for each epoch that was trained) and `canary`, which
-nobody may touch.
+it is persisted elsewhere), `ran` (a line for each epoch that was trained), `told` (a line for each
+call of a tracker) and `canary`, which nobody may touch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.rig import ROOT
 from tests.rig.bench import QUICK
 from tests.rig.mutation.damage import CANARY, EXPERIMENT
 from tests.rig.mutation.judge import SECRET
@@ -25,6 +26,8 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "killed": ("local", ("SIGINT", "SIGKILL")),
     "never restored": ("local", ("SIGKILL",)),
     "population": ("population", ("SIGINT", "SIGKILL")),
+    "tracked": ("tracked", ("SIGINT", "SIGKILL")),
+    "trainer": ("trainer", ("SIGINT", "SIGKILL")),
     "persisted": ("mirrored", ("SIGINT", "SIGKILL")),
     "on another machine": ("mirrored", ("SIGINT",)),
 }
@@ -59,7 +62,11 @@ class Specimen:
         environ = environment(home)
         if KINDS[self.kind][0] == "mirrored":
             environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(self.world / "cache")
-        return {**environ, "SPECIMEN_RAN": str(self.world / "ran")}
+        return {
+            **environ,
+            "SPECIMEN_HOW": KINDS[self.kind][0],
+            "SPECIMEN_RAN": str(self.world / "ran"),
+        }
 
     def reset(self) -> None:
         """As it was."""
@@ -69,7 +76,13 @@ class Specimen:
 
 def environment(home: Path) -> dict[str, str]:
     """For every process: nothing of the user's but the path."""
-    return {**QUICK, "HOME": str(home), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **QUICK,
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 def make(kind: str, script: Path, folder: Path) -> Specimen:

@@ -1,0 +1,117 @@
+"""What is lost or incomplete is said at `verbose=0`, where nothing else is: real runs.
+
+`tests/experiment/control/test_services.py` has the losses that no short run can bring about.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from tests.rig.fake_tracker import FakeTracker
+
+
+def train(config: dict[str, Any]) -> None:
+    """The first attempt fails in its third epoch; it takes a checkpoint with it that is named."""
+    begun, context = tune.get_checkpoint(), tune.get_context()
+    start = int(Path(begun.path, "n").read_text()) if begun else 0
+    for n in range(start + 1, 4):
+        if n == 3 and context.get_attempt() == 1:
+            for name in config.get("takes", []):
+                shutil.rmtree(Path(context.get_trial_dir(), name))
+            raise RuntimeError("oh no")
+        folder = tune.staging_directory()
+        Path(folder, "n").write_text(str(n))
+        tune.report({"n": n}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+class Stateful(tune.Callback):
+    """Its state cannot be pickled."""
+
+    def get_state(self) -> Any:
+        return {"lock": threading.Lock()}
+
+
+@pytest.fixture
+def damaged(fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
+    """A failed run, in which every file is damaged that a restore can do without."""
+    tracker = FakeTracker(tmp_path / "told", refuses=(1,))
+    results = fit(train, name="run", callbacks=[Stateful(), tracker])
+    root = Path(results.experiment_path)
+    shutil.rmtree(Path(results[0].path, "checkpoint_000001"))
+    for snapshot in root.glob("experiment_state-*"):
+        snapshot.write_bytes(snapshot.read_bytes()[:-9])
+    with (root / "journal" / "000000.log").open("ab") as segment:
+        segment.write(b"\xff" * 40)
+    (root / "callbacks.msgpack").write_bytes(b"no states")
+    capfd.readouterr()
+    return root
+
+
+def said_once(said: str, expected: Sequence[str]) -> None:
+    """Each of these, and nothing else but the failures of trials."""
+    for text in expected:
+        assert said.count(text) == 1, f"{text!r} in {said}"
+    assert len(said.splitlines()) == len(expected), said
+
+
+def test_a_restore_says_all_that_it_finds_damaged(
+    damaged: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = tune.Tuner.restore(str(damaged), train, resume_errored=True).fit()
+    assert result.metrics["n"] == 3
+    said_once(
+        capfd.readouterr().err,
+        [
+            "is not used: it is truncated or damaged",  # the snapshot
+            "40 bytes from offset",  # the journal
+            "is lost: ",  # the checkpoint
+            "callbacks start without their states",
+            "the states of callbacks are not kept",
+            "not delivered to FakeTracker: ",
+        ],
+    )
+
+
+def test_a_checkpoint_that_is_lost_while_trials_run_is_named(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = fit(
+        train,
+        {"takes": ["checkpoint_000001"]},
+        failure_config=tune.FailureConfig(max_failures=1),
+    )
+    assert result.metrics["n"] == 3
+    said_once(capfd.readouterr().err, [f"checkpoint 1 of trial {result.metrics['trial_id']}"])
+
+
+def takes_the_place(config: dict[str, Any]) -> None:
+    """A folder takes the place of result.json, whether that was begun already or not."""
+    place = Path("result.json")
+    while not place.is_dir():
+        place.unlink(missing_ok=True)
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+    tune.report({"n": 1})
+
+
+def test_trials_without_their_result_json_are_named(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = fit(takes_the_place)
+    name = Path(result.path).name
+    said_once(
+        capfd.readouterr().err,
+        [
+            "result.json: Is a directory. Nothing that was reported is lost",
+            f"result.json and the like of 1 trial are missing or incomplete: {name}. ",
+        ],
+    )
