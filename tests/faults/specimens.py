@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from holdfast import train as training
 from holdfast import tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.schedulers import PopulationBasedTraining
@@ -67,12 +66,12 @@ def train(config: dict[str, Any]) -> None:
 
 
 def loop(config: dict[str, Any]) -> None:
-    """The same on each worker of a training; the first one keeps the checkpoints."""
+    """The same, on the worker of a trainer."""
     train(config)
 
 
 def trainable(kind: str) -> Any:
-    """That of a trainer is in trainer.pkl, and a restore that is given none takes it from there."""
+    """That of a trainer is in trainer.pkl, from where a restore takes it."""
     if kind != "trainer":
         return train
     return DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=1))

@@ -84,7 +84,12 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
     tmp_path: Path, tell: Told
 ) -> None:
     job = TrackerJob(
-        root=str(tmp_path), experiment_id="e", trainable="t", experiment_path="", begins=0, name="T"
+        root=str(tmp_path),
+        experiment_id="e",
+        trainable="t",
+        experiment_path="",
+        begins=0,
+        name="T",
     )
     start: Any = lambda on_message: Dead()  # noqa: E731
     processes = TrackerProcesses([job], start, tell, refuse=lambda text: None)

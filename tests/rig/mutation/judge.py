@@ -121,7 +121,7 @@ def is_loud(case: Case) -> bool:
 
 
 def _figures(stdout: str) -> dict[str, int]:
-    """How many trials and rows a reading counts, from its JSON; of rows that a tracker has, too."""
+    """How many trials and rows a reading counts, and rows that a tracker has, from its JSON."""
     try:
         plain = json.loads(stdout)
     except ValueError:
