@@ -89,7 +89,7 @@ def tuner(folder: Path, kind: str) -> tune.Tuner:
     }
     callbacks: list[tune.Callback] = [Counting()]
     if kind == "tracked":
-        callbacks.append(FakeTracker(folder / "told", refuses=(2,)))
+        callbacks.append(FakeTracker(folder / "told", refuses=(4,)))
     return tune.Tuner(
         trainable(kind),
         param_space={"train_loop_config": space} if kind == "trainer" else space,
