@@ -22,6 +22,9 @@ from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
 FILES, GROUPS, ROWS = 3, 4, 5
+# Kept until the process ends: a thread of Arrow's may free a buffer of a pool after its test, and
+# crashes the process where the pool is gone.
+POOLS: list[pa.MemoryPool] = []
 ALL = FILES * GROUPS * ROWS
 
 
@@ -119,6 +122,7 @@ def test_never_more_than_a_few_row_groups_are_in_memory(
     for ds in (data.read_parquet(folder), data.read_parquet(folder).random_shuffle(seed=0)):
         before = pa.default_memory_pool()
         pool = pa.proxy_memory_pool(before)
+        POOLS.append(pool)
         pa.set_memory_pool(pool)
         try:
             rows = sum(len(batch["id"]) for batch in ds.iter_batches(batch_size=512))
