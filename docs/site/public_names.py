@@ -46,18 +46,25 @@ PAGES = {
 
 def names_of(module: str) -> list[str]:
     """What `module` offers."""
-    body = ast.parse(_file(module).read_text()).body
-    for line in body:
+    listed = listed_names(module)
+    if listed is not None:
+        return listed
+    for line in _body(module):
+        if isinstance(line, ast.If) and ast.unparse(line.test) == "TYPE_CHECKING":
+            return [name for inner in line.body for name in _named(module, inner)]
+    raise ValueError(f"{module} has neither a list __all__ nor imports under TYPE_CHECKING")
+
+
+def listed_names(module: str) -> list[str] | None:
+    """The list that is `__all__` in the source; None where `holdfast.lazy` makes `__all__`."""
+    for line in _body(module):
         if (
             isinstance(line, ast.Assign)
             and _assigns_all(line)
             and isinstance(line.value, ast.List)
         ):
             return [str(name) for name in ast.literal_eval(line.value)]
-    for line in body:
-        if isinstance(line, ast.If) and ast.unparse(line.test) == "TYPE_CHECKING":
-            return [name for inner in line.body for name in _named(module, inner)]
-    raise ValueError(f"{module} has neither a list __all__ nor imports under TYPE_CHECKING")
+    return None
 
 
 def modules_with_names() -> Iterator[str]:
@@ -80,6 +87,10 @@ def _named(module: str, line: ast.stmt) -> list[str]:
             return [name]
         case _:
             return []
+
+
+def _body(module: str) -> list[ast.stmt]:
+    return ast.parse(_file(module).read_text()).body
 
 
 def _file(module: str) -> Path:

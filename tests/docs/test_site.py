@@ -22,12 +22,11 @@ def test_every_public_module_is_on_a_page() -> None:
     assert len(PUBLIC) == len(set(PUBLIC))
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_the_names_in_the_source_are_those_of_the_module(module: str) -> None:
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        pytest.skip(str(error))
+@pytest.mark.parametrize(
+    "module", [module for module in PUBLIC if public_names.listed_names(module) is None]
+)
+def test_the_names_in_the_source_are_those_that_lazy_makes(module: str) -> None:
+    found = importlib.import_module(module)
     assert sorted(public_names.names_of(module)) == sorted(found.__all__)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,10 +11,20 @@ import pytest
 from holdfast.runtime import safe_text
 from holdfast.runtime.safe_text import excerpt, message_of, named, traceback_of, type_name
 
+released = threading.Event()
+
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Texts are waited for a moment only, and no thread that makes one outlives its test."""
     monkeypatch.setattr(safe_text, "PATIENCE_S", 0.05)
+    released.clear()
+    yield
+    released.set()
+    monkeypatch.undo()
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-safe-text":
+            thread.join()
 
 
 class Odd(ValueError):
@@ -28,7 +39,7 @@ class Odd(ValueError):
 
 
 def wait() -> str:
-    threading.Event().wait()
+    released.wait()
     return ""
 
 

@@ -450,7 +450,7 @@ class Refusing(Telling):
 def test_a_search_that_waits_for_nothing_ends_the_run() -> None:
     found = study(tuning={"search_alg": Refusing()})
     assert (found.reason, found.trials) == ("abort", ())
-    assert "it would never be asked again" in str(found)
+    assert "it would never be called again" in str(found)
 
 
 def test_the_time_budget_is_of_virtual_time() -> None:
