@@ -12,6 +12,13 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.checkpoint import CheckpointUploadMode
+
+_STRICTEST_FIRST = (
+    CheckpointUploadMode.SYNC,
+    CheckpointUploadMode.ASYNC,
+    CheckpointUploadMode.NO_UPLOAD,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +33,7 @@ class RankReport:
     time_this_iter_s: float
     time_total_s: float
     has_files: bool = False
-    upload: str = "ASYNC"
+    upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +48,10 @@ class Met:
         return tuple(report.rank for report in self.reports if report.has_files)
 
     @property
-    def upload(self) -> str:
+    def upload(self) -> CheckpointUploadMode:
         """The mode of the checkpoint: the one that promises most of those that were asked for."""
         asked = {report.upload for report in self.reports if report.has_files}
-        return next(mode for mode in ("SYNC", "ASYNC", "NO_UPLOAD") if mode in asked)
+        return next(mode for mode in _STRICTEST_FIRST if mode in asked)
 
     @property
     def other_keys(self) -> dict[int, tuple[str, ...]]:

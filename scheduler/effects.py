@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
+from holdfast.scheduler.events import EndReason
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.resources import Allocation
@@ -121,11 +122,14 @@ class Warn:
     text: str
 
 
+FinishReason = Literal["done", EndReason]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Nothing is left to do. `reason` is "done", or that of EndOrdered; `message` explains."""
 
-    reason: str
+    reason: FinishReason
     message: str = ""
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Between, Count, Limit, Ordinal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import Failure, ProcessFailureKind
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
+from holdfast.trial.tuning import Mode, ResumeType
 
 FORMAT = 2
 """In a journal of format 1 the scheduler's decisions do not stand beside the events."""
@@ -43,7 +44,7 @@ class ExperimentSpec:
     trainable: str
     seed: int
     metric: str | None = None
-    mode: str | None = None
+    mode: Mode | None = None
     strict_metric: bool = True
     num_samples: int = 1
     max_concurrent: int | None = None
@@ -108,9 +109,9 @@ class Resumed:
 
     epoch: Count
     capacity: Mapping[str, float]
-    unfinished: str = "resume"
-    errored: str = "skip"
-    finished: str = "skip"
+    unfinished: ResumeType = ResumeType.RESUME
+    errored: ResumeType = ResumeType.SKIP
+    finished: ResumeType = ResumeType.SKIP
     boot_id: str = ""
     strict: bool = True
     resources: PlacementGroupFactory | None = None
@@ -152,14 +153,13 @@ class Raised:
 class Exited:
     """A worker process is gone and what it held is free. `cause` names signal or status.
 
-    `kind` is that of the failure which it is unless the attempt had ended: "lost", "memory",
-    "hang" or "preempted".
+    `kind` is the kind of the failure, unless the attempt had already ended.
     """
 
     trial_id: str
     attempt: Count
     cause: str
-    kind: str = "lost"
+    kind: ProcessFailureKind = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +204,20 @@ class CheckpointLost:
     reason: str
 
 
+ResumableReason = Literal["interrupt", "preempted", "abort", "fail_fast", "errored"]
+"""Why an experiment stops whose unfinished trials can be resumed.
+
+"preempted" gives them time to save first; "errored": too many have failed.
+"""
+
+EndReason = Literal["budget", "stopper", ResumableReason]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOrdered:
-    """The whole experiment is to stop.
+    """The whole experiment must stop. After "budget" and "stopper" its trials are finished."""
 
-    `reason` is "budget" or "stopper" (trials end well), or one after which they can be resumed:
-    "interrupt", "preempted" (they are given time to save first), "abort", "fail_fast" or
-    "errored" (too many have).
-    """
-
-    reason: str
+    reason: EndReason
     message: str = ""
 
 

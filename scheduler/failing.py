@@ -6,7 +6,7 @@ from holdfast.scheduler.budgets import budget_of, has_left, wait_s
 from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect, Wait, Warn
 from holdfast.scheduler.elastic import does_with_less
-from holdfast.scheduler.events import EndOrdered, Exited, Raised, WaitEnded
+from holdfast.scheduler.events import EndOrdered, EndReason, Exited, Raised, WaitEnded
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, observe
@@ -99,6 +99,7 @@ def _end_for_errors(state: State, trial_id: str, failure: Failure) -> list[Effec
     """End the run where it may not have so many trials that have errored."""
     config = state.spec.failure
     most = config.max_errored_trials
+    reason: EndReason
     if config.fail_fast:
         reason, why = "fail_fast", " and fail_fast is set"
     elif most is not None and state.errored - state.errored_before > most:

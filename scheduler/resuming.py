@@ -17,6 +17,7 @@ from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
+from holdfast.trial.tuning import ResumeType
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
@@ -99,7 +100,7 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
 def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
     """Whether the scheduler is still to say when it goes on."""
     is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.resume_when_free
-    return is_paused and event.unfinished == "resume" and state.spec.scheduler != ""
+    return is_paused and event.unfinished is ResumeType.RESUME and state.spec.scheduler != ""
 
 
 def _ask_for(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:
@@ -142,19 +143,19 @@ def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
 def is_wanted(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
     """Whether who restores has asked for trials in its state to run, and it can."""
     wish = _wish(trial, event)
-    if wish == "resume" and trial.status is Status.TERMINATED and event.rules > 1:
+    if wish is ResumeType.RESUME and trial.status is Status.TERMINATED and event.rules > 1:
         return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
-    return wish != "skip"
+    return wish is not ResumeType.SKIP
 
 
 def begins_anew(trial: Trial, event: Resumed) -> bool:
     """Whether who restores wants the trial to begin from nothing, whatever it has."""
-    return _wish(trial, event) == "restart"
+    return _wish(trial, event) is ResumeType.RESTART
 
 
 def _without_checkpoint(state: State, event: Resumed) -> str:
     """What to say of finished trials that are to go on and have nothing to go on from."""
-    if event.finished != "resume" or event.rules == 1 or state.ending is not None:
+    if event.finished is not ResumeType.RESUME or event.rules == 1 or state.ending is not None:
         return ""
     trials = [t for t in state.trials.values() if t.status is Status.TERMINATED]
     names = [trial.spec.name for trial in trials if not trial.checkpoints]
@@ -178,7 +179,7 @@ def _reopening(trial: Trial, event: Resumed) -> Reopened | None:
     return Reopened(trial_id=trial.trial_id, from_scratch=is_anew)
 
 
-def _wish(trial: Trial, event: Resumed) -> str:
+def _wish(trial: Trial, event: Resumed) -> ResumeType:
     match trial.status:
         case Status.TERMINATED:
             return event.finished

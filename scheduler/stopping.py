@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import assert_never, get_args
 
 from holdfast.scheduler.effects import AskScheduler, Effect, Halt, Preempt, Warn
-from holdfast.scheduler.events import EndOrdered
+from holdfast.scheduler.events import EndOrdered, ResumableReason
 from holdfast.scheduler.placing import fill, impossible
 from holdfast.scheduler.policy import (
     Abort,
@@ -28,8 +28,7 @@ from holdfast.scheduler.superseding import give_up_copy
 from holdfast.trial.events import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
 from holdfast.trial.trial import Origin, Status, Trial
 
-# Reasons of EndOrdered after which an unfinished trial is left to be resumed.
-RESUMABLE = ("interrupt", "preempted", "abort", "fail_fast", "errored")
+RESUMABLE = get_args(ResumableReason)
 _CHANGEABLE = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 _OF_A_REPORT = (TrialReported, UserAnswered)
 # They count also where the run is ending already.

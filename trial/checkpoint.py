@@ -48,7 +48,6 @@ class CheckpointRecord:
     `time_total_s` is the trial's training time up to it.
     `score` is the value of the configured attribute, None where it was missing or not finite.
     `committed` says that its manifest is written and, where storage is remote, confirmed.
-    `upload` is a CheckpointUploadMode.
     """
 
     index: Ordinal
@@ -59,12 +58,12 @@ class CheckpointRecord:
     time_total_s: float = 0.0
     score: float | None = None
     committed: bool = False
-    upload: str = CheckpointUploadMode.ASYNC.value
+    upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
 
     @property
     def stays_here(self) -> bool:
         """Whether it is kept from storage that is not on this machine."""
-        return self.upload == CheckpointUploadMode.NO_UPLOAD
+        return self.upload is CheckpointUploadMode.NO_UPLOAD
 
     @property
     def dirname(self) -> str:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast.names import printable, shown
 from holdfast.trial.bounds import FINITE, INTEGER, Between, Named, in_words
@@ -179,6 +179,8 @@ def _fits(hint: Any, value: str) -> str | None:
         return f"type({value}) is int and {bound.low!r} <= {value} <= {bound.high!r}"
     if base is float and isinstance(bound, Between) and "inf" not in repr(bound):
         return f"type({value}) is float and {bound.low!r} <= {value} <= {bound.high!r}"
+    if get_origin(base) is Literal:
+        return f"type({value}) is str and {value} in {get_args(base)!r}"
     if base in (str, bool) and bound is None:
         return f"type({value}) is {base.__name__}"
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
@@ -210,6 +212,8 @@ def _converter(hint: Any, name: str) -> Decode:
         return _table(get_args(hint)[1], name)
     if origin in (Sequence, tuple):
         return _row(get_args(hint)[0], name)
+    if origin is Literal:
+        return _literal(name, get_args(hint))
     if isinstance(base, type) and issubclass(base, Enum):
         return _one_of(name, base)
     if is_dataclass(base):
@@ -248,6 +252,15 @@ def _one_of(name: str, kind: type[Enum]) -> Decode:
         if type(value) is not str or value not in members:
             raise _wrong(name, value, f"one of {', '.join(members)}")
         return members[value]
+
+    return convert
+
+
+def _literal(name: str, options: tuple[str, ...]) -> Decode:
+    def convert(value: Any) -> Any:
+        if type(value) is not str or value not in options:
+            raise _wrong(name, value, f"one of {', '.join(options)}")
+        return value
 
     return convert
 

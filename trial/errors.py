@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from holdfast.dataclass import dataclass
 from holdfast.errors import TuneError as TuneError
 from holdfast.names import printable
@@ -84,15 +87,19 @@ class ExperimentInUse(TuneError):
         self.holder = holder
 
 
-# `Failure.type_name` of what has no exception: by its kind.
-LOST_TYPES = {
+ProcessFailureKind = Literal["lost", "memory", "hang", "preempted"]
+"""What happens to a process. The end of the machine, or of the job, causes them too."""
+
+FailureKind = Literal["user", "setup", "stopper", "checkpoint", ProcessFailureKind]
+
+# `Failure.type_name` of a failure without an exception.
+LOST_TYPES: Mapping[ProcessFailureKind, str] = {
     "lost": "WorkerLost",
     "memory": "OutOfMemory",
     "hang": "WorkerHung",
     "preempted": "Preempted",
 }
-# Kinds that befall a process; the end of the machine, or of the job, makes them too.
-OF_THE_PROCESS = tuple(LOST_TYPES)
+OF_THE_PROCESS: tuple[FailureKind, ...] = tuple(LOST_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +113,7 @@ class Failure:
     a failure of the trial). `traceback` is text, empty where there is none.
     """
 
-    kind: str
+    kind: FailureKind
     type_name: str
     message: str
     traceback: str = ""
@@ -118,11 +125,13 @@ class Failure:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
 
-def lost_worker(kind: str, cause: str, *, pid: int | None, hostname: str = "") -> Failure:
+def lost_worker(
+    kind: ProcessFailureKind, cause: str, *, pid: int | None, hostname: str = ""
+) -> Failure:
     """The failure of an attempt whose worker process has ended before it; `cause` says how."""
     return Failure(
         kind=kind,
-        type_name=LOST_TYPES.get(kind, LOST_TYPES["lost"]),
+        type_name=LOST_TYPES[kind],
         message=f"the worker process {pid or ''} {cause}".replace("  ", " "),
         pid=pid or None,
         hostname=hostname,

@@ -164,7 +164,7 @@ class Trial:
     def awaited_checkpoint(self) -> CheckpointRecord | None:
         """The newest report's checkpoint, where that report waits for storage to have it."""
         newest = self.newest_checkpoint
-        if newest is None or newest.upload != CheckpointUploadMode.SYNC or newest.committed:
+        if newest is None or newest.upload is not CheckpointUploadMode.SYNC or newest.committed:
             return None
         is_of_report = (newest.attempt, newest.iteration) == (self.attempt, self.iteration)
         return newest if is_of_report else None

@@ -11,6 +11,8 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
 
+Mode = Literal["max", "min"]
+
 
 @dataclass(frozen=True)
 class TuneConfig:
@@ -30,7 +32,7 @@ class TuneConfig:
     Raises InvalidConfig.
     """
 
-    mode: Literal["max", "min"] | None = None
+    mode: Mode | None = None
     metric: str | None = None
     search_alg: Any = None
     scheduler: Any = None

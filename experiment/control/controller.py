@@ -50,6 +50,7 @@ from holdfast.scheduler.effects import (
 from holdfast.scheduler.events import (
     CheckpointLost,
     EndOrdered,
+    EndReason,
     Event,
     Resumed,
     SchedulerAnswered,
@@ -347,7 +348,7 @@ class Controller:
 
     def interrupt(self, *, preempted: bool = False) -> None:
         """Stop every trial so that it can be resumed; `preempted` ones may save first."""
-        reason = "preempted" if preempted else "interrupt"
+        reason: EndReason = "preempted" if preempted else "interrupt"
         self.post(EndOrdered(reason=reason, message="interrupted"))
 
     def usurped(self, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.forked import children_end_here
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
-from holdfast.trial.errors import Failure, TuneError
+from holdfast.trial.errors import Failure, FailureKind, TuneError
 
 DEADLINE_S = 300.0
 
@@ -134,7 +134,7 @@ class _Thread:
             answer.set_result(found)
 
 
-def failure_of(error: BaseException, kind: str) -> Failure:
+def failure_of(error: BaseException, kind: FailureKind) -> Failure:
     return Failure(
         kind=kind,
         type_name=sendable(type_name(error)),

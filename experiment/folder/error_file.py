@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import get_args
 
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder
-from holdfast.trial.errors import Failure, TrialError
+from holdfast.trial.errors import Failure, FailureKind, TrialError
 
 # <trainable>_<run>_<index>_<index>_<params>_<time>, as holdfast names a trial's directory.
 DIRNAME = re.compile(
@@ -38,7 +39,7 @@ def read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | 
     headline, mark, frames = body.partition(_TRACEBACK)
     type_name, _, message = headline.strip().partition(": ")
     failure = Failure(
-        kind=last["kind"] if last else "user",
+        kind=_kind_named(last["kind"]) if last else "user",
         type_name=type_name,
         message=message,
         traceback=mark + frames,
@@ -47,3 +48,9 @@ def read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | 
     )
     known = DIRNAME.search(folder.name)
     return TrialError(known["trial_id"] if known else folder.name, failure, folder.shown)
+
+
+def _kind_named(text: str) -> FailureKind:
+    """The user may have edited the file: "user" for what is not the name of a kind."""
+    kinds: tuple[FailureKind, ...] = get_args(FailureKind)
+    return next((kind for kind in kinds if kind == text), "user")

@@ -71,6 +71,7 @@ from holdfast.trial.errors import (
     InvalidConfig,
 )
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeType
 
 
 def fit(request: Request, settings: Settings, machinery: MachineResources) -> ResultGrid:
@@ -200,9 +201,9 @@ def _plan(
         first = Resumed(
             epoch=machine.epoch + 1,
             capacity=dict(machinery.total),
-            unfinished=request.resume.unfinished,
-            errored=request.resume.errored,
-            finished=request.resume.finished,
+            unfinished=ResumeType(request.resume.unfinished),
+            errored=ResumeType(request.resume.errored),
+            finished=ResumeType(request.resume.finished),
             boot_id=boot_id(),
             strict=settings.strict_metric,
             resources=request.resources,

@@ -32,7 +32,7 @@ from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.space import is_searched
 from holdfast.trial.stoppers import ends_all, is_asked
-from holdfast.trial.tuning import ResumeConfig, TuneConfig
+from holdfast.trial.tuning import Mode, ResumeConfig, TuneConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,8 @@ class Request:
         return self.tune.metric or _named(self.tune.scheduler, "metric")
 
     @property
-    def mode(self) -> str | None:
-        return self.tune.mode or _named(self.tune.scheduler, "mode")
+    def mode(self) -> Mode | None:
+        return self.tune.mode or _mode_of(self.tune.scheduler)
 
     @property
     def reuses_actors(self) -> bool:
@@ -249,6 +249,17 @@ _TOLD = {"trainable": "the trainable"}
 def _named(scheduler: Any, what: str) -> str | None:
     given = getattr(scheduler, what, None)
     return given if isinstance(given, str) else None
+
+
+def _mode_of(scheduler: Any) -> Mode | None:
+    """Raises InvalidConfig."""
+    match _named(scheduler, "mode"):
+        case None | "max" | "min" as mode:
+            return mode
+        case other:
+            raise InvalidConfig(
+                f"{type(scheduler).__name__}.mode must be 'max' or 'min', not {other!r:.60}"
+            )
 
 
 def _follows_from_spec(search: Any) -> bool:

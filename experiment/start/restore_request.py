@@ -55,7 +55,7 @@ def request_of_restore(
         param_space=space,
         tune=TuneConfig(
             metric=spec.metric,
-            mode=spec.mode,  # type: ignore[arg-type]
+            mode=spec.mode,
             num_samples=_first(wanted.num_samples, spec.num_samples),
             time_budget_s=_first(wanted.time_budget_s, spec.budget_s),
             search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),

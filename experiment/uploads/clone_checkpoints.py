@@ -43,5 +43,5 @@ def record_of(
         files=staged.files,
         size_bytes=staged.bytes,
         committed=False,
-        upload=stays.value,
+        upload=stays,
     )

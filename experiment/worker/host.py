@@ -37,7 +37,7 @@ from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.files.durable import delete_tree
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.encoding import from_plain
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import Failure, FailureKind
 
 
 class TrialHost:
@@ -181,7 +181,7 @@ def config_of(session: Session) -> dict[str, Any]:
 _HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
-def describe(error: BaseException, kind: str) -> Failure:
+def describe(error: BaseException, kind: FailureKind) -> Failure:
     """The error as text: its class need not exist, nor be picklable, anywhere else."""
     shown = error.__traceback__
     # The first frames are of this package: the user wants to see their own.

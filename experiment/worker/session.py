@@ -306,7 +306,7 @@ class Session:
             files=staged.files,
             size_bytes=staged.bytes,
             time_total_s=self._clock.total_s,
-            upload=upload.value,
+            upload=upload,
         )
 
     @property

@@ -20,7 +20,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
 # What is said while user code goes on: whoever says it may hang all the same.
@@ -206,7 +206,7 @@ class TrialActor:
         else:
             self._post_exit(ending.cause, _kind_of(ending))
 
-    def _post_exit(self, cause: str, kind: str = "lost") -> None:
+    def _post_exit(self, cause: str, kind: ProcessFailureKind = "lost") -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
@@ -345,7 +345,7 @@ class TrialActor:
         self._next_checkpoint = record.index + 1
         return record
 
-    def _raise(self, text: str, kind: str = "lost") -> None:
+    def _raise(self, text: str, kind: ProcessFailureKind = "lost") -> None:
         assignment = self.assignment
         failure = Failure(kind=kind, type_name=LOST_TYPES[kind], message=text, pid=self.pid)
         self._host.post(
@@ -366,7 +366,7 @@ class TrialActor:
             self._deadline = None
 
 
-def _kind_of(ending: ExitCause) -> str:
+def _kind_of(ending: ExitCause) -> ProcessFailureKind:
     """The kind of failure that an exit is, unless the attempt had ended before."""
     if ending.is_out_of_memory:
         return "memory"

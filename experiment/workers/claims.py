@@ -134,7 +134,7 @@ def record(
         files=whole(plain["files"], "files"),
         size_bytes=whole(plain["size_bytes"], "size_bytes"),
         time_total_s=duration(plain["time_total_s"], "time_total_s"),
-        upload=upload,
+        upload=CheckpointUploadMode(upload),
     )
 
 

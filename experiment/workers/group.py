@@ -23,7 +23,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
 
@@ -202,7 +202,7 @@ class WorkerGroup:
             time_this_iter_s=event.time_this_iter_s,
             time_total_s=event.time_total_s,
             has_files=event.checkpoint is not None,
-            upload="ASYNC" if event.checkpoint is None else event.checkpoint.upload,
+            upload=event.checkpoint.upload if event.checkpoint else CheckpointUploadMode.ASYNC,
         )
         if not self._is_ending and not self._is_broken:
             self._follow(self._barrier.reported(report))

@@ -59,6 +59,7 @@ from holdfast.trial.events import (
 )
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Origin, Place, Status, Trial
+from holdfast.trial.tuning import ResumeType
 from holdfast.trial.values import Opaque, Ref
 
 BUNDLES = PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], strategy="SPREAD")
@@ -148,9 +149,9 @@ EVENTS: tuple[Event, ...] = (
     Resumed(
         epoch=2,
         capacity={"CPU": 4},
-        unfinished="restart",
-        errored="resume",
-        finished="resume",
+        unfinished=ResumeType.RESTART,
+        errored=ResumeType.RESUME,
+        finished=ResumeType.RESUME,
         boot_id="another boot",
         spec=experiment_spec(num_samples=8, stop_metrics=("loss",), stop_number=1),
         rules=2,

@@ -45,6 +45,7 @@ from holdfast.scheduler.effects import (
 from holdfast.scheduler.events import (
     CheckpointLost,
     EndOrdered,
+    EndReason,
     Event,
     SchedulerAnswered,
     SearchEnded,
@@ -71,6 +72,7 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, facts, failure
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.errors import FailureKind, ProcessFailureKind
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Origin, Status, Trial
 
@@ -536,7 +538,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.those("starting", "running"))
     @rule(data=st.data(), kind=st.sampled_from(["user", "user", "preempted"]))
-    def function_raises(self, data: st.DataObject, kind: str) -> None:
+    def function_raises(self, data: st.DataObject, kind: FailureKind) -> None:
         worker = self.pick(data, "starting", "running")
         worker.state = "leaving"
         self.perform(self.run.fails(worker.trial_id, kind=kind, attempt=worker.attempt))
@@ -567,10 +569,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), kind=st.sampled_from(["lost", "memory", "hang"]))
-    def worker_exits(self, data: st.DataObject, kind: str) -> None:
+    def worker_exits(self, data: st.DataObject, kind: ProcessFailureKind) -> None:
         self.leaves(data.draw(st.sampled_from(list(self.workers.values()))), kind)
 
-    def leaves(self, worker: Worker, kind: str = "lost") -> None:
+    def leaves(self, worker: Worker, kind: ProcessFailureKind = "lost") -> None:
         del self.workers[worker.trial_id]
         self.perform(self.run.exits(worker.trial_id, kind=kind, attempt=worker.attempt))
 
@@ -627,7 +629,7 @@ class AnyOrder(RuleBasedStateMachine):
         reason=st.sampled_from(["budget", "interrupt", "abort", "preempted"]),
         chance=st.sampled_from(range(6)),
     )
-    def end_is_ordered(self, reason: str, chance: int) -> None:
+    def end_is_ordered(self, reason: EndReason, chance: int) -> None:
         if chance == 0 and not self.finished:
             self.perform(self.run.handle(EndOrdered(reason=reason)))
 

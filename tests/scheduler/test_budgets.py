@@ -11,6 +11,7 @@ from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import FailureConfig
+from holdfast.trial.errors import ProcessFailureKind
 from holdfast.trial.trial import Status
 from tests.rig.samples import trial_in
 
@@ -41,7 +42,9 @@ def status(run: Rehearsal, trial_id: str = "t0") -> Status:
 
 
 @pytest.mark.parametrize("kind", ["lost", "memory", "hang"])
-def test_a_worker_that_dies_counts_with_the_user_code_unless_told_otherwise(kind: str) -> None:
+def test_a_worker_that_dies_counts_with_the_user_code_unless_told_otherwise(
+    kind: ProcessFailureKind,
+) -> None:
     run = of(1, max_failures=0)
     run.exits("t0", kind=kind)
     assert status(run) is Status.ERROR
@@ -56,7 +59,9 @@ def test_a_worker_that_dies_counts_with_the_user_code_unless_told_otherwise(kind
         ("max_out_of_memory", "memory", "out_of_memory"),
     ],
 )
-def test_a_budget_of_its_own_spares_max_failures(budget: str, kind: str, count: str) -> None:
+def test_a_budget_of_its_own_spares_max_failures(
+    budget: str, kind: ProcessFailureKind, count: str
+) -> None:
     run = of(1, max_failures=1, **{budget: 1})
     assert launched(run.exits("t0", kind=kind)) == ["t0"]
     assert (run.trial("t0").failures, getattr(run.trial("t0"), count)) == (0, 1)

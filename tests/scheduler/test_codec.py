@@ -1,10 +1,12 @@
 """Events and machines as plain data: what the journal and the snapshots hold."""
 
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
-from typing import Any
+from dataclasses import is_dataclass, replace
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
@@ -119,6 +121,52 @@ def test_a_part_that_makes_no_sense_is_refused(name: str, path: list[str], value
     inside[path[-1]] = value
     with pytest.raises(UnknownRecord):
         decode(record)
+
+
+def closed_sets(kind: Any, plain: Any, place: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """The places in a record where only certain words may stand, and those words."""
+    parts = [part for part in get_args(kind) if part is not type(None)]
+    if get_origin(kind) is Literal:
+        yield place, get_args(kind)
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        yield place, tuple(str(member.value) for member in kind)
+    elif is_dataclass(kind) and isinstance(plain, dict):
+        for name, hint in get_type_hints(kind).items():
+            yield from closed_sets(hint, plain.get(name), (*place, name))
+    elif get_origin(kind) in (Union, types.UnionType) and len(parts) == 1:
+        yield from closed_sets(parts[0], plain, place)
+    elif get_origin(kind) in (tuple, Sequence) and plain:
+        yield from closed_sets(parts[0], plain[0], (*place, 0))
+
+
+def records_of_closed_sets() -> Iterator[Any]:
+    for event in EVENTS:
+        record = through_bytes(encode(event, NOW))
+        for place, words in closed_sets(type(event), record[2]):
+            yield pytest.param(record, (2, *place), words, id=f"{record[0]}-{place[-1]}")
+
+
+def test_every_field_of_a_closed_set_is_known_to_the_test_below() -> None:
+    found = {case.id for case in records_of_closed_sets()}
+    assert found >= {
+        *("EndOrdered-reason", "Exited-kind", "Raised-kind", "StopperAnswered-kind"),
+        *("Resumed-errored", "Resumed-unfinished", "Resumed-finished", "Begun-mode"),
+        *("Reported-upload", "Saved-upload", "Adopted-upload"),
+    }
+
+
+@pytest.mark.parametrize(("record", "place", "words"), [*records_of_closed_sets()])
+def test_a_word_outside_of_a_closed_set_is_refused_and_the_words_are_named(
+    record: list[Any], place: tuple[Any, ...], words: tuple[str, ...]
+) -> None:
+    for word in words:
+        decode(with_another(record, place, word))
+    one = words[0]
+    for wrong in (one.swapcase(), f"{one} ", one[:-1], "", one.encode(), 0, True, [one], {one: 1}):
+        with pytest.raises(UnknownRecord) as raised:
+            decode(with_another(record, place, wrong))
+        told = str(raised.value)
+        assert f"{place[-1]} must be one of {', '.join(words)}, not " in told
 
 
 ODD: list[Any] = [

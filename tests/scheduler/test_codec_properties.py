@@ -8,7 +8,8 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -76,6 +77,10 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     if kind in KNOWN:
         return KNOWN[kind]
     origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return st.sampled_from(parts)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
     if origin in (Union, types.UnionType):
         return st.one_of([any_of(part) for part in parts])
     if origin is Mapping:

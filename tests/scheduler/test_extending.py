@@ -18,6 +18,7 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeType
 
 
 def ended(*, checkpoint: bool = True, samples: int = 1, **spec: Any) -> Rehearsal:
@@ -111,15 +112,15 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
     run = ended()
     machine = run.machine
 
-    def is_anything_left(finished: str = "skip", **changed: Any) -> bool:
+    def is_anything_left(finished: ResumeType = ResumeType.SKIP, **changed: Any) -> bool:
         spec = replace(machine.spec, **changed) if changed else None
         resumed = Resumed(epoch=2, capacity={}, finished=finished, spec=spec, rules=2)
         return goes_on(machine, resumed)
 
     assert not is_anything_left()
-    assert not is_anything_left("resume")
+    assert not is_anything_left(ResumeType.RESUME)
     assert not is_anything_left(**LONGER)
-    assert is_anything_left("resume", **LONGER)
+    assert is_anything_left(ResumeType.RESUME, **LONGER)
     assert is_anything_left(num_samples=2)
     assert is_anything_left(space_number=1)
     assert not is_anything_left(num_samples=2, time_budget_s=machine.active_s)
@@ -136,7 +137,7 @@ def test_fewer_samples_than_there_are_trials_are_refused() -> None:
 def test_it_is_told_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
     machine = ended(scheduler="ASHAScheduler").machine
     spec = replace(machine.spec, **LONGER)
-    first = Resumed(epoch=2, capacity={}, finished="resume", spec=spec, rules=2)
+    first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec, rules=2)
     wanted = Wanted(stop={"training_iteration": 5}, param_space={})
     lines = told(machine, first, wanted, 1).splitlines()
     assert lines[-2:] == [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.scheduler.retention import ranked, score_of, superseded
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import CheckpointConfig
 
 
@@ -114,7 +114,9 @@ def test_beside_what_stays_on_this_machine_the_newest_in_storage_is_kept() -> No
     known = [
         replace(checkpoint, upload=upload)
         for checkpoint, upload in zip(
-            made(None, None, None, None), ("SYNC", "ASYNC", "NO_UPLOAD", "NO_UPLOAD"), strict=True
+            made(None, None, None, None),
+            map(CheckpointUploadMode, ("SYNC", "ASYNC", "NO_UPLOAD", "NO_UPLOAD")),
+            strict=True,
         )
     ]
     assert indices(superseded(known, CheckpointConfig(num_to_keep=1))) == [0, 2]

@@ -15,7 +15,7 @@ from holdfast.simulate.curves import CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
 from holdfast.simulate.worker import SimulatedWorker, Training
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Origin, Trial
 
@@ -272,7 +272,9 @@ class SimulatedPool:
             self._mishap(worker, "lost")
             self._exit(worker, cause="was killed by the simulation")
 
-    def _raise(self, worker: SimulatedWorker, kind: str, type_name: str, message: str) -> None:
+    def _raise(
+        self, worker: SimulatedWorker, kind: FailureKind, type_name: str, message: str
+    ) -> None:
         worker.trains = False
         failure = Failure(kind=kind, type_name=type_name, message=message)
         self._host.post(Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure))
@@ -283,7 +285,10 @@ class SimulatedPool:
         self._host.befell(kind)
 
     def _exit(
-        self, worker: SimulatedWorker, cause: str = "exited with status 0", kind: str = "lost"
+        self,
+        worker: SimulatedWorker,
+        cause: str = "exited with status 0",
+        kind: ProcessFailureKind = "lost",
     ) -> None:
         if worker.is_gone:
             return
@@ -294,7 +299,9 @@ class SimulatedPool:
         self._post_exit(worker.trial_id, worker.attempt, cause, kind)
         self._serve_waiting()
 
-    def _post_exit(self, trial_id: str, attempt: int, cause: str, kind: str = "lost") -> None:
+    def _post_exit(
+        self, trial_id: str, attempt: int, cause: str, kind: ProcessFailureKind = "lost"
+    ) -> None:
         self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def _serve_waiting(self) -> None:
@@ -318,7 +325,7 @@ class SimulatedPool:
         node, _ = which
         self._cluster.lose(node)
         self._host.befell("node")
-        kind = "preempted" if self._faults.preempts else "lost"
+        kind: ProcessFailureKind = "preempted" if self._faults.preempts else "lost"
         for place in self._cluster.places_of(node):
             worker = self._at.get(place)
             if worker is not None:

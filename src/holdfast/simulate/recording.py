@@ -17,6 +17,7 @@ from holdfast.syncer.journal.journal import Position, read, segment_name
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.tuning import Mode
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -63,7 +64,7 @@ def read_recording(
     filesystem: pyarrow.fs.FileSystem | None = None,
     *,
     metric: str | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
 ) -> Recording:
     """Read the journal of the experiment at `path`; `metric` and `mode` instead of its own.
 
@@ -87,7 +88,7 @@ def read_recording(
 class _Reader:
     """Folds the journal, and notes what each trial reported."""
 
-    def __init__(self, metric: str | None, mode: str | None) -> None:
+    def __init__(self, metric: str | None, mode: Mode | None) -> None:
         self._machine = Machine()
         self._goal = (metric, mode)
         self._tally = Tally(metric, mode)

@@ -24,6 +24,7 @@ from holdfast.simulate.world import Scene
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial
+from holdfast.trial.tuning import Mode
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -38,7 +39,7 @@ def replay(
     param_space: Mapping[str, Any] | None = None,
     num_samples: int | None = None,
     metric: str | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     checkpoint_every: int = 0,
     saves_when_told: bool = True,
     start_s: float | None = None,

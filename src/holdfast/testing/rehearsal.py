@@ -25,10 +25,11 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.tuning import ResumeType
 
 BEGINS_AT = 1000.0
 
@@ -148,7 +149,7 @@ class Rehearsal:
         return self.handle(Returned(trial_id=trial_id, attempt=attempt))
 
     def fails(
-        self, trial_id: str, *, kind: str = "user", attempt: int | None = None
+        self, trial_id: str, *, kind: FailureKind = "user", attempt: int | None = None
     ) -> list[Effect]:
         attempt = self.trial(trial_id).attempt if attempt is None else attempt
         return self.handle(Raised(trial_id=trial_id, attempt=attempt, failure=failure(kind)))
@@ -158,7 +159,7 @@ class Rehearsal:
         trial_id: str,
         cause: str = "exited with status 0",
         *,
-        kind: str = "lost",
+        kind: ProcessFailureKind = "lost",
         attempt: int | None = None,
     ) -> list[Effect]:
         attempt = self.trial(trial_id).attempt if attempt is None else attempt
@@ -233,7 +234,7 @@ class Rehearsal:
             resources=resources,
             spec=replace(self.machine.spec, **changed) if changed else None,
             rules=rules,
-            **wishes,
+            **{status: ResumeType(wish) for status, wish in wishes.items()},
         )
         return self.handle(resumed, after_s=3600)
 
@@ -332,7 +333,7 @@ def trial_spec(index: int, resources: PlacementGroupFactory = ONE_CPU) -> TrialS
     )
 
 
-def failure(kind: str = "user") -> Failure:
+def failure(kind: FailureKind = "user") -> Failure:
     return Failure(kind=kind, type_name="ValueError", message="oh no")
 
 

@@ -23,6 +23,7 @@ from holdfast.syncer.checkpoint import staging
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.tuning import Mode
 from holdfast.trial.values import Ref, format_tag
 
 FACTS = RunFacts(name="exp", path="s3://bucket/exp", local_path="/results/exp", total=10)
@@ -36,7 +37,7 @@ ValueError: bad
 BROKEN = Failure(kind="user", type_name="ValueError", message="bad", traceback=TRACEBACK)
 
 
-def machine(metric: str | None = "acc", mode: str | None = "max", **spec: Any) -> Machine:
+def machine(metric: str | None = "acc", mode: Mode | None = "max", **spec: Any) -> Machine:
     made = Machine()
     made.spec = ExperimentSpec(
         experiment_id="e", run="aaaaa", trainable="t", seed=0, metric=metric, mode=mode, **spec
@@ -81,7 +82,7 @@ def test_once_the_search_has_ended_the_total_is_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(("mode", "best"), [("max", 0.9), ("min", 0.2)])
-def test_the_best_trial_is_never_nan_infinite_or_without_a_value(mode: str, best: float) -> None:
+def test_the_best_trial_is_never_nan_infinite_or_without_a_value(mode: Mode, best: float) -> None:
     run = machine(mode=mode)
     for value in (0.5, float("nan"), 0.9, float("inf"), float("-inf"), 0.2, "high", True, None):
         add(run, Status.TERMINATED, {"acc": value})
@@ -318,7 +319,7 @@ def test_trials_that_finish_without_a_report_are_told_unless_the_run_was_stopped
     add(run, Status.TERMINATED)
     add(run, Status.ERROR)
     assert "1 trial finished without any report: is report() called?" in closing_lines(look(run))
-    run.ending = EndOrdered(reason="time_budget", message="the time is over")
+    run.ending = EndOrdered(reason="budget", message="the time is over")
     assert not any("report()" in line for line in closing_lines(look(run)))
 
 

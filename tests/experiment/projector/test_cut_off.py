@@ -21,6 +21,7 @@ from holdfast.scheduler.events import Resumed
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import TrialSpec
+from holdfast.trial.tuning import ResumeType
 from tests.rig.recorded import RecordedExperiment
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +47,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedExp
             failed.append(trial)
         else:
             recorded.finish(trial)
-    recorded.add(Resumed(epoch=2, capacity={"CPU": 2}, errored="resume"))
+    recorded.add(Resumed(epoch=2, capacity={"CPU": 2}, errored=ResumeType.RESUME))
     for trial in failed:
         recorded.start(trial)
         recorded.report(trial, {"loss": 99, "text": "again"})

@@ -31,6 +31,7 @@ from holdfast.scheduler.policy import (
 from holdfast.syncer.journal.journal import Journal, Position, read
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeType
 from tests.rig.recorded import RecordedExperiment
 
 PROJECTIONS = ("params.json", "result.json", "progress.csv", "error.txt")
@@ -260,7 +261,7 @@ def test_a_finished_trial_that_a_restore_takes_up_goes_on_in_its_files(
     projector = make_projector(run.layout)
     projector.catch_up()
     projector.snapshot()
-    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
+    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
     projector = make_projector(run.layout)
     projector.catch_up()
     run.start(trial)
@@ -278,7 +279,7 @@ def test_what_a_restore_takes_up_is_written_anew_once_and_then_goes_on(
     projector = make_projector(run.layout)
     projector.catch_up()
     projector.snapshot()
-    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
+    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
     projector = make_projector(run.layout)
     projector.catch_up()
     path = run.folder(trial) / "result.json"
@@ -293,7 +294,7 @@ def test_a_restart_from_scratch_shows_nothing_of_before(run: RecordedExperiment)
     trial = run.begin()
     run.report(trial, {"loss": 1}, checkpoint="staged")
     run.finish(trial)
-    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="restart"))
+    run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESTART))
     run.start(trial)
     run.report(trial, {"loss": 9})
     make_projector(run.layout).catch_up()

@@ -16,6 +16,7 @@ from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.scheduler.events import Exited, Resumed
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeType
 from tests.rig.recorded import RecordedExperiment
 
 RETRIED = FailureConfig(max_failures=9)
@@ -303,7 +304,7 @@ def test_a_trial_taken_up_again_by_a_restore_goes_on_where_it_was(written: Writt
     written.run.report(trial, {"loss": 8.0})
     written.run.finish(trial)
     written.projector.catch_up()
-    written.run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished="resume"))
+    written.run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
     written.run.start(trial)
     written.run.report(trial, {"loss": 7.0})
     assert written.run.trial(trial).status is Status.RUNNING

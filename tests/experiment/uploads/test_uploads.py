@@ -19,7 +19,7 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, Position
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
@@ -405,7 +405,12 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(
-        index=3, iteration=1, attempt=1, files=1, size_bytes=1, upload="NO_UPLOAD"
+        index=3,
+        iteration=1,
+        attempt=1,
+        files=1,
+        size_bytes=1,
+        upload=CheckpointUploadMode.NO_UPLOAD,
     )
     desk.uploads.commit(spec, record)
     desk.uploads.brief_again()

@@ -18,6 +18,7 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.errors import ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Started
 
 pytestmark = pytest.mark.anyio
@@ -345,7 +346,7 @@ async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
     ],
 )
 async def test_an_exit_is_told_with_the_kind_of_failure_that_it_is(
-    host: Desk, actor: TrialActor, ending: ExitCause, kind: str
+    host: Desk, actor: TrialActor, ending: ExitCause, kind: ProcessFailureKind
 ) -> None:
     hosts(actor, STARTED)
     actor.on_exit(ending)
