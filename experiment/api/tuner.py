@@ -14,25 +14,14 @@ from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.restore_request import request_of_restore
-from holdfast.experiment.start.resume_checks import (
-    arguments_passed_over,
-    came_to_nothing,
-    check_limit,
-    check_resume,
-    lasting_differences,
-    refused,
-    said_settings,
-    settings_of,
-    stop_passed_over,
-)
-from holdfast.experiment.start.untrusted_restore import check_arguments, check_same, given_anew
+from holdfast.experiment.start.restore_request import restored_request
+from holdfast.experiment.start.resume_checks import check_resume, said_settings, settings_of
+from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.runtime_env import runtime_env_of
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
@@ -76,7 +65,6 @@ class Tuner:
             run=run_config or getattr(trainable, "run_config", None) or RunConfig(),
         )
         self._request.check()
-        self._restored_from: tuple[str, Any] | None = None
         self._results: ResultGrid | None = None
         self._earlier: EarlierRun | None = None
 
@@ -118,16 +106,20 @@ class Tuner:
     def _take_up(
         self, resume: str, extend: bool, resume_config: ResumeConfig, *, trusted: bool
     ) -> None:
-        """Become the tuner that goes on with the experiment of this one's name, if there is."""
-        if self._restored_from is not None:
+        """Become the tuner that resumes the experiment of this one's name, if there is one."""
+        if self._is_restored:
             return
+        from holdfast.experiment.records.opened import OpenedExperiment
+
         said, run = self._request, self._request.run
         if run.name is None:
             raise InvalidConfig(
                 f"fit(resume={resume!r}) finds the experiment by its name: give "
                 f"RunConfig(name=...)"
             )
-        if resume == "auto" and not self.can_restore(run):
+        opened = OpenedExperiment.at(run, None, Settings.read(os.environ), os.environ)
+        self._request = replace(said, opened=opened)
+        if resume == "auto" and not opened.exists():
             return
         budget = said.tune.time_budget_s
         wanted = Wanted(
@@ -138,23 +130,26 @@ class Tuner:
             settings=said_settings(said),
         )
         try:
-            tuner = self._restored(
-                run,
+            restored = restored_request(
+                opened,
                 said.trainable,
-                run.storage_filesystem,
                 resume=resume_config,
                 wanted=wanted,
                 extend=extend,
+                runtime_env=run.runtime_env,
                 said=said,
                 trusted=trusted,
                 anew=(None, None) if trusted else (said.tune, said.run),
             )
         except InvalidConfig:
-            if came_to_nothing(run):
-                return  # another begins beside it, as without `resume`
+            if opened.ended_without_results():
+                return  # a new run follows it, as without `resume`
             raise
-        self._restored_from = tuner._restored_from
-        self._request = tuner._request.with_surroundings_of(said)
+        self._request = restored.with_surroundings_of(said)
+
+    @property
+    def _is_restored(self) -> bool:
+        return self._request.resume is not None
 
     @property
     def trainable(self) -> Any:
@@ -183,13 +178,15 @@ class Tuner:
         """
         if self._results is not None:
             return self._results
-        if self._restored_from is None:
+        opened = self._request.opened
+        if opened is None or not self._is_restored:
             raise TuneError("there are no results yet: call fit() first")
-        from holdfast.experiment.results.analysis import ExperimentAnalysis, load_experiment
+        from holdfast.experiment.results.analysis import ExperimentAnalysis
+        from holdfast.experiment.results.read_experiment import read_experiment
         from holdfast.experiment.results.result_grid import ResultGrid
         from holdfast.experiment.user_objects.placeholders import UsersValues
 
-        read = load_experiment(*self._restored_from)
+        read = read_experiment(opened.place.location)
         found = self._request.values(read.machine.spec.space_number)
         values = UsersValues(found, unpickles=False)
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
@@ -205,11 +202,15 @@ class Tuner:
 
         Raises StorageError if the storage does not answer.
         """
-        from holdfast.experiment.records.place import is_experiment, place_of, wait_for_storage_s
+        from holdfast.experiment.records.opened import OpenedExperiment
+        from holdfast.experiment.records.recovery import NothingToRestore
 
-        settings, timeout_s = Settings.read(os.environ), wait_for_storage_s(path)
-        path, storage_filesystem = place_of(path, storage_filesystem, settings)
-        return is_experiment(path, storage_filesystem, settings, os.environ, timeout_s=timeout_s)
+        settings = Settings.read(os.environ)
+        try:
+            opened = OpenedExperiment.at(path, storage_filesystem, settings, os.environ)
+        except NothingToRestore:
+            return False
+        return opened.exists()
 
     @classmethod
     @short_errors
@@ -271,23 +272,28 @@ class Tuner:
         Raises NothingToRestore, BrokenTunerFile, NotTrusted, which says what to give, and
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
+        from holdfast.experiment.records.opened import OpenedExperiment
+
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
+        settings = Settings.read(os.environ)
+        opened = OpenedExperiment.at(path, storage_filesystem, settings, os.environ)
+        tuner = cls.__new__(cls)
+        tuner._results, tuner._earlier = None, None
         if run is not None:
             goes_on = bool(resume_errored or restart_errored or resume_config or extend)
-            earlier = earlier_run(path, storage_filesystem, run, goes_on=goes_on)
-            if earlier is not None:
-                tuner = cls.__new__(cls)
-                tuner._earlier, tuner._results = earlier, earlier.results
+            tuner._earlier = earlier_run(opened, run, goes_on=goes_on)
+            if tuner._earlier is not None:
+                tuner._results = tuner._earlier.results
                 return tuner
-        resume = resume_config or ResumeConfig(
-            unfinished="resume" if resume_unfinished else "skip",
-            errored=_errored(resume_errored, restart_errored),
-        )
-        tuner = cls._restored(
-            path,
+        config = path if isinstance(path, RunConfig) else None
+        request = restored_request(
+            opened,
             trainable,
-            storage_filesystem,
-            resume=resume,
+            resume=resume_config
+            or ResumeConfig(
+                unfinished="resume" if resume_unfinished else "skip",
+                errored=_errored(resume_errored, restart_errored),
+            ),
             wanted=Wanted(
                 num_samples=num_samples,
                 stop=stop,
@@ -299,100 +305,16 @@ class Tuner:
                 is_sure=extend,
             ),
             extend=extend,
-            runtime_env=runtime_env,
+            runtime_env=runtime_env or (config.runtime_env if config else None),
+            config=config,
             trusted=trusted,
             anew=(tune_config, run_config),
         )
-        if isinstance(path, RunConfig):
-            tuner._request = tuner._request.with_surroundings_in(path)
+        if config is not None:
+            request = request.with_surroundings_in(config)
         if restore_artifacts is not None:
-            tuner._request = tuner._request.with_artifacts(brought=restore_artifacts)
-        return tuner
-
-    @classmethod
-    def _restored(
-        cls,
-        path: str | os.PathLike[str] | RunConfig,
-        trainable: Any,
-        storage_filesystem: Any,
-        *,
-        resume: ResumeConfig,
-        wanted: Wanted,
-        extend: bool,
-        runtime_env: Mapping[str, Any] | None = None,
-        said: Request | None = None,
-        trusted: bool = True,
-        anew: tuple[TuneConfig | None, RunConfig | None] = (None, None),
-    ) -> Self:
-        """`said`: what a script says that would also begin the experiment. `anew`: what takes the
-        place of what is not `trusted`."""
-        from holdfast.experiment.records.place import (
-            open_for_restore,
-            place_of,
-            wait_for_storage_s,
-        )
-
-        timeout_s = wait_for_storage_s(path)
-        settings = Settings.read(os.environ)
-        of_run = path.runtime_env if isinstance(path, RunConfig) else None
-        environment = runtime_env_of(runtime_env or of_run, where="restore(runtime_env=...)")
-        where = path if said is None and wanted.stop is None else None
-        path, storage_filesystem = place_of(path, storage_filesystem, settings)
-        found = open_for_restore(
-            path, storage_filesystem, settings, os.environ, timeout_s=timeout_s
-        )
-        file = found.tuner_file(trusted=trusted)
-        param_space = wanted.param_space
-        if trainable is None and param_space is not None:
-            trainable = file.load_trainable()
-        trainable = None if trainable is None else wrap.find_trainable(trainable)
-        if isinstance(trainable, TrainLoop) and param_space is not None:
-            trainable, param_space = trainable.in_space(param_space)
-            wanted = replace(wanted, param_space=param_space)
-        wanted = wanted.only_changes(found.spec)
-        lasting = list(wanted.impossible(found.spec))
-        lasting += [] if said is None else lasting_differences(found.spec, said)
-        if lasting or (wanted.is_extension and not extend):
-            trainer = found.spec.options.get("trainer", "")
-            raise refused(path, lasting, wanted.lines(found.spec), trainer)
-        request = request_of_restore(
-            found.spec,
-            file,
-            name=found.name,
-            storage=(found.parent, storage_filesystem),
-            trainable=trainable,
-            param_space=param_space,
-            runtime_env=environment,
-            resume=resume,
-            wanted=wanted,
-            given_anew=None
-            if trusted
-            else given_anew(
-                found.spec,
-                trainable=trainable,
-                param_space=param_space,
-                tune_config=anew[0],
-                run_config=anew[1],
-            ),
-        )
-        check_same(found.spec, request)
-        check_limit(request.search, wanted.settings)
-        passed_over = list(stop_passed_over(where, found.spec))
-        passed_over += [] if said is None else arguments_passed_over(request.tune, said.tune)
-        request = replace(request, notices=(*request.notices, *passed_over))
-        given = wrap.find_trainable(request.trainable)
-        if wrap.name_of(given) != found.spec.trainable:
-            raise InvalidConfig(
-                f"the experiment in {path} was begun with the trainable "
-                f"{found.spec.trainable!r}: restore() is given {wrap.name_of(given)!r}, which "
-                f"would go on with something else. Give it one of the same name"
-            )
-        if isinstance(given, TrainLoop):
-            given, _ = given.in_space(request.param_space)
-        tuner = cls.__new__(cls)
-        tuner._request = replace(request, trainable=given)
-        tuner._restored_from = (path, storage_filesystem)
-        tuner._results, tuner._earlier = None, None
+            request = request.with_artifacts(brought=restore_artifacts)
+        tuner._request = request
         return tuner
 
 

@@ -12,7 +12,7 @@ from holdfast.experiment.control.signals import StopSignals, deliver
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines
-from holdfast.experiment.records.place import call_that_goes_on
+from holdfast.experiment.records.place import restore_call
 
 REFRESH_S = 0.25
 # Looking at 1,000 trials takes a millisecond or two: so much of a core at most.
@@ -77,7 +77,7 @@ def watch(
     if asked or signals.take():
         if run.unsaved:
             view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
-        call = call_that_goes_on(facts.path, run.plan.machine.spec)
+        call = restore_call(facts.path, run.plan.machine.spec)
         again = "start this script again, or " if facts.resumes else ""
         is_unfinished = _is_unfinished(run, facts)
         text = f"To go on: {again}" if is_unfinished else "The run had finished. Its results: "

@@ -9,8 +9,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal_start import traces_in
-from holdfast.experiment.records.place import find_place
+from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.published import is_mirror_of, read_head
+from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
 from holdfast.syncer.checkpoint.download import with_store
@@ -77,9 +78,10 @@ def _of_storage(
     path: str, location: Location, settings: Settings, environ: Mapping[str, str]
 ) -> DoctorTarget:
     """An experiment in storage; its tree on this machine is found as a restore finds it."""
-    base, mark, query = path.partition("?")
-    parent, _, name = base.rstrip("/").rpartition("/")
-    place = find_place(f"{parent}{mark}{query}", None, name, settings, environ)
+    try:
+        place = OpenedExperiment.at(path, None, settings, environ).place
+    except NothingToRestore as error:
+        raise ExperimentNotFound(str(error), location.public) from error
     if place.remote is not None and segments(place.layout.journal):
         return DoctorTarget(shown=location.public, layout=place.layout, remote=place.remote)
     if with_store(location, read_head) is None:

@@ -15,6 +15,7 @@ from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.containment import check_enclosed
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.progress.wording import size
+from holdfast.experiment.records.opened import locked
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.errors import StorageError
@@ -23,7 +24,7 @@ from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import Store
-from holdfast.syncer.uploader.lock import ExperimentLock, Locked
+from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
 
 
@@ -39,17 +40,11 @@ def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
         here, found = None, list[Garbage]()
         there = _collect_there(case, None, removes=removes)
     elif removes:
-        lock = ExperimentLock(
-            case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists()
-        )
-        try:
-            check_enclosed(case.layout)
+        with locked(case.layout):
             here, found = _look(case.layout)
             check_enclosed(case.layout, garbage.trial_folders(here))
             being_read = _remove(case.layout.root, found)
             there = _collect_there(case, here, removes=True)
-        finally:
-            lock.release()
     else:
         _check_free(case.layout)
         here, found = _look(case.layout)

@@ -21,18 +21,18 @@ from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
-from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
+from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.opened import locked
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import fsync_dir
 from holdfast.syncer.journal.journal import Journal
-from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import TuneError
 
 
@@ -60,11 +60,8 @@ def repair(
     if case.layout is None:
         raise NothingHere(case, "repair")
     began = time.monotonic()
-    lock = ExperimentLock(case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists())
-    try:
+    with locked(case.layout):
         deeds = tuple(_mend(case, case.layout, settings, depth))
-    finally:
-        lock.release()
     after = verify(case, depth=depth)
     return DoctorReport(
         path=case.shown,
@@ -76,7 +73,6 @@ def repair(
 
 
 def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
-    check_enclosed(layout)
     # Asked before anything is changed: it may not answer.
     stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     if case.remote is not None and stored is not None:

@@ -21,10 +21,11 @@ from holdfast.experiment.doctor.storage import StorageTree, bytes_of
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
-from holdfast.experiment.folder.containment import check_enclosed, check_enclosed_trials
+from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.persisted_files import log_names_of, orders_for
 from holdfast.experiment.records.event_codec import pack
+from holdfast.experiment.records.opened import locked
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
@@ -36,7 +37,6 @@ from holdfast.syncer.journal.journal import MAGIC, Journal, Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import for_each
-from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.syncer.uploader.uploader import Uploader
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed
@@ -72,16 +72,12 @@ def sync(
             f"there as PATH, or as --storage, so that it can be reached"
         )
     began = time.monotonic()
-    lock = ExperimentLock(case.layout.lock, deadline_s=0, is_mirror=case.layout.mirror_of.exists())
-    try:
+    with locked(case.layout):
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
-        check_enclosed(case.layout)
         found = examine(case, depth=depth)
         if found.tree is not None and found.tree.story is not None:
             check_enclosed_trials(case.layout, found.tree.story.machine)
         deeds = _Upload(case, found, timeout_s, tell, progress).run()
-    finally:
-        lock.release()
     after = verify(case, depth=Depth.QUICK)
     return DoctorReport(
         path=case.shown,

@@ -1,5 +1,5 @@
 """The experiment as records: journal, snapshots, and the machine that is folded from them.
 
-`journal_writer.py` is where a report becomes durable; `recovery.py` folds an experiment again and
-looks at what is really on the disk. Start reading at these two.
+Start reading at `opened.py`, the one way into an experiment; `journal_writer.py`, where a report
+becomes durable; and `recovery.py`, which folds the records and looks at what is on the disk.
 """

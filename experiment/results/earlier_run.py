@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.settings import Settings
-from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from holdfast.experiment.records.opened import OpenedExperiment
     from holdfast.experiment.results.result_grid import ResultGrid
 
 
@@ -36,20 +34,17 @@ class EarlierRun:
         return self.results
 
 
-def earlier_run(
-    path: str | os.PathLike[str] | RunConfig, filesystem: Any, run: int, *, goes_on: bool
-) -> EarlierRun | None:
+def earlier_run(opened: OpenedExperiment, run: int, *, goes_on: bool) -> EarlierRun | None:
     """None where it is the newest. Raises ExperimentNotFound, NoSuchRun, StorageError."""
-    from holdfast.experiment.records.place import place_of
-    from holdfast.experiment.results.analysis import ExperimentAnalysis, load_experiment
+    from holdfast.experiment.results.analysis import ExperimentAnalysis
+    from holdfast.experiment.results.read_experiment import read_experiment
     from holdfast.experiment.results.result_grid import ResultGrid
 
-    path, filesystem = place_of(path, filesystem, Settings.read(os.environ))
-    read = load_experiment(path, filesystem, run)
+    read = read_experiment(opened.place.location, run)
     if not read.is_followed:
         return None
     return EarlierRun(
-        path=path,
+        path=opened.path,
         run=run,
         trainable=read.machine.spec.trainable,
         results=ResultGrid(ExperimentAnalysis.of(read)),

@@ -79,10 +79,17 @@ def load_experiment(
 ) -> ReadExperiment:
     """Fold the newest experiment in a directory, or number `run`, from its snapshots and journal.
 
+    Raises ExperimentNotFound, StorageError.
+    """
+    return read_experiment(Location.resolve(path, filesystem, {}), run)
+
+
+def read_experiment(location: Location, run: int | None = None) -> ReadExperiment:
+    """Fold the newest experiment at `location`, or number `run`, and log what cannot be read.
+
     Nothing is locked or written there, so it may be running. A remote one's records are fetched
     into a temporary directory first. Raises ExperimentNotFound, StorageError.
     """
-    location = Location.resolve(path, filesystem, {})
     if location.local_path is not None:
         read = read_tree(Layout(Path(location.local_path)), location, run)
     else:

@@ -1,6 +1,7 @@
-"""A request becomes an experiment that is ready to run, or an error that says why not.
+"""A request becomes a run's plan, or an error that says why it cannot.
 
-`fit.py` takes the lock, decides between beginning and resuming, and calls `control.run`. Restores
-are requests too (`restore_request.py`); `extension.py` and `resume_checks.py` compare what a
-script says with what the experiment is. Knows everything below; no process is started here.
+Start reading at `fit.py`: it opens the experiment, takes its lock and runs what `planning.py`
+decides. A restore is a request too: `restore_request.py` makes it. `extension.py` and
+`resume_checks.py` compare what a script asks for with what the experiment is. This folder may
+import every other room of the experiment but `api`. No process is started here.
 """

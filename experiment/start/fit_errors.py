@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
-from holdfast.experiment.records.place import call_that_goes_on
+from holdfast.experiment.records.place import restore_call
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.errors import LaunchFailed
@@ -61,5 +61,5 @@ def unsaved(run: Run, plan: RunPlan) -> TuneError:
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
         f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"{call_that_goes_on(plan.location.public, plan.machine.spec)} uploads it"
+        f"{restore_call(plan.location.public, plan.machine.spec)} uploads it"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -34,6 +34,9 @@ from holdfast.trial.space import is_searched
 from holdfast.trial.stoppers import ends_all, is_asked
 from holdfast.trial.tuning import Mode, ResumeConfig, TuneConfig
 
+if TYPE_CHECKING:
+    from holdfast.experiment.records.opened import OpenedExperiment
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -41,7 +44,8 @@ class Request:
 
     `resources` are what unfinished trials of a resumed one ask for from now on. `spaces` are those
     of before `param_space`, by their numbers. `resumes`: made again, the call goes on with it.
-    Unless it is `trusted`, nothing that the experiment's files hold is unpickled.
+    Unless it is `trusted`, nothing that the experiment's files hold is unpickled. `opened` is the
+    experiment, None where `run` says where to find it.
     """
 
     trainable: Any
@@ -55,6 +59,7 @@ class Request:
     extension: Extension | None = None
     resumes: bool = False
     trusted: bool = True
+    opened: OpenedExperiment | None = None
 
     @property
     def search(self) -> Any:

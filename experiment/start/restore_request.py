@@ -1,41 +1,117 @@
-"""The request of a restore: what began the experiment, with what is given anew in its place."""
+"""The request of a restore: what began the experiment, and what the caller gives instead."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.start.extension import Extension, Wanted
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.untrusted_restore import check_given
+from holdfast.experiment.start.resume_checks import (
+    arguments_passed_over,
+    check_limit,
+    lasting_differences,
+    refused,
+    stop_passed_over,
+)
+from holdfast.experiment.start.untrusted_restore import check_given, check_same, given_anew
 from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile, numbered
+from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.config import RunConfig, SyncConfig
-from holdfast.trial.runtime_env import RuntimeEnv
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
+if TYPE_CHECKING:
+    from holdfast.experiment.records.opened import OpenedExperiment
 
-def request_of_restore(
+
+def restored_request(
+    opened: OpenedExperiment,
+    trainable: Any,
+    *,
+    resume: ResumeConfig,
+    wanted: Wanted,
+    extend: bool,
+    runtime_env: Mapping[str, Any] | RuntimeEnv | None,
+    config: RunConfig | None = None,
+    said: Request | None = None,
+    trusted: bool = True,
+    anew: tuple[TuneConfig | None, RunConfig | None] = (None, None),
+) -> Request:
+    """The request that began the experiment, with what the caller wants changed.
+
+    `config`: the RunConfig that says where the experiment is. `said`: what a script says that
+    would also begin the experiment. `anew` replaces what is not `trusted`, and so not unpickled.
+
+    Raises NothingToRestore, BrokenTunerFile, NotTrusted, StorageError, and InvalidConfig for a
+    trainable of another name, for what no restore can change, and, unless `extend`, for what
+    differs.
+    """
+    environment = runtime_env_of(runtime_env, where="restore(runtime_env=...)")
+    spec = opened.prepare()
+    file = opened.tuner_file(trusted=trusted)
+    if trainable is None and wanted.param_space is not None:
+        trainable = file.load_trainable()
+    trainable = None if trainable is None else wrap.find_trainable(trainable)
+    if isinstance(trainable, TrainLoop) and wanted.param_space is not None:
+        trainable, space = trainable.in_space(wanted.param_space)
+        wanted = replace(wanted, param_space=space)
+    param_space, has_stop = wanted.param_space, wanted.stop is not None
+    wanted = wanted.only_changes(spec)
+    lasting = list(wanted.impossible(spec))
+    lasting += [] if said is None else lasting_differences(spec, said)
+    if lasting or (wanted.is_extension and not extend):
+        trainer = spec.options.get("trainer", "")
+        raise refused(opened.path, lasting, wanted.lines(spec), trainer)
+    given = None
+    if not trusted:
+        given = given_anew(
+            spec,
+            trainable=trainable,
+            param_space=param_space,
+            tune_config=anew[0],
+            run_config=anew[1],
+        )
+    request = _joined(
+        spec, file, opened, trainable, param_space, environment, resume, wanted, given
+    )
+    check_same(spec, request)
+    check_limit(request.search, wanted.settings)
+    passed_over = [] if has_stop else list(stop_passed_over(config, spec))
+    passed_over += [] if said is None else arguments_passed_over(request.tune, said.tune)
+    found = wrap.find_trainable(request.trainable)
+    if wrap.name_of(found) != spec.trainable:
+        raise InvalidConfig(
+            f"the experiment in {opened.path} was begun with the trainable {spec.trainable!r}: "
+            f"restore() is given {wrap.name_of(found)!r}, which would run something else. Give "
+            f"it one of the same name"
+        )
+    if isinstance(found, TrainLoop):
+        found, _ = found.in_space(request.param_space)
+    return replace(request, trainable=found, notices=(*request.notices, *passed_over))
+
+
+def _joined(
     spec: ExperimentSpec,
     file: TunerFile,
-    *,
-    name: str,
-    storage: tuple[str | os.PathLike[str], Any],
+    opened: OpenedExperiment,
     trainable: Any,
     param_space: Mapping[str, Any] | None,
     runtime_env: RuntimeEnv,
     resume: ResumeConfig,
     wanted: Wanted,
-    given_anew: Mapping[str, Any] | None = None,
+    given_anew: Mapping[str, Any] | None,
 ) -> Request:
-    """The request that began the experiment, with what is given anew put in its place.
+    """What the journal and tuner.pkl say of the experiment, and what the caller gives instead.
 
-    `param_space` and what is `wanted` have been found to be no change, or one that is asked for.
-    `given_anew`, by the names of fields, is there where nothing may be unpickled.
-    Raises BrokenTunerFile where it cannot be made without what is not to be had.
+    `given_anew`, by the names of fields in tuner.pkl, is None where that may be unpickled.
+    Raises BrokenTunerFile where an object that is needed cannot be loaded, NotTrusted.
     """
     space = {} if param_space is None and not spec.space else param_space
     given = {"trainable": trainable, "param_space": space}
@@ -65,9 +141,7 @@ def request_of_restore(
             reuse_actors=wanted.settings.get("reuse_actors", spec.reuse_actors),
         ),
         run=RunConfig(
-            name=name,
-            storage_path=storage[0],
-            storage_filesystem=storage[1],
+            name=opened.place.name,
             stop=_stop_of(spec, file) if wanted.stop is None else wanted.stop,
             callbacks=kept.load("callbacks"),
             progress_reporter=kept.load("progress_reporter"),
@@ -83,6 +157,7 @@ def request_of_restore(
         spaces=spaces,
         extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
         trusted=given_anew is None,
+        opened=opened,
     )
 
 

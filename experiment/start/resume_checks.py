@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.folder.persisted_files import log_names_of
-from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
 from holdfast.experiment.start.same_arguments import otherwise
 from holdfast.scheduler.events import ExperimentSpec
@@ -82,9 +80,9 @@ def check_limit(search: object, settings: Mapping[str, Any]) -> None:
         )
 
 
-def stop_passed_over(path: object, spec: ExperimentSpec) -> Iterator[str]:
-    """What to say of another `stop` in the RunConfig that only says where the experiment is."""
-    stop = path.stop if isinstance(path, RunConfig) else None
+def stop_passed_over(config: RunConfig | None, spec: ExperimentSpec) -> Iterator[str]:
+    """A notice of another `stop` in the RunConfig that only says where the experiment is."""
+    stop = config.stop if config is not None else None
     if stop is not None and text_of(stop) != stop_text(spec):
         yield (
             f"restore() goes on with stop={stop_text(spec)}, not with the {text_of(stop)} of the "
@@ -140,15 +138,3 @@ def refused(
     return InvalidConfig(
         f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"
     )
-
-
-def came_to_nothing(run: RunConfig) -> bool:
-    """Whether the experiment of that name has ended before anything was reported."""
-    from holdfast.experiment.records.place import open_for_restore, place_of
-    from holdfast.experiment.records.recovery import recover
-
-    settings = Settings.read(os.environ)
-    path, filesystem = place_of(run, None, settings)
-    found = open_for_restore(path, filesystem, settings, os.environ)
-    machine = recover(found.place.layout).machine
-    return machine.finished and machine.has_nothing

@@ -72,7 +72,6 @@ def job_of(
     settings: Settings,
     place: ExperimentPlace,
     spec: ExperimentSpec,
-    name: str,
     environment: RuntimeEnv,
     *,
     debug: bool,
@@ -83,7 +82,7 @@ def job_of(
     return Job(
         trainable=request.trainable,
         param_space=request.values(spec.space_number),
-        experiment_name=name,
+        experiment_name=place.name,
         experiment_dir=str(place.layout.root),
         storage=place.location.public,
         # In the debug mode the script's own directory is gone back to.

@@ -17,14 +17,12 @@ from pyarrow.fs import LocalFileSystem
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import (
     ExperimentPlace,
-    bring,
-    check_free,
+    address_of,
     claim,
     find_place,
-    open_for_restore,
-    place_of,
     split,
 )
 from holdfast.experiment.records.recovery import NothingToRestore, recover
@@ -71,12 +69,12 @@ def begin(place: ExperimentPlace, run: str) -> None:
 def test_a_run_config_says_where_its_experiment_is(storage: Any, expected: str) -> None:
     settings = Settings(local_dir=Path("/work"))
     config = RunConfig(storage_path=storage, name="e")
-    assert place_of(config, None, settings) == (expected, None)
+    assert address_of(config, None, settings) == (expected, None)
     filesystem = LocalFileSystem()
     config = RunConfig(storage_path="a?b", storage_filesystem=filesystem, name="e")
-    assert place_of(config, None, settings) == ("a?b/e", filesystem)
+    assert address_of(config, None, settings) == ("a?b/e", filesystem)
     with pytest.raises(InvalidConfig, match=r"give RunConfig\(name=\.\.\.\)"):
-        place_of(RunConfig(), None, settings)
+        address_of(RunConfig(), None, settings)
 
 
 def test_experiments_of_one_name_in_two_storages_have_a_tree_each(tmp_path: Path) -> None:
@@ -109,7 +107,7 @@ def test_an_experiment_that_lies_only_here_is_not_taken_for_that_of_a_storage(
 def test_the_tree_of_a_storage_is_not_begun_in_as_if_it_lay_only_here(tmp_path: Path) -> None:
     begin(kept_in("s3://bucket", tmp_path), "remote")
     with pytest.raises(ExperimentExists, match=r"another storage \(bucket/e\)"):
-        check_free(kept_in(str(tmp_path / "here"), tmp_path))
+        OpenedExperiment(kept_in(str(tmp_path / "here"), tmp_path)).check_free()
 
 
 def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path: Path) -> None:
@@ -117,8 +115,9 @@ def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path
     lock = root / ".lock"
     lock.unlink()
     lock.symlink_to("/proc/no/such")  # nobody, not even root, can write it
-    found = open_for_restore(root, None, Settings(local_dir=tmp_path / "elsewhere"), {})
-    assert found.place.layout.root == root
+    opened = OpenedExperiment.at(root, None, Settings(local_dir=tmp_path / "elsewhere"), {})
+    opened.prepare()
+    assert opened.place.layout.root == root
 
 
 class BusyAtFirst:
@@ -233,13 +232,13 @@ def test_a_name_is_not_free_while_another_machine_runs_under_it(
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     shutil.copytree(tmp_path / "first", place.layout.root)
-    assert check_free(place)
+    assert OpenedExperiment(place).check_free()
     publish(place, record(tmp_path / "second", "second", finished=False))
     with pytest.raises(ExperimentExists, match=r"another machine.*Move that directory away.*then"):
-        check_free(place)
+        OpenedExperiment(place).check_free()
     place.layout.root.rename(tmp_path / "away")
     with pytest.raises(ExperimentExists, match=r"not finished.*Tuner\.restore"):
-        check_free(place)
+        OpenedExperiment(place).check_free()
 
 
 def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
@@ -248,16 +247,16 @@ def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
     record(place.layout.root, "first")
     publish(place, record(tmp_path / "first", "first", trials=2))
     with pytest.raises(ExperimentExists, match="was taken further there"):
-        check_free(place)
+        OpenedExperiment(place).check_free()
     place.layout.root.rename(tmp_path / "away")
-    assert check_free(place)
+    assert OpenedExperiment(place).check_free()
 
 
 def test_a_name_is_free_where_a_finished_experiment_is_gone_from_storage(
     place: ExperimentPlace, tmp_path: Path
 ) -> None:
     record(place.layout.root, "first")
-    assert check_free(place)
+    assert OpenedExperiment(place).check_free()
 
 
 def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_published(
@@ -267,7 +266,7 @@ def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_pub
     shutil.copytree(tmp_path / "first", place.layout.root)
     other = record(tmp_path / "second", "second", trials=2, finished=False)
     shutil.copy(other / "journal" / "000000.log", place.layout.journal / "000001.log")
-    bring(place)
+    OpenedExperiment(place).bring()
     assert trials_here(place) == 2
 
 
@@ -280,10 +279,10 @@ def test_a_download_that_fails_leaves_what_was_here(
     with monkeypatch.context() as patched:
         dies_at(patched, last, lambda: StorageError("read", last, "the network is gone"))
         with pytest.raises(StorageError, match="the network is gone"):
-            bring(place)
+            OpenedExperiment(place).bring()
     assert names(place.layout.root.parent) == ["e"]
     assert trials_here(place) == 1
-    bring(place)
+    OpenedExperiment(place).bring()
     assert names(place.layout.root.parent) == ["e", "e.before-000001"]
     assert trials_here(place) == 2
     assert place.layout.tuner.read_bytes() == b"tuner"
@@ -297,12 +296,12 @@ def test_a_download_that_a_machine_died_in_counts_for_nothing(
         patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # nothing is tidied up
         dies_at(patched, "callbacks.msgpack", lambda: StorageError("read", "it", "it died"))
         with pytest.raises(StorageError):
-            bring(place)
+            OpenedExperiment(place).bring()
     (left,) = names(tmp_path / "here")
     assert left == f"e.partial-{os.getpid()}"
     assert names(tmp_path / "here" / left) == ["journal", "tuner.pkl"]
     (tmp_path / "here" / left / "journal" / "000007.log").write_bytes(b"of another time")
-    bring(place)
+    OpenedExperiment(place).bring()
     assert names(tmp_path / "here") == ["e"]
     assert names(place.layout.root) == [
         ".mirror-of",
@@ -331,8 +330,8 @@ def test_a_death_between_two_renames_is_made_good(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", dying)
         with pytest.raises(Died):
-            bring(place)
-    bring(place)
+            OpenedExperiment(place).bring()
+    OpenedExperiment(place).bring()
     assert trials_here(place) == 2
     assert place.layout.tuner.read_bytes() == b"tuner"
 
@@ -345,7 +344,7 @@ def test_a_download_into_a_tree_without_a_journal_keeps_what_is_there(
     (place.layout.root / "train_1" / "artifact").write_text("mine")
     place.layout.lock.touch()
     inode = place.layout.lock.stat().st_ino
-    bring(place)
+    OpenedExperiment(place).bring()
     assert trials_here(place) == 1
     assert place.layout.tuner.read_bytes() == b"tuner"
     assert place.layout.lock.stat().st_ino == inode
@@ -359,7 +358,7 @@ def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
     publish(place, record(tmp_path / "first", "first"))
     place.layout.journal.mkdir(parents=True)
     (place.layout.journal / "000003.log").write_bytes(b"HFJRNL\0\1half")
-    bring(place)
+    OpenedExperiment(place).bring()
     assert names(place.layout.journal) == ["000000.log"]
     (aside,) = (tmp_path / "here").glob("e.before-*")
     assert names(aside / "journal") == ["000003.log"]
@@ -419,6 +418,6 @@ def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
     place.layout.journal.mkdir(parents=True)
     (place.layout.journal / "000000.log").write_bytes(b"HFJRMLxxx and much more")
     with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
-        bring(place)
+        OpenedExperiment(place).bring()
     with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
-        check_free(place)
+        OpenedExperiment(place).check_free()

@@ -154,7 +154,7 @@ class Keeping:
             rss_kib=pages * os.sysconf("SC_PAGE_SIZE") >> 10,
             blocks=sys.getallocatedblocks(),
             descriptors=len(descriptors),
-            sockets=sum(target.startswith("socket:") for target in descriptors),
+            sockets=open_sockets(),
             threads=threading.active_count(),
             tasks=len(asyncio.all_tasks()),
             files=sum(len(files) for _, _, files in os.walk(self.root)),
@@ -167,6 +167,12 @@ def _stage(directory: Path, weights: str) -> None:
     directory.mkdir(parents=True)
     (directory / "weights").write_text(weights)
     (directory / "settings").write_text(directory.parent.name)
+
+
+def open_sockets() -> int:
+    """How many sockets this process has open, whoever opened them."""
+    gc.collect()
+    return sum(target.startswith("socket:") for target in _descriptors())
 
 
 def _descriptors() -> Iterator[str]:

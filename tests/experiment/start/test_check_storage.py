@@ -19,6 +19,7 @@ from holdfast.syncer.stores.location import Location
 @pytest.fixture
 def place(tmp_path: Path) -> ExperimentPlace:
     return ExperimentPlace(
+        name="e",
         layout=Layout(tmp_path / "here"),
         location=Location.resolve(tmp_path / "there", None, {}),
         remote=Location.resolve(tmp_path / "there", None, {}),

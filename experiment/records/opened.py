@@ -1,0 +1,312 @@
+"""One experiment, opened: what its records say, here and in storage, and its lock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from holdfast.experiment.folder.containment import check_enclosed
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.journal_start import (
+    JournalStart,
+    JournalUnreadable,
+    check_nothing_behind,
+    find_beginning,
+    runs_known_before,
+)
+from holdfast.experiment.records.place import (
+    ExperimentPlace,
+    address_of,
+    find_place,
+    restore_call,
+    split,
+)
+from holdfast.experiment.records.published import fetch_state, has_all, published, read_head
+from holdfast.experiment.records.recovery import NothingToRestore, Recovered, recover
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.names import printable
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.files.durable import unique
+from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.preflight import when_ready
+from holdfast.syncer.uploader.lock import ExperimentLock, Locked
+from holdfast.trial.config import RunConfig, SyncConfig
+from holdfast.trial.errors import ExperimentExists, TuneError
+
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+_STORAGE_TIMEOUT_S = SyncConfig().sync_timeout
+
+
+@contextmanager
+def locked(layout: Layout, *, deadline_s: float = 0.0) -> Iterator[ExperimentLock]:
+    """Hold the lock of the experiment in this folder, in which no link leads out of it.
+
+    Raises Locked while another process holds it, LeadsElsewhere, OSError.
+    """
+    lock = ExperimentLock(layout.lock, deadline_s=deadline_s, is_mirror=layout.mirror_of.exists())
+    try:
+        check_enclosed(layout)
+        yield lock
+    finally:
+        lock.release()
+
+
+class OpenedExperiment:
+    """The experiment at `place`. A command opens it once and passes it on.
+
+    `fit`, `restore`, `can_restore`, `fit(resume="auto")` and the doctor share it. Each method
+    reads the records as they are now: between a restore and its `fit()`, which takes the lock,
+    another process may run the experiment.
+    """
+
+    def __init__(self, place: ExperimentPlace, *, storage_timeout_s: float = 0.0) -> None:
+        """A storage that is busy is waited for `storage_timeout_s`."""
+        self.place = place
+        self._storage_timeout_s = storage_timeout_s
+
+    @classmethod
+    def at(
+        cls,
+        path: str | os.PathLike[str] | RunConfig,
+        filesystem: Any,
+        settings: Settings,
+        environ: Mapping[str, str],
+    ) -> Self:
+        """The experiment at a path or URI, or where a RunConfig with a name says. Reads nothing.
+
+        Raises NothingToRestore for a path that names no folder in a storage, InvalidConfig,
+        InvalidLocation.
+        """
+        timeout_s = _STORAGE_TIMEOUT_S
+        if isinstance(path, RunConfig):
+            timeout_s = path.sync_config.sync_timeout
+        path, filesystem = address_of(path, filesystem, settings)
+        parent, name = split(path, filesystem)
+        place = find_place(parent, filesystem, name, settings, environ)
+        return cls(place, storage_timeout_s=timeout_s)
+
+    @property
+    def path(self) -> str:
+        """As users see it, without credentials."""
+        return self.place.location.public
+
+    def exists(self) -> bool:
+        """Whether there is an experiment, on this machine or in storage.
+
+        Raises StorageError, or JournalUnreadable where there is one and its journal cannot be
+        read.
+        """
+        if self._beginning() is not None:
+            return True
+        remote = self.place.remote
+        if remote is None:
+            return False
+        return self._when_ready(lambda: with_store(remote, read_head)) is not None
+
+    def tuner_file(self, *, trusted: bool = True) -> TunerFile:
+        return TunerFile(self.place.layout.tuner, trusted=trusted)
+
+    def recover(self, policy: TrialScheduler | None = None) -> Recovered:
+        """Fold the records on this machine; with a `policy` to continue the experiment with it.
+
+        Raises what `recovery.recover` raises.
+        """
+        return recover(self.place.layout, policy, to_go_on=policy is not None)
+
+    # -- a restore -------------------------------------------------------------------------------
+
+    def prepare(self) -> ExperimentSpec:
+        """Bring the newest records here and return what the experiment was asked to do.
+
+        Raises NothingToRestore, StorageError, JournalUnreadable, or TuneError where another
+        experiment is in the way.
+        """
+        layout = self.place.layout
+        if layout.root.is_file():
+            raise NothingToRestore(f"{self.path} is a file: give the folder of an experiment")
+        self._when_ready(self._bring_unless_in_use)
+        beginning = self._beginning()
+        if beginning is None:
+            raise NothingToRestore(f"there is no experiment in {self.path}")
+        return self.recover().machine.spec if self.tuner_file().is_extended else beginning.spec
+
+    def ended_without_results(self) -> bool:
+        """Whether the newest run is finished and nothing was reported in it."""
+        machine = self.recover().machine
+        return machine.finished and machine.has_nothing
+
+    def bring(self) -> None:
+        """Download the records from storage where they are newer there than here.
+
+        Raises NothingToRestore, StorageError, or TuneError where another experiment is in the way.
+        """
+        layout, remote, mode = self.place.layout, self.place.remote, self.place.mode
+        if remote is None:
+            return
+        beginning = self._beginning()
+        if beginning is None:
+            if not fetch_state(layout, remote, mode=mode):
+                raise NothingToRestore(f"there is no experiment in {self.path}: it has no journal")
+            return
+        head = published(remote)
+        if head is None or has_all(layout, head):
+            return
+        if beginning.spec.experiment_id != head["experiment_id"]:
+            raise TuneError(
+                f"{layout.root} holds another experiment of the same name: set "
+                f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
+            )
+        aside = layout.root.with_name(f"{layout.root.name}.before-{head['epoch'][-6:]}")
+        if aside.exists():
+            aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
+        fetch_state(layout, remote, aside, mode=mode)
+
+    def _bring_unless_in_use(self) -> None:
+        if self.place.remote is None:
+            return
+        if not self.place.layout.root.exists():
+            self.bring()
+            return
+        try:
+            with locked(self.place.layout):
+                self.bring()
+        except Locked:
+            return  # A run on this machine holds it: nothing in storage is newer.
+
+    def artifacts_left_in_storage(self, machine: Machine, sync: SyncConfig) -> str:
+        """A notice of artifacts that trials wrote on another machine; "" where there are none."""
+        place = self.place
+        if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
+            return ""
+        moved = [
+            trial
+            for trial in machine.trials.values()
+            if trial.attempt
+            and not trial.status.is_final
+            and not place.layout.trial(trial.spec).exists()
+        ]
+        if not moved:
+            return ""
+        return (
+            f"Artifacts that {len(moved)} unfinished trials wrote on another machine stay in "
+            f"storage: Tuner.restore(..., restore_artifacts=True) downloads them. New files of "
+            f"the trials replace those of the same names there"
+        )
+
+    # -- a new run -------------------------------------------------------------------------------
+
+    def check_free(self, tell: Callable[[str], None] = lambda text: None) -> bool:
+        """Whether a new run under this name follows an earlier one. Refuses an unfinished one.
+
+        A second run would make it impossible to resume an unfinished experiment. A finished one,
+        and one that ended without results, may be followed: the new run's trials get folders and
+        a journal segment of their own. `tell` gets a line that says how to see the earlier run.
+
+        Raises ExperimentExists, StorageError, or JournalUnreadable where an experiment of this
+        name cannot be read.
+        """
+        place = self.place
+        exists = self._beginning() is not None
+        if place.remote is None and place.layout.mirror_of.exists():
+            storage = read_regular(place.layout.mirror_of).decode()
+            raise ExperimentExists(
+                f"{place.layout.root} is the local tree of an experiment that is kept in another "
+                f"storage ({storage}): choose another RunConfig(name=...) or storage_path",
+                self.path,
+            )
+        if place.remote is not None:
+            if exists:
+                self._check_newest()
+            else:
+                exists = fetch_state(place.layout, place.remote, mode=place.mode)
+        if not exists:
+            return False
+        recovered = self.recover()
+        machine, ending = recovered.machine, recovered.machine.ending
+        if machine.finished:
+            self.check_nothing_hidden(recovered)
+        if machine.finished and (ending is None or ending.reason not in RESUMABLE):
+            tell(self._followed(recovered, "has finished"))
+            return True
+        if machine.finished and machine.has_nothing:
+            tell(self._followed(recovered, "has no results"))
+            return True
+        left = sum(not trial.status.is_final for trial in machine.trials.values())
+        raise ExperimentExists(
+            f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "
+            f"so far, {left} of them unfinished). Resume it: "
+            f"{restore_call(self.path, machine.spec)}, or fit(resume='auto') in this script; or "
+            f"start a new one under another RunConfig(name=...), or delete the folder",
+            self.path,
+        )
+
+    def check_nothing_hidden(self, recovered: Recovered) -> None:
+        """Refuse a run that is finished as far as it can be read, with unreadable records behind.
+
+        Raises JournalUnreadable.
+        """
+        try:
+            check_nothing_behind(self.place.layout.journal, recovered.end)
+        except JournalUnreadable as error:
+            raise error.at(self.path) from error
+
+    def _check_newest(self) -> None:
+        """Raises ExperimentExists where another machine has taken the experiment further."""
+        assert self.place.remote is not None
+        head = published(self.place.remote)
+        if head is None or has_all(self.place.layout, head):
+            return
+        raise ExperimentExists(
+            f"{self.path} holds an experiment of another machine, or one that was taken further "
+            f"there: what is in {self.place.layout.root} is older. Move that directory away; then "
+            f"resume the one in storage: tune.Tuner.restore({self.path!r}, trainable=...).fit(), "
+            f"or call fit() again, which starts a new one if that one is finished. Or start a new "
+            f"one under another RunConfig(name=...)",
+            self.path,
+        )
+
+    def _followed(self, earlier: Recovered, state: str) -> str:
+        before = runs_known_before(self.place.layout.journal, earlier.begins)
+        if before is None:
+            return (
+                f"The earlier runs in {self.path} are kept, and the last one {state}; starting a "
+                f"new run"
+            )
+        return (
+            f"The earlier run in {self.path} {state}. Its files are kept (holdfast show --run "
+            f"{before + 1} {shlex.quote(self.path)}); starting run {before + 2}"
+        )
+
+    # -- both ------------------------------------------------------------------------------------
+
+    def _beginning(self) -> JournalStart | None:
+        """Where the experiment on this machine begins; None where there is none, or only in
+        storage. Raises JournalUnreadable where there is one and its journal cannot be read.
+        """
+        if self.place.remote is not None and not segments(self.place.layout.journal):
+            return None
+        try:
+            return find_beginning(self.place.layout.journal)
+        except JournalUnreadable as error:
+            raise error.at(self.path) from error
+
+    def _when_ready(self, perform: Callable[[], R]) -> R:
+        """Where no logging is configured, a script sees on stderr what it waits for."""
+        return when_ready(
+            perform,
+            self.path,
+            timeout_s=self._storage_timeout_s,
+            tell=lambda text: _log.warning("%s", printable(text)),
+        )

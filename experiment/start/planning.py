@@ -1,0 +1,275 @@
+"""From a request and the records of its experiment to the plan of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.control.debug_mode import InlineLauncher
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.folder.containment import check_enclosed_trials
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.result_lines import ResultLines
+from holdfast.experiment.progress.views import ProgressView
+from holdfast.experiment.projector.logger_callbacks import is_written_anyway
+from holdfast.experiment.records.opened import OpenedExperiment
+from holdfast.experiment.records.place import ExperimentPlace
+from holdfast.experiment.results.trial_count import planned
+from holdfast.experiment.start.extension import check_enough, extended, told
+from holdfast.experiment.start.fit_errors import check_resources
+from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.spec_builder import job_of, spec_of
+from holdfast.experiment.start.untrusted_restore import check_recorded
+from holdfast.experiment.trackers.job import TrackerJob
+from holdfast.experiment.trackers.supervisor import jobs_of
+from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
+from holdfast.experiment.worker import wrap
+from holdfast.experiment.worker.runtime_env import check_given_again
+from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.runtime.process_control import boot_id
+from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler, scheduler_of
+from holdfast.scheduler.resuming import goes_on
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeConfig, ResumeType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The state that a run starts from, and the event that the journal continues with.
+
+    `begins` is the journal's segment that the experiment starts in; `fresh`: a new one.
+    """
+
+    machine: Machine
+    first: Begun | Resumed
+    begins: int
+    fresh: bool
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        return self.first.spec or self.machine.spec
+
+
+def plan_run(
+    request: Request,
+    settings: Settings,
+    machinery: MachineResources,
+    opened: OpenedExperiment,
+    lock: ExperimentLock,
+    view: ProgressView,
+) -> RunPlan:
+    """Decide everything before the first process starts. The caller holds `lock`.
+
+    Raises what `Tuner.fit` documents.
+    """
+    resources = wrap.resources_of(request.trainable)
+    check_resources(request.trainable, resources, machinery)
+    debug = machinery.debug or settings.debug
+    environment = request.environment(machinery)
+    policy = _policy(request)
+    if request.resume is None:
+        opened.check_free(lambda text: view.message(text, "info"))
+        spec = spec_of(request, settings, resources, environment)
+        start = _new(spec, policy, machinery, opened.place)
+        _write_objects(request, opened.place, travels=not debug)
+    else:
+        opened.bring()
+        start = _resumed(request, request.resume, policy, settings, machinery, opened, view)
+    proposer = _proposer(request, start, resources, opened.place)
+    start = _with_total(start, proposer.total)
+    _announce(request, start, proposer, opened.place, view)
+    place, spec = opened.place, start.spec
+    plan = RunPlan(
+        settings=settings,
+        machinery=machinery,
+        layout=place.layout,
+        location=place.location,
+        remote=place.remote,
+        job=job_of(request, settings, place, spec, environment, debug=debug),
+        machine=start.machine,
+        first=start.first,
+        begins=start.begins,
+        fresh=start.fresh,
+        proposer=proposer,
+        lock=lock,
+        sync=request.run.sync_config,
+        stopper=request.stopper,
+        callbacks=_callbacks(request, view),
+        tracker_jobs=jobs_of(
+            given_callbacks(request),
+            TrackerJob(
+                root=str(place.layout.root),
+                experiment_id=spec.experiment_id,
+                trainable=spec.trainable,
+                experiment_path=place.location.path,
+                begins=start.begins,
+                samples=request.tune.num_samples,
+                total_samples=proposer.total,
+            ),
+        ),
+        callback_setup={
+            "stop": request.run.stop,
+            "num_samples": request.tune.num_samples,
+            "total_num_samples": proposer.total,
+        },
+        launcher=InlineLauncher() if debug else None,
+        environment=environment,
+    )
+    if request.resume is not None and plan.runs_trials:
+        check_given_again(spec.options, environment)
+    return plan
+
+
+def given_callbacks(request: Request) -> tuple[Callback, ...]:
+    """The callbacks of the RunConfig. Raises InvalidConfig for anything else among them."""
+    given = tuple(request.run.callbacks or ())
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise InvalidConfig(f"callbacks must be tune.Callback objects, not {callback!r:.100}")
+    return given
+
+
+def _new(
+    spec: ExperimentSpec,
+    policy: TrialScheduler,
+    machinery: MachineResources,
+    place: ExperimentPlace,
+) -> Start:
+    policy.begun(spec)  # which checks its settings, before anything is written
+    first = Begun(spec=spec, capacity=dict(machinery.total), boot_id=boot_id())
+    # A segment of its own, also where a run that died at once left one without a beginning.
+    begins = (segments(place.layout.journal) or [-1])[-1] + 1
+    return Start(machine=Machine(policy), first=first, begins=begins, fresh=True)
+
+
+def _resumed(
+    request: Request,
+    resume: ResumeConfig,
+    policy: TrialScheduler,
+    settings: Settings,
+    machinery: MachineResources,
+    opened: OpenedExperiment,
+    view: ProgressView,
+) -> Start:
+    recovered = opened.recover(policy)
+    machine = recovered.machine
+    check_enclosed_trials(opened.place.layout, machine)
+    if machine.finished:
+        opened.check_nothing_hidden(recovered)
+    for notice in recovered.notices:
+        view.message(notice, "loss")
+    if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
+        view.message(notice, "warning")
+    strict = settings.strict_metric
+    resources = wrap.resources_of(request.trainable)
+    first = Resumed(
+        epoch=machine.epoch + 1,
+        capacity=dict(machinery.total),
+        unfinished=ResumeType(resume.unfinished),
+        errored=ResumeType(resume.errored),
+        finished=ResumeType(resume.finished),
+        boot_id=boot_id(),
+        strict=strict,
+        resources=request.resources,
+        spec=extended(request.extension, machine, strict=strict, resources=resources),
+        rules=2,
+    )
+    if not request.trusted and goes_on(machine, first):
+        check_recorded(machine)
+    return Start(machine=machine, first=first, begins=recovered.begins, fresh=False)
+
+
+def _proposer(request: Request, start: Start, resources: Any, place: ExperimentPlace) -> Proposer:
+    spec = start.spec
+    return Proposer(
+        spec,
+        request.param_space,
+        request.search,
+        resources,
+        Naming(
+            trial=request.tune.trial_name_creator, directory=request.tune.trial_dirname_creator
+        ),
+        root=place.layout.root,
+        made=[trial.spec for trial in start.machine.trials.values()],
+        values=request.values(spec.space_number),
+        trusted=request.trusted,
+    )
+
+
+def _with_total(start: Start, total: int | None) -> Start:
+    """The spec in the journal says how many trials the search plans."""
+    first = start.first
+    if first.spec is None:
+        return start
+    return replace(start, first=replace(first, spec=planned(first.spec, total)))
+
+
+def _announce(
+    request: Request, start: Start, proposer: Proposer, place: ExperimentPlace, view: ProgressView
+) -> None:
+    """Keep the objects of an extension, and print what a resumed experiment does now."""
+    first, machine = start.first, start.machine
+    if isinstance(first, Resumed):
+        if first.spec is not None and request.extension is not None:
+            wanted = request.extension.wanted
+            check_enough(machine, wanted, proposer.total)
+            wanted.keep(OpenedExperiment(place).tuner_file(), first.spec)
+            view.message(told(machine, first, wanted, proposer.total), "info")
+        if not goes_on(machine, first):
+            view.message(_was_finished(place.name, machine), "info")
+    for notice in (*request.notices, *proposer.notices):
+        view.message(notice, "warning")
+
+
+def _was_finished(name: str, machine: Machine) -> str:
+    why = ""
+    if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
+        how = "to continue, restore(..., extend=True) with a larger one or another stop"
+        why = f" ({machine.ending.message}; {how})"
+    failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
+    if failed and not machine.spec.options.get("trainer"):
+        trials = f"{failed} trial{'s' * (failed > 1)}"
+        why += f" ({trials} failed; restore(..., resume_errored=True) tries again)"
+    return f"{name} was finished{why}: its results are returned as they are"
+
+
+def _write_objects(request: Request, place: ExperimentPlace, *, travels: bool) -> None:
+    fields, layout = request.objects(travels=travels), place.layout
+    if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
+        write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
+    write_tuner_file(layout.tuner, fields)
+
+
+def _policy(request: Request) -> TrialScheduler:
+    """The scheduler of a request. Raises InvalidConfig for anything else, and for one that cannot
+    work with the trainable."""
+    policy = scheduler_of(request.tune.scheduler)
+    is_class = isinstance(request.trainable, type)
+    if policy.needs_checkpoints and is_class and not wrap.can_save(request.trainable):
+        raise InvalidConfig(
+            f"{type(policy).__name__} resumes trials from checkpoints, and "
+            f"{request.trainable.__qualname__} makes none: define save_checkpoint() and "
+            f"load_checkpoint() in it"
+        )
+    return policy
+
+
+def _callbacks(request: Request, view: ProgressView) -> tuple[Callback, ...]:
+    """The callbacks that this process calls itself."""
+    given = tuple(
+        one
+        for one in given_callbacks(request)
+        if not isinstance(one, Tracker) and not is_written_anyway(one)
+    )
+    verbose = request.run.verbose or 0
+    return (*given, ResultLines(verbose, view.message)) if verbose > 1 else given
