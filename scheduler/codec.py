@@ -285,7 +285,7 @@ def snapshot(machine: State) -> dict[str, Any]:
         "holds": {key: to_fields(held) for key, held in machine.placement.holds.items()},
         "idle": {key: to_fields(held) for key, held in machine.placement.idle.items()},
         "queue": list(machine.placement.queue),
-        "paused": sorted(machine.paused),
+        "paused": machine.paused,
         "asking": machine.asking,
         # Mostly there are none, and an older version knew nothing of them.
         **{name: value for name, value in _rarities(machine).items() if value},
@@ -373,6 +373,7 @@ def _restore(machine: State, kept: _Kept) -> None:
     machine.spec, machine.ending = kept.spec, kept.ending
     machine.trials.clear()  # whoever folds a journal holds on to it
     machine.folders.clear()
+    machine.clones.clear()
     for trial in kept.trials:
         machine.add(trial)
     _check_known(kept, machine)
@@ -389,15 +390,12 @@ def _restore(machine: State, kept: _Kept) -> None:
     machine.placement = Placement.restored(
         kept.capacity, holds=kept.holds, idle=kept.idle, queue=kept.queue, delayed=kept.delayed
     )
-    machine.paused, machine.resume_when_free = set(kept.paused), set(kept.returning)
+    machine.resume_when_free = set(kept.returning)
     machine.errored_before, machine.search_waits = kept.errored_before, kept.search_waits
     complete = kept.is_complete
     machine.is_complete = machine.search_ended if complete is None else complete
     machine.deferred_replies, machine.saving = dict(kept.withheld), dict(kept.saving)
     machine.questions = {key: _decode_config(asked) for key, asked in kept.questions.items()}
-    machine.clones = {
-        t.trial_id for t in kept.trials if t.origin is not None and not t.status.is_final
-    }
 
 
 def _check_known(kept: _Kept, machine: State) -> None:

@@ -21,7 +21,7 @@ def wake(state: State) -> list[Effect]:
         return []
     effects = observe(state, Stalled())
     if not (state.ending or placement.holds or placement.queue or state.questions):
-        for trial_id in sorted(state.paused):
+        for trial_id in state.paused:
             state.unpause(trial_id)
     return [*effects, *fill(state)]
 

@@ -18,8 +18,6 @@ from holdfast.trial.trial import Status, Trial
 
 def on_raised(state: State, event: Raised) -> list[Effect]:
     if _could_not_save(state, event):
-        state.paused.discard(event.trial_id)
-        state.resume_when_free.discard(event.trial_id)
         return _fail(state, event.trial_id, event.failure)
     if not state.is_current(event.trial_id, event.attempt):
         return []

@@ -42,10 +42,6 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     queue = (t.trial_id for t in trials if t.trial_id not in state.questions)
     state.placement = Placement(event.capacity, queue=queue)
     state.errored_before = state.errored
-    alive = [trial for trial in state.trials.values() if not trial.status.is_final]
-    state.paused = {trial.trial_id for trial in alive if trial.status is Status.PAUSED}
-    state.clones = {trial.trial_id for trial in alive if trial.origin is not None}
-    state.resume_when_free = set()
     effects: list[Effect] = [
         AskScheduler(trial_id=trial_id, question=question)
         for trial_id, question in state.questions.items()

@@ -90,8 +90,6 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
     if status.is_final or status is Status.STOPPING:
         return []
     state.move(StopOrdered(trial_id=trial_id))
-    state.paused.discard(trial_id)
-    state.resume_when_free.discard(trial_id)
     effects = give_up_copy(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
@@ -110,7 +108,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     waiting = (*state.placement.queue, *sorted(state.placement.delayed))
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     effects: list[Effect] = []
-    for trial_id in (*state.placement.holds, *begun, *sorted(state.paused)):
+    for trial_id in (*state.placement.holds, *begun, *state.paused):
         effects += stop(state, trial_id, reporting=False)
     return effects
 
@@ -140,7 +138,6 @@ def _pause(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
 def _take_worker(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
     """Pause a running trial."""
     state.move(PauseOrdered(trial_id=trial_id))
-    state.paused.add(trial_id)
     return [] if reporting else [_halt(state, trial_id)]
 
 
@@ -160,7 +157,6 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
     effects += give_up_copy(state, was)
-    state.clones.add(trial_id)
     return effects
 
 
@@ -172,7 +168,7 @@ def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect
     effects: list[Effect] = []
     if status is Status.RUNNING:
         effects += _pause(state, trial_id, reporting=reporting)
-        if trial_id not in state.paused:  # it saves nothing
+        if state.trials[trial_id].status is not Status.PAUSED:  # it saves nothing
             return effects
         state.resume_when_free.add(trial_id)
     changed = Changed(trial_id=trial_id, config=order.config, resources=order.resources)

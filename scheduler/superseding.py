@@ -20,6 +20,5 @@ def supersede(state: State, trial_id: str) -> list[Effect]:
 
 
 def give_up_copy(state: State, was: Trial) -> list[Effect]:
-    """A trial that `was` perhaps a clone is not to be given a copy, or has it."""
-    state.clones.discard(was.trial_id)
+    """Drop what was kept only for a clone that `was` waiting for its copy."""
     return [] if was.origin is None else supersede(state, was.origin.trial_id)

@@ -170,6 +170,12 @@ class Trial:
         return newest if is_of_report else None
 
     @property
+    def awaits_copy(self) -> bool:
+        """Whether it will start from a copy of another trial's checkpoint."""
+        ends = self.status.is_final or self.status is Status.STOPPING
+        return self.origin is not None and not ends
+
+    @property
     def setbacks(self) -> int:
         """Failures of every kind that count."""
         return self.failures + self.lost_workers + self.out_of_memory + self.preemptions

@@ -272,7 +272,7 @@ def unlike() -> Machine:
     machine.asking = not machine.asking
     machine.search_ended = machine.is_complete = machine.search_waits = True
     machine.active_s, machine.errored_before = 7.5, 3
-    machine.paused, machine.resume_when_free = {"t1"}, {"t1"}
+    machine.resume_when_free = {"t2"}
     machine.questions, machine.deferred_replies = {"t0": {"config": {"lr": 1.0}}}, {"t0": 1}
     machine.saving = {"t0": 1}
     machine.trials["t2"] = replace(

@@ -12,7 +12,7 @@ from holdfast.testing.invariants import RULES, check
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Origin, Status
 from tests.rig.samples import CHECKPOINT
 
 
@@ -60,9 +60,12 @@ def queues_a_running_trial(machine: Machine) -> None:
     machine.placement.queue["t0"] = None
 
 
-def misses_a_paused_trial(machine: Machine) -> None:
-    change(machine, "t1", status=Status.PAUSED)
-    machine.placement.queue.clear()
+def misses_a_clone(machine: Machine) -> None:
+    change(machine, "t1", origin=Origin(trial_id="t0", checkpoint=CHECKPOINT))
+
+
+def resumes_a_trial_that_is_not_paused(machine: Machine) -> None:
+    machine.resume_when_free.add("t1")
 
 
 def runs_too_many(machine: Machine) -> None:
@@ -107,7 +110,8 @@ FAULTS = [
     forgets_what_a_trial_holds,
     holds_an_idle_worker_twice,
     queues_a_running_trial,
-    misses_a_paused_trial,
+    misses_a_clone,
+    resumes_a_trial_that_is_not_paused,
     runs_too_many,
     finishes_with_a_worker,
     hangs,

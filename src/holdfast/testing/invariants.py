@@ -44,9 +44,12 @@ def _only_pending_trials_wait(machine: Machine) -> None:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
 
 
-def _the_index_of_paused_trials_is_right(machine: Machine) -> None:
-    paused = {t.trial_id for t in machine.trials.values() if t.status is Status.PAUSED}
-    assert machine.paused == paused
+def _the_index_of_clones_is_right(machine: Machine) -> None:
+    assert machine.clones == {t.trial_id for t in machine.trials.values() if t.awaits_copy}
+
+
+def _only_paused_trials_resume_when_their_worker_is_gone(machine: Machine) -> None:
+    assert machine.resume_when_free <= set(machine.paused)
 
 
 def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
@@ -105,7 +108,8 @@ RULES: tuple[Callable[[Machine], None], ...] = (
     _what_is_free_and_what_is_held_add_up,
     _each_trial_with_a_worker_holds_what_it_asked_for,
     _only_pending_trials_wait,
-    _the_index_of_paused_trials_is_right,
+    _the_index_of_clones_is_right,
+    _only_paused_trials_resume_when_their_worker_is_gone,
     _no_more_run_at_once_than_allowed,
     _something_is_awaited_until_all_is_finished,
     _checkpoints_are_in_order_and_no_more_than_wanted,
