@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
-from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect, Wait, Warn
-from holdfast.scheduler.elastic import does_with_less
 from holdfast.scheduler.events import EndOrdered, EndReason, Exited, Raised, WaitEnded
+from holdfast.scheduler.placing import does_with_less
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
-from holdfast.scheduler.stopping import end, observe
-from holdfast.scheduler.superseding import give_up_copy
+from holdfast.scheduler.stopping import end, give_up_copy, go_on, observe
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.events import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from holdfast.scheduler.codec import recall, restore_state
-from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     Begun,
@@ -43,7 +42,7 @@ from holdfast.scheduler.reporting import (
 )
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.state import State
-from holdfast.scheduler.stopping import end, observe
+from holdfast.scheduler.stopping import end, go_on, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError
 from holdfast.trial.events import Adopted, Committed, Dropped, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Trial

@@ -1,12 +1,17 @@
-"""What is free is given to those that wait, then to new trials."""
+"""Free resources go to waiting trials first, then to new ones.
+
+An elastic trial can run with fewer bundles than it asks for. It starts with as many as are free,
+continues with one fewer when one is lost, and takes more at a checkpoint when more are free. A
+lost bundle counts as gone for a while: on one machine nobody reports that it is back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
-from holdfast.scheduler.elastic import sizes
 from holdfast.scheduler.state import State
+from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Trial
@@ -91,3 +96,32 @@ def release_idle(state: State) -> list[Effect]:
         Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
         for trial_id in state.placement.recall_idle()
     ]
+
+
+def sizes(trial: Trial, now: float) -> Iterator[PlacementGroupFactory]:
+    """The sizes that the trial could be launched with, the largest first."""
+    resources = trial.spec.resources
+    for count in range(_most(trial, now), resources.least_bundles - 1, -1):
+        yield resources.first(count)
+
+
+def does_with_less(trial: Trial, failure: Failure) -> bool:
+    """Whether a lost process is not a failure, because the others can continue without it."""
+    return failure.kind in OF_THE_PROCESS and trial.bundles > trial.spec.resources.least_bundles
+
+
+def may_grow(state: State, trial: Trial) -> bool:
+    """Whether another bundle is free that no other trial waits for."""
+    more = trial.next_bundle
+    if more is None or not trial.has_room or state.placement.queue:
+        return False
+    return trial.bundles < _most(trial, state.now) and state.placement.capacity.has_room(more)
+
+
+def _most(trial: Trial, now: float) -> int:
+    resources = trial.spec.resources
+    whole = len(resources.bundles)
+    if now >= trial.shrunk_until:
+        return whole
+    # A restore may have raised the minimum since the loss, and nothing would wake the trial.
+    return max(min(trial.shrunk_to, whole), resources.least_bundles)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import AskStopper, Commit, Effect, Reply, Warn
-from holdfast.scheduler.elastic import may_grow
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
+from holdfast.scheduler.placing import may_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.retention import score_of
 from holdfast.scheduler.state import State, row_of
-from holdfast.scheduler.stopping import end, observe, stop
-from holdfast.scheduler.superseding import give_up_copy, supersede
+from holdfast.scheduler.stopping import end, give_up_copy, go_on, observe, stop, supersede
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from holdfast.scheduler.concluding import go_on
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
-from holdfast.scheduler.stopping import budget_spent, end, observe
+from holdfast.scheduler.stopping import budget_spent, end, go_on, observe
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches

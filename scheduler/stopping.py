@@ -1,12 +1,12 @@
-"""Ending one trial, pausing it, and what the scheduler orders; ending the whole experiment."""
+"""Ending or pausing a trial, carrying out the scheduler's orders, and ending the experiment."""
 
 from __future__ import annotations
 
 from typing import assert_never, get_args
 
-from holdfast.scheduler.effects import AskScheduler, Effect, Halt, Preempt, Warn
+from holdfast.scheduler.effects import AskScheduler, Discard, Effect, Finish, Halt, Preempt, Warn
 from holdfast.scheduler.events import EndOrdered, ResumableReason
-from holdfast.scheduler.placing import fill, impossible
+from holdfast.scheduler.placing import fill, impossible, release_idle
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -16,6 +16,7 @@ from holdfast.scheduler.policy import (
     Observation,
     PauseTrial,
     SaveTrial,
+    Stalled,
     StopTrial,
     Tell,
     TrialEnded,
@@ -23,9 +24,9 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     UserAnswered,
 )
+from holdfast.scheduler.retention import superseded
 from holdfast.scheduler.state import State
-from holdfast.scheduler.superseding import give_up_copy
-from holdfast.trial.events import Changed, Cloned, Interrupted, PauseOrdered, StopOrdered
+from holdfast.trial.events import Changed, Cloned, Dropped, Interrupted, PauseOrdered, StopOrdered
 from holdfast.trial.trial import Origin, Status, Trial
 
 RESUMABLE = get_args(ResumableReason)
@@ -189,3 +190,54 @@ def _saves_nothing(state: State, trial: Trial) -> str:
 def _halt(state: State, trial_id: str, *, after_step: bool = False) -> Halt:
     attempt = state.trials[trial_id].attempt
     return Halt(trial_id=trial_id, attempt=attempt, after_step=after_step)
+
+
+def supersede(state: State, trial_id: str) -> list[Effect]:
+    """Drop the trial's superseded checkpoints, except those that a clone still needs."""
+    checkpoints, needed = state.trials[trial_id].checkpoints, state.needed_of(trial_id)
+    effects: list[Effect] = []
+    for checkpoint in superseded(checkpoints, state.spec.checkpoint, needed=needed):
+        state.move(Dropped(trial_id=trial_id, index=checkpoint.index))
+        effects.append(Discard(trial_id=trial_id, checkpoint=checkpoint))
+    return effects
+
+
+def give_up_copy(state: State, was: Trial) -> list[Effect]:
+    """Drop what was kept only for a clone that `was` waiting for its copy."""
+    return [] if was.origin is None else supersede(state, was.origin.trial_id)
+
+
+def go_on(state: State) -> list[Effect]:
+    """Fill free places; finish the experiment when nothing is left to do."""
+    return [*fill(state), *_conclude(state)]
+
+
+def wake(state: State) -> list[Effect]:
+    """If all unfinished trials are paused, resume those that the scheduler chooses."""
+    placement = state.placement
+    if placement.holds or placement.queue or placement.delayed or state.questions:
+        return []
+    effects = observe(state, Stalled())
+    if not (state.ending or placement.holds or placement.queue or state.questions):
+        for trial_id in state.paused:
+            state.unpause(trial_id)
+    return [*effects, *fill(state)]
+
+
+def _conclude(state: State) -> list[Effect]:
+    placement = state.placement
+    if state.finished or placement.holds:
+        return []
+    if state.asking and not state.ending:
+        return wake(state) if state.search_waits and state.paused else []
+    if not state.ending:
+        if placement.queue or placement.delayed or state.questions or not state.search_ended:
+            return []
+        if state.paused:
+            return [*wake(state), *_conclude(state)]
+    if placement.idle:
+        return release_idle(state)
+    state.finished = True
+    if state.ending:
+        return [Finish(reason=state.ending.reason, message=state.ending.message)]
+    return [Finish(reason="done")]

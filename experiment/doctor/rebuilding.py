@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.advancing import advance
 from holdfast.experiment.doctor.findings import Deed
 from holdfast.experiment.doctor.sealing import name_aside
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records.event_codec import pack, unpack
 from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.rows import CONFIG, result_row
 from holdfast.experiment.records.snapshots import (
     BadSnapshot,
     Snapshot,
@@ -27,6 +28,8 @@ from holdfast.experiment.records.snapshots import (
     read_snapshot,
     snapshot_names,
 )
+from holdfast.experiment.records.unrecorded_files import rows_until
+from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
 from holdfast.scheduler.codec import UnknownRecord, recalled
 from holdfast.scheduler.codec import snapshot as plain_machine
 from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
@@ -42,7 +45,9 @@ from holdfast.syncer.journal.journal import (
     segments,
 )
 from holdfast.syncer.journal.segment import check_magic, framed, next_record
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
+from holdfast.trial.trial import Trial, evolve
 
 # Nothing but the experiment's first moment is unknown where its first record is lost.
 _UNCERTAIN = ("active_s", "boot_id")
@@ -271,3 +276,34 @@ def _same(one: Machine, other: Machine) -> bool:
         plain = {k: v for k, v in plain_machine(machine).items() if k not in _UNCERTAIN}
         texts.append(json.dumps(plain, sort_keys=True, default=repr))
     return texts[0] == texts[1]
+
+
+def advance(machine: Machine, layout: Layout) -> None:
+    """Bring each trial that had begun to its newest whole checkpoint. Raises OSError."""
+    for trial in list(machine.trials.values()):
+        if not trial.attempt or trial.status.is_final or trial.origin is not None:
+            continue
+        named = {record.index for record in trial.checkpoints}
+        found = newest_unnamed(trial, layout, named)
+        if found is not None and found.iteration > trial.iteration:
+            machine.trials[trial.trial_id] = _at(trial, found, layout)
+
+
+def _at(trial: Trial, found: CheckpointRecord, layout: Layout) -> Trial:
+    _, rows = rows_until(str(layout.trial(trial.spec) / RESULTS), found.iteration)
+    reached = bool(rows) and rows[-1]["training_iteration"] == found.iteration
+    return evolve(
+        trial,
+        iteration=found.iteration,
+        row=_metrics(trial, rows[-1]) if reached else trial.row,
+        time_total_s=found.time_total_s,
+        checkpoints=(*trial.checkpoints, found),
+        next_checkpoint=max(trial.next_checkpoint, found.index + 1),
+    )
+
+
+def _metrics(trial: Trial, row: dict[str, Any]) -> dict[str, Any]:
+    """What of a row the user has reported: what is not ours, or was theirs before."""
+    known = trial.row or {}
+    ours = {*result_row(evolve(trial, row={})), CONFIG}
+    return {name: value for name, value in row.items() if name in known or name not in ours}

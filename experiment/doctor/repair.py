@@ -9,30 +9,35 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 from holdfast.experiment.doctor import examination, kept, storage, tree
-from holdfast.experiment.doctor.bringing import bring_checkpoint
 from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.findings import Deed, DoctorReport, Remedy
-from holdfast.experiment.doctor.rebuilding import rebuild
-from holdfast.experiment.doctor.replacing import bring_segments
+from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
 from holdfast.experiment.doctor.sealing import seal
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.containment import check_enclosed_trials
-from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
+from holdfast.experiment.records.segments import look
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files.durable import fsync_dir
-from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.journal.journal import Journal, segment_name, segments
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.store import Store, check_key, for_each
 from holdfast.trial.errors import TuneError
 
 
@@ -180,3 +185,62 @@ def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
     for finding in behind:
         if projector.trouble is None:
             yield Deed(what="written anew from the journal", where=finding.where)
+
+
+_AT_ONCE = 16
+
+
+def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
+    """Download, verify every byte, and put it in the place of what is there.
+
+    Raises StorageError, and then leaves what is there.
+    """
+    target = layout.root / folder
+    partial = target.with_name(f"{TEMPORARY}{unique()}")
+    try:
+        partial.mkdir(parents=True)
+        with_store(remote.child(folder), lambda store: _download(store, partial))
+        known = manifest.verify(partial, deep=True)
+        for name in known.empty_folders:
+            (partial / check_key(name)).mkdir(parents=True, exist_ok=True)
+        manifest.write(partial, reached=known.reached)
+        remove_tree(target)
+        os.rename(partial, target)
+        fsync_dir(target.parent)
+    finally:
+        remove_tree(partial)
+
+
+async def _download(store: Store, target: Path) -> None:
+    async def get(key: str) -> None:
+        path = target / check_key(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await store.get(key, path)
+
+    await for_each(get, [entry.key for entry in await store.list()], at_once=_AT_ONCE)
+
+
+def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Deed]:
+    """A segment that is published was sealed: it is the one that is damaged, or missing, here.
+
+    Raises StorageError, OSError.
+    """
+    for name in _wanted(layout.journal, stored):
+        data = with_store(remote, partial(_read, key=f"{JOURNAL}/{name}"))
+        made = Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
+        yield put(layout.journal, made)
+
+
+async def _read(store: Store, key: str) -> bytes:
+    return await store.read(key)
+
+
+def _wanted(journal: Path, stored: StorageTree) -> list[str]:
+    """What is missing here below the newest segment, or is not whole, and is whole there."""
+    here = {segment_name(number) for number in segments(journal)}
+    damaged = {found.name for found in look(journal) if not found.is_whole}
+    newest = max(here, default="")
+    published = set(stored.segments) - set(stored.bad_segments)
+    return sorted(
+        name for name in published if name in damaged or (name not in here and name < newest)
+    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.described import Call, Described, Made
 from holdfast.experiment.callbacks.trial_view import TrialView
-from holdfast.experiment.progress.headers import cut_apart
+from holdfast.experiment.progress.text_width import cut_apart
 from holdfast.experiment.progress.wording import duration, short
 from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig

@@ -11,7 +11,6 @@ from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of
 from holdfast.experiment.progress.failure_text import user_frame as user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
-from holdfast.experiment.progress.line_shares import lines_reserved, shares
 from holdfast.experiment.progress.remaining_time import RemainingTime
 from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
@@ -22,6 +21,7 @@ from holdfast.experiment.progress.summary import (
     Summary,
     TrialRow,
 )
+from holdfast.experiment.progress.trial_table import lines_reserved, shares
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.readable import readable
 from holdfast.trial.stopper import lookup

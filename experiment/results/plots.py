@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
-from holdfast.experiment.results.drawing.bars import draw_importance
-from holdfast.experiment.results.drawing.canvas import told
+from holdfast.experiment.results.drawing.canvas import (
+    COLOURS,
+    QUIET,
+    axes,
+    quiet_frame,
+    say_instead,
+    told,
+)
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
-from holdfast.experiment.results.importance import Importances
+from holdfast.experiment.results.importance import FEWEST, Importances
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.experiment.results.weighing import weigh
@@ -132,3 +138,35 @@ def _label(trial: Trial, names: Sequence[str]) -> str:
     more = ", …" if len(told_params) > _LABEL_PARAMS else ""
     number = trial.trial_id.rpartition("_")[2].lstrip("0") or "0"
     return f"{number}: {', '.join(told_params[:_LABEL_PARAMS])}{more}".rstrip(": ")
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SHOWN = 20
+_TITLES = {
+    "rank": "share of the variance of the metric's ranks",
+    "forest": "loss of R² when permuted (random forest)",
+    "fanova": "share of what all explain by themselves (fANOVA)",
+}
+
+
+def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
+    """Horizontal bars, the most important parameter on top."""
+    names = list(found.scores)[:_SHOWN]
+    made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
+    if not names:
+        few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
+        return say_instead(made, f"{few} vary:\nthere are {found.trials} such trials")
+    scores = [found.scores[name] for name in names]
+    spread = [found.spread[name] for name in names] if found.spread else None
+    made.barh(names, scores, xerr=spread, color=COLOURS[0], height=0.62, ecolor=QUIET, capsize=2.5)
+    made.invert_yaxis()
+    quiet_frame(made)
+    made.grid(visible=False, axis="y")
+    made.set_xlim(left=0)
+    made.set_xlabel(_TITLES[found.algorithm])
+    made.set_title(
+        f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
+    )
+    return made

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
+from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import (
     JournalUnreadable,
     find_beginning,
@@ -19,12 +20,14 @@ from holdfast.experiment.records.journal_start import (
 )
 from holdfast.experiment.records.published import fetch_earlier, fetch_journal
 from holdfast.experiment.records.recovery import NothingToRestore, recover
-from holdfast.experiment.results.damage import damages
+from holdfast.experiment.records.segments import chapters, look
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
-from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.journal.journal import Position, readable_end, segment_name, segments
+from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import TuneError
 
 if TYPE_CHECKING:
@@ -198,3 +201,59 @@ def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path
             if data is not None:  # None: replaced by a newer one since it was listed
                 (root / name).write_bytes(data)
         yield root
+
+
+# A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
+# one only what follows the snapshot is read, and the doctor looks at the rest.
+_MOST_BYTES = 32 << 20
+
+
+def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:
+    """A line for each way in which the journal of the experiment that begins in segment `begins`
+    is damaged.
+
+    `end` is how far it was read, from a snapshot or from its beginning. While a process holds the
+    experiment's lock, its last record may be being written and is not mentioned. Raises OSError.
+    """
+    journal = layout.journal
+    if end is None or not _is_read_to_its_end(journal, end):
+        yield from _left_out(layout, begins)
+    elif _bytes_before(journal, begins, end) <= _MOST_BYTES:
+        sound = readable_end(journal, Position(begins))
+        if sound < end:
+            yield (
+                f"{JOURNAL}/{segment_name(sound.segment)} is damaged at offset {sound.offset}. "
+                f"What is shown comes from a newer snapshot; a restore may not be able to use "
+                f"it: holdfast doctor says more"
+            )
+
+
+def _is_read_to_its_end(journal: Path, end: Position) -> bool:
+    newest = segments(journal)[-1]
+    return end.segment == newest and end.offset >= segment_size(journal, newest)
+
+
+def _left_out(layout: Layout, begins: int) -> Iterator[str]:
+    for chapter in chapters(look(layout.journal)):
+        damage = chapter.damage
+        if damage is None or chapter.segments[0].number != begins:
+            continue
+        if not damage.is_torn:
+            cannot = "cannot be used, since a segment is missing before it"
+            yield (
+                f"{JOURNAL}/{damage.at.name}: what follows offset {damage.offset} "
+                f"{cannot if damage.is_gap else 'cannot be read'} ({size(damage.size_bytes)}) and "
+                f"is left out here: holdfast doctor says more"
+            )
+        elif not current_holder(layout.lock):
+            yield (
+                f"{JOURNAL}/{damage.at.name} ends inside a record, at offset {damage.offset} "
+                f"({size(damage.size_bytes)} is left out here). A crash in the middle of a write "
+                f"leaves it so, and nothing acknowledged is lost. If nothing crashed, the file "
+                f"was cut off and what followed is lost"
+            )
+
+
+def _bytes_before(journal: Path, begins: int, end: Position) -> int:
+    between = [number for number in segments(journal) if begins <= number <= end.segment]
+    return sum(segment_size(journal, number) for number in between)

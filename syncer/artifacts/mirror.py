@@ -17,7 +17,6 @@ from typing import Any
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import LISTING_NAME, Changes, Known, changes, missing_there
 from holdfast.syncer.artifacts.scan import Scope, covers, folders, reason, scan
-from holdfast.syncer.artifacts.skipped import HELD_BACK, SkippedFiles
 from holdfast.syncer.artifacts.stable_read import StableRead, read_steady, stands_still
 from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
@@ -26,7 +25,7 @@ from holdfast.syncer.artifacts.stored_index import (
     listing_bytes,
     read_listing,
 )
-from holdfast.syncer.artifacts.sync_round import FolderSync, Look, Sync
+from holdfast.syncer.artifacts.sync_round import HELD_BACK, FolderSync, Look, SkippedFiles, Sync
 from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry

@@ -21,15 +21,12 @@ from holdfast.syncer.artifacts.plan import FileStat
 from holdfast.syncer.artifacts.scan import facts_of
 from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.files.regular import NotRegular
 
 # Up to here a file is read into memory, and what was hashed is what is sent.
 SMALL_BYTES = 4 << 20
 _ATTEMPTS = 3
 _BUFFER_BYTES = 1 << 20
-
-
-class NotRegular(OSError):
-    """A pipe, socket or device took the place of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

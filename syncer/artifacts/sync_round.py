@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.plan import Changes, FolderScan
+from holdfast.syncer.artifacts.plan import Changes, FolderScan, told
 from holdfast.syncer.artifacts.scan import Scope
 from holdfast.syncer.artifacts.stored_index import FolderIndex
 
@@ -53,3 +53,47 @@ class Sync:
         reads = [(part, key) for part in self.parts for key in part.changes.read]
         self.total_files = len(reads)
         self.total_bytes = sum(part.found.files[key].size for part, key in reads)
+
+
+HELD_BACK = "it is being overwritten, and is kept back until it stands still"
+# A file that is met while it is being written is nothing to speak of.
+_TOLD_AFTER = 3
+_LISTED = 20
+
+
+class SkippedFiles:
+    """`tell` hears of what is new."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._now: dict[str, Mapping[str, str]] = {}
+        self._held_back: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def note(self, looked: Mapping[str, Mapping[str, str]]) -> None:
+        """What each folder's latest look has passed over, by key."""
+        self._now.update(looked)
+        held_back = {
+            key for found in self._now.values() for key in found if found[key] == HELD_BACK
+        }
+        self._held_back = {key: self._held_back.get(key, 0) for key in held_back}
+        new: dict[str, str] = {}
+        for found in looked.values():
+            new |= {key: why for key, why in found.items() if self._is_news(key, why)}
+        self._told |= set(new.items())
+        if new:
+            self._tell(f"not persisted: {told(new)}")
+
+    def _is_news(self, key: str, why: str) -> bool:
+        if why != HELD_BACK:
+            return (key, why) not in self._told
+        self._held_back[key] += 1
+        return self._held_back[key] == _TOLD_AFTER
+
+    def listed(self) -> str:
+        """What is not in storage as it is here; "" where all is."""
+        left = {key: why for found in self._now.values() for key, why in found.items()}
+        if not left:
+            return ""
+        which = f"these {len(left):,} files are" if len(left) > 1 else "this file is"
+        return f"{which} not in storage as here: {told(left, _LISTED)}"

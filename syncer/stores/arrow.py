@@ -38,6 +38,7 @@ from holdfast.syncer.stores.filesystems import (
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     FOLDER_ATTEMPTS,
+    LOOKUP_S,
     ObjectInfo,
     PutResult,
     PutsAtOnce,
@@ -54,7 +55,6 @@ R = TypeVar("R")
 
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
-_LOOKUP_S = 60.0
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -196,7 +196,7 @@ class ArrowStore(PutsAtOnce):
 
     async def _delete_one(self, key: str) -> None:
         path = self._path(key)
-        await self._change("delete", key, lambda: self._delete(path), _LOOKUP_S)
+        await self._change("delete", key, lambda: self._delete(path), LOOKUP_S)
 
     async def close(self) -> None:
         """The filesystem belongs to the location; nothing of ours is open."""
@@ -206,7 +206,7 @@ class ArrowStore(PutsAtOnce):
         remove = self._remove_empty
         if remove is not None and folders:
             perform = partial(prune, folders, self._root, remove)
-            await self._call("delete", "", perform, _LOOKUP_S + len(folders))
+            await self._call("delete", "", perform, LOOKUP_S + len(folders))
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{check_key(key)}"
@@ -251,7 +251,7 @@ class ArrowStore(PutsAtOnce):
     ) -> R:
         try:
             # Past the deadline the thread is left to itself.
-            async with asyncio.timeout(deadline_s or _LOOKUP_S), self._slots:
+            async with asyncio.timeout(deadline_s or LOOKUP_S), self._slots:
                 return await threads.call(perform)
         except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, operation, key) from error
@@ -374,7 +374,8 @@ class ArrowStore(PutsAtOnce):
             self._fsspec.invalidate_cache()
 
     def _entry(self, info: Any) -> ObjectInfo:
-        root = self._root.strip("/")
-        key = info.path.strip("/").removeprefix(root).lstrip("/")
         modified = None if info.mtime is None else info.mtime.timestamp()
-        return ObjectInfo(key=key, size=info.size, modified=modified)
+        return ObjectInfo(key=self._key(info.path), size=info.size, modified=modified)
+
+    def _key(self, path: str) -> str:
+        return path.strip("/").removeprefix(self._root.strip("/")).lstrip("/")

@@ -16,7 +16,7 @@ from holdfast.syncer.errors import StorageError, from_os_error
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
 from holdfast.syncer.stores.fsspec_async import AsyncCalls
-from holdfast.syncer.stores.store import ObjectInfo, PutResult, allowance_s
+from holdfast.syncer.stores.store import LOOKUP_S, ObjectInfo, PutResult, allowance_s
 
 R = TypeVar("R")
 
@@ -24,7 +24,6 @@ R = TypeVar("R")
 _WHOLE_BYTES = 4 << 20
 # They are read in less time than a thread takes to wake.
 _SMALL_BYTES = 64 << 10
-_LOOKUP_S = 60.0
 
 
 def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
@@ -123,20 +122,19 @@ class FsspecStore(ArrowStore):
         path = self._path(key)
         # Not `rm` of many: s3fs drops what the storage refuses of them, without a word.
         await self._change_there(
-            "delete", [key], lambda ended: self._calls.delete(path, ended), _LOOKUP_S
+            "delete", [key], lambda ended: self._calls.delete(path, ended), LOOKUP_S
         )
 
     async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
         """One listing, where pyarrow makes another before it to see whether there is a folder."""
         self._forget_listings()
         try:
-            async with asyncio.timeout(_LOOKUP_S), self._slots:
+            async with asyncio.timeout(LOOKUP_S), self._slots:
                 sizes = await self._calls.sizes(folder)
         except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, "list", prefix) from error
-        root = self._root.strip("/")
-        keys = {path.strip("/").removeprefix(root).lstrip("/"): path for path in sizes}
-        return [ObjectInfo(key=key, size=sizes[path]) for key, path in sorted(keys.items())]
+        entries = (ObjectInfo(key=self._key(path), size=size) for path, size in sizes.items())
+        return sorted(entries, key=lambda entry: entry.key)
 
     async def _change_there(
         self,

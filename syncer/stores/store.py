@@ -17,11 +17,13 @@ from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")
 
-# A put makes the folder of its file again, so often, where deletions beside it found it empty:
-# where four put and delete in one folder without a pause, five times are not enough.
+# A deletion may remove the folder of a file that is about to be put, and the put makes it again.
+# With four processes that put and delete in one folder without a pause, five times are not enough.
 FOLDER_ATTEMPTS = 100
-# Of a body that breaks off, or of an object that is put anew while it is read.
+# A body may break off, and an object may be replaced while it is read.
 DOWNLOAD_ATTEMPTS = 3
+# How long an operation may take that transfers no large object.
+LOOKUP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.progress.headers import short_headers
+from holdfast.experiment.progress.text_width import short_headers
 from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, say_instead, told
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""What callbacks of XGBoost and LightGBM report: rounds, each once."""
+"""What the callbacks of XGBoost and LightGBM report: each boosting round once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -11,18 +12,22 @@ from holdfast.train.reporting import Metrics, Save, check_metrics, chosen, repor
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class RoundReports:
-    """Which of a round's metrics are reported, and after which rounds the model is saved.
+    """Which metrics of a round are reported, and after which rounds the model is saved.
+
+    A callback learns only after a round whether that was the last one. So it holds the row of a
+    round, and reports it when the next round begins or the training ends.
 
     Raises InvalidConfig.
     """
 
+    metrics: Metrics
     filename: str
     frequency: int
     checkpoint_at_end: bool
-    metrics: Metrics = None
     results_postprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
+    _held: Mapping[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics)
@@ -31,27 +36,26 @@ class RoundReports:
                 f"frequency={self.frequency!r} must be a number of rounds, 0 for never"
             )
 
-    def row(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What is reported of a round. Raises InvalidMetrics."""
-        row = chosen(found, self.metrics)
-        if self.results_postprocessing_fn is None:
-            return row
-        made = self.results_postprocessing_fn(row)
-        if not isinstance(made, Mapping):
-            raise InvalidMetrics(
-                f"results_postprocessing_fn must return a dict of metrics, not {made!r:.100}"
-            )
-        return dict(made)
+    def hold(self, found: Mapping[str, Any]) -> None:
+        """Keep the metrics of a round for `report`. Raises InvalidMetrics."""
+        row: Any = chosen(found, self.metrics)
+        if self.results_postprocessing_fn is not None:
+            row = self.results_postprocessing_fn(row)
+            if not isinstance(row, Mapping):
+                raise InvalidMetrics(
+                    f"results_postprocessing_fn must return a dict of metrics, not {row!r:.100}"
+                )
+        self._held = dict(row)
 
-    def saves(self, rounds: int, *, is_last: bool) -> bool:
-        """Whether the model is saved when it has so many rounds."""
-        if is_last and self.checkpoint_at_end:
-            return True
-        return bool(self.frequency) and rounds % self.frequency == 0
-
-    def report(self, row: Mapping[str, Any], rounds: int, save: Save, *, is_last: bool) -> None:
-        """One iteration of the trial."""
-        if self.saves(rounds, is_last=is_last):
+    def report(self, rounds: int, save: Save, *, is_last: bool) -> None:
+        """Report the row that is held, if any, as one iteration. The model has `rounds` rounds."""
+        row, self._held = self._held, None
+        if row is None:
+            return
+        if (is_last and self.checkpoint_at_end) or self._is_due(rounds):
             report_saved(row, self.filename, save)
         else:
             report(row)
+
+    def _is_due(self, rounds: int) -> bool:
+        return bool(self.frequency) and rounds % self.frequency == 0

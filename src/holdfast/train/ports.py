@@ -1,28 +1,45 @@
-"""Ports for libraries that open their listening sockets themselves, later, by number."""
+"""Ports for libraries that open their own listening sockets later, by number."""
 
 from __future__ import annotations
 
+import json
 import random
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from holdfast.experiment.worker.train_loop import Rank
 from holdfast.trial.errors import TuneError
 
 _FIRST = 10_240
 _TRIES = 1_000
 
 
+@contextmanager
+def port_of_each(rank: Rank) -> Iterator[list[int]]:
+    """A free port for each rank, by rank. Rank 0 reserves them and tells the others.
+
+    They stay reserved until the training has ended without an error: after one the process ends.
+
+    Raises TuneError if no port is free.
+    """
+    reserved = set_aside(rank.world_size) if rank.rank == 0 else []
+    yield json.loads(rank.meet(json.dumps([port for port, _ in reserved])))
+    for _, name in reserved:
+        name.close()
+
+
 def set_aside(count: int) -> list[tuple[int, socket.socket]]:
-    """So many free ports of this machine, each with what keeps it: no other rank of any training
-    is given it until that is closed, or this process ends.
+    """Free ports of this machine, each with a socket that reserves it: no other rank of any
+    training gets the port until that socket is closed or this process ends.
 
-    A port that the kernel chose may be chosen again as soon as the socket that asked for it is
-    closed, and one that is open cannot be opened by the library. So ports are taken from below
-    those that the kernel gives away, and named by a socket that only we look for (Linux; elsewhere
-    the kernel chooses, and its choice stands open to others for a moment).
+    The kernel may choose a port again as soon as the socket that asked for it is closed, and the
+    library cannot open a port that is open. So on Linux the ports lie below the kernel's range,
+    and each is reserved by an abstract socket that only holdfast looks for. Elsewhere the kernel
+    chooses, and another process could take the port before the library opens it.
 
-    Raises TuneError where none is free.
+    Raises TuneError if not enough ports are free.
     """
     reserved = _of_our_own(count) if _lowest_of_kernel() else _of_the_kernel(count)
     if len(reserved) < count:
@@ -32,7 +49,7 @@ def set_aside(count: int) -> list[tuple[int, socket.socket]]:
 
 def _of_our_own(count: int) -> list[tuple[int, socket.socket]]:
     reserved: list[tuple[int, socket.socket]] = []
-    # Not the generator that a user seeds, so that ranks do not all try the same ones.
+    # The user may seed the global generator, and then all ranks would try the same ports.
     drawn = random.SystemRandom()
     for _ in range(_TRIES):
         if len(reserved) == count:
@@ -50,7 +67,7 @@ def _of_our_own(count: int) -> list[tuple[int, socket.socket]]:
 
 
 def _try(port: int) -> None:
-    """Raises OSError for a port that somebody has."""
+    """Raises OSError if the port is in use."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.bind(("", port))
 
@@ -66,7 +83,7 @@ def _of_the_kernel(count: int) -> list[tuple[int, socket.socket]]:
 
 
 def _lowest_of_kernel() -> int:
-    """0 where it does not say, or gives all of them away."""
+    """The first port of the kernel's range; 0 if that is unknown or leaves too few below it."""
     try:
         lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):

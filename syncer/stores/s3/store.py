@@ -50,6 +50,7 @@ from holdfast.syncer.stores.s3.put import (
 )
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
+    LOOKUP_S,
     ObjectInfo,
     PutResult,
     allowance_s,
@@ -63,7 +64,6 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _READ_INLINE_BYTES = 64 << 10
-_LOOKUP_S = 60.0
 _ODD = "Check the server and any proxy in front of it"
 
 
@@ -329,7 +329,7 @@ class S3Store:
         operation: str,
         key: str,
         request: Callable[[Any], Awaitable[R]],
-        deadline_s: float | None = _LOOKUP_S,
+        deadline_s: float | None = LOOKUP_S,
     ) -> R:
         try:
             async with asyncio.timeout(deadline_s):

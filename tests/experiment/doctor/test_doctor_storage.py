@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.bringing import bring_checkpoint
 from holdfast.experiment.doctor.case import DoctorTarget, WrongStorage, find_case
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import DoctorReport, Finding, Remedy
-from holdfast.experiment.doctor.repair import repair
+from holdfast.experiment.doctor.repair import bring_checkpoint, repair
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout

@@ -10,7 +10,6 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.experiment.progress.line_shares import shares
 from holdfast.experiment.progress.stdout_above import Prints, StdoutAbove
 from holdfast.experiment.progress.summary import (
     FailedTrial,
@@ -20,7 +19,8 @@ from holdfast.experiment.progress.summary import (
     TrialRow,
 )
 from holdfast.experiment.progress.table_layout import Line, bar, picture
-from holdfast.experiment.progress.text_width import cut, filled, width_of
+from holdfast.experiment.progress.text_width import width_of
+from holdfast.experiment.progress.trial_table import shares
 from holdfast.trial.trial import Status
 
 
@@ -133,16 +133,6 @@ def test_no_picture_is_larger_than_its_terminal(width: int, height: int) -> None
     lines = shown(wide, width, height)
     assert len(lines) < height
     assert max(map(width_of, lines)) <= width
-
-
-def test_widths_are_those_of_a_terminal() -> None:
-    assert width_of("漢字") == 4
-    assert width_of("e\u0301") == 1
-    assert cut("漢字漢字", 5) == "漢字…"
-    assert cut("abc", 3) == "abc"
-    assert cut("abc", 0) == ""
-    assert filled("漢", 4) == "漢  "
-    assert filled("1", 3, right=True) == "  1"
 
 
 def test_a_bar_fills_in_halves_of_a_column() -> None:

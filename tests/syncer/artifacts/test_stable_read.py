@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.artifacts.scan import facts_of
-from holdfast.syncer.artifacts.stable_read import NotRegular, StableRead, read_steady, stands_still
+from holdfast.syncer.artifacts.stable_read import StableRead, read_steady, stands_still
+from holdfast.syncer.files.regular import NotRegular
 
 LONG_AGO_NS = 10**18
 

@@ -74,7 +74,7 @@ async def test_a_put_that_was_given_up_does_not_come_after_a_newer_one(
 async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
     place: Location, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "_LOOKUP_S", 0.2)
+    monkeypatch.setattr(arrow, "LOOKUP_S", 0.2)
     store = place.open_store()
     gate.opened.set()
     await store.put("manifest", b"older")

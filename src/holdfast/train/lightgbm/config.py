@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
-from holdfast.train.ports import set_aside
+from holdfast.train.ports import port_of_each
 
 LIGHTGBM = Framework(
     title="LightGBM",
@@ -22,15 +20,15 @@ LIGHTGBM = Framework(
     distributions=("lightgbm",),
 )
 
-# Of this process, which is one rank: where LightGBM finds the others.
+# Where LightGBM in this process, which is one rank, finds the others.
 _network: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class LightGBMConfig(BackendConfig):
-    """How the ranks train one model together: `get_network_params()` goes into LightGBM's own.
+    """The ranks train one model together: add `get_network_params()` to LightGBM's parameters.
 
-    Raises ImportError where LightGBM is not installed, or too old.
+    Raises ImportError if LightGBM is not installed, or too old.
     """
 
     modules = ("lightgbm",)
@@ -40,30 +38,25 @@ class LightGBMConfig(BackendConfig):
 
     @contextmanager
     def joined(self, rank: Rank) -> Iterator[None]:
-        """Raises TuneError where there are no ports."""
+        """Raises TuneError if no port is free."""
         if rank.world_size == 1:
             yield
             return
-        kept: list[tuple[int, socket.socket]] = []
-        if rank.rank == 0:
-            kept = set_aside(rank.world_size)
-        ports = json.loads(rank.meet(json.dumps([port for port, _ in kept])))
-        _network.update(
-            machines=",".join(f"127.0.0.1:{port}" for port in ports),
-            num_machines=rank.world_size,
-            local_listen_port=ports[rank.rank],
-        )
-        yield
-        for _, name in kept:
-            name.close()
+        with port_of_each(rank) as ports:
+            _network.update(
+                machines=",".join(f"127.0.0.1:{port}" for port in ports),
+                num_machines=rank.world_size,
+                local_listen_port=ports[rank.rank],
+            )
+            yield
 
 
 def get_network_params() -> dict[str, Any]:
-    """What LightGBM's parameters need for the ranks to train one model: where they are.
+    """The addresses that LightGBM's parameters need so that the ranks train one model.
 
-    Nothing where there is one rank. How they train is the user's to say: `tree_learner`,
-    `pre_partition=True` where each rank has rows of its own. LightGBM opens its port once in a
-    process: a loop trains one model with it.
+    Empty with a single rank. You choose how they train: `tree_learner`, and `pre_partition=True`
+    if each rank has its own rows. LightGBM opens its port once per process, so that a loop can
+    train one model with it.
 
     Raises NotInTrial outside of a trial.
     """

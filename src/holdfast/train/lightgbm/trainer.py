@@ -34,7 +34,7 @@ class _Rounds(Boosting):
     def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
         import lightgbm
 
-        from holdfast.train.lightgbm.callback import CHECKPOINT_NAME, HeldReports
+        from holdfast.train.lightgbm.callback import CHECKPOINT_NAME, delayed_reports
 
         if network := get_network_params():
             config = {"tree_learner": "data_parallel", "pre_partition": True, **config, **network}
@@ -45,13 +45,7 @@ class _Rounds(Boosting):
             name: lightgbm.Dataset(table.features, table.label, reference=data)
             for name, table in tables.items()
         }
-        held = HeldReports(
-            RoundReports(
-                filename=CHECKPOINT_NAME,
-                frequency=self.frequency,
-                checkpoint_at_end=self.checkpoint_at_end,
-            )
-        )
+        reports = RoundReports(None, CHECKPOINT_NAME, self.frequency, self.checkpoint_at_end)
         trained = lightgbm.train(
             config,
             data,
@@ -59,11 +53,11 @@ class _Rounds(Boosting):
             valid_sets=[data, *valid.values()],
             valid_names=[TRAIN_DATASET_KEY, *valid],
             init_model=model,
-            callbacks=held.callbacks(),
-            keep_training_booster=True,  # which has all rounds, after an early stop, too
+            callbacks=delayed_reports(reports),
+            keep_training_booster=True,  # it has all rounds, even after an early stop
             **self.train_arguments,
         )
-        held.end(trained)
+        reports.report(trained.current_iteration(), trained.save_model, is_last=True)
 
 
 class LightGBMTrainer(BoostingTrainer):

@@ -1,10 +1,9 @@
-"""What TensorFlow is told of the ranks of one trial."""
+"""How TensorFlow learns about the ranks of a trial."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,17 +11,17 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TENSORFLOW
-from holdfast.train.ports import set_aside
+from holdfast.train.ports import port_of_each
 
 
 @dataclass(frozen=True)
 class TensorflowConfig(BackendConfig):
     """The ranks as the workers of one cluster, in `TF_CONFIG`, for MultiWorkerMirroredStrategy.
 
-    Raises ImportError where TensorFlow is not installed, or too old.
+    Raises ImportError if TensorFlow is not installed, or too old.
     """
 
-    # Importing it takes seconds, and starts no threads: those come with its first operation.
+    # Importing TensorFlow takes seconds but starts no threads; its first operation does.
     modules = ("tensorflow", "holdfast.train.tensorflow.callback")
 
     def __post_init__(self) -> None:
@@ -30,21 +29,16 @@ class TensorflowConfig(BackendConfig):
 
     @contextmanager
     def joined(self, rank: Rank) -> Iterator[None]:
-        """Raises TuneError where there are no ports."""
-        kept: list[tuple[int, socket.socket]] = []
-        if rank.rank == 0:
-            kept = set_aside(rank.world_size)
-        ports = json.loads(rank.meet(json.dumps([port for port, _ in kept])))
-        workers = [f"127.0.0.1:{port}" for port in ports]
-        task = {"type": "worker", "index": rank.rank}
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
-        yield
-        for _, name in kept:
-            name.close()
+        """Raises TuneError if no port is free."""
+        with port_of_each(rank) as ports:
+            workers = [f"127.0.0.1:{port}" for port in ports]
+            task = {"type": "worker", "index": rank.rank}
+            os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+            yield
 
 
 def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
-    """The tf.data.Dataset of a rank's own samples, which no strategy is to split once more."""
+    """A tf.data.Dataset of the rank's own samples, which no strategy may split again."""
     import tensorflow as tf
 
     options = tf.data.Options()

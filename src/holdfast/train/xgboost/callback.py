@@ -1,8 +1,9 @@
-"""Reports each round of an XGBoost training."""
+"""The callback that reports each round of an XGBoost training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from xgboost import Booster
@@ -17,15 +18,16 @@ CHECKPOINT_NAME = "model.ubj"
 
 
 class TrainReportCallback(TrainingCallback):
-    """Reports what `xgboost.train(..., evals=...)` has evaluated, each round as one iteration.
+    """Reports the evaluations of `xgboost.train(..., evals=...)`, each round as one iteration.
 
-    `metrics`: a name, a list of names, a dict of names by what to report them as, or None for all;
-    a name is `<name in evals>-<metric>`. Of every `frequency`-th round, 0 for none, and of the
-    last one (`checkpoint_at_end`) the model is saved by rank 0 as `filename`; rounds are counted
-    over all attempts. `results_postprocessing_fn` may change what is reported.
+    `metrics` chooses what to report: one name, a list of names, a dict that maps the names to
+    report to XGBoost's, or None for all. XGBoost's names have the form `<name in evals>-<metric>`.
+    Rank 0 saves the model as `filename` after every `frequency`-th round (0: never) and, with
+    `checkpoint_at_end`, after the last one. Rounds are counted over all attempts.
+    `results_postprocessing_fn` may change the metrics before they are reported.
 
-    A round is reported as the next one begins, or the training ends: nothing is between, and so
-    the last one is known, also after an early stop, and reported once.
+    A round is reported when the next one begins or the training ends. So the last round is known,
+    even after an early stop, and each round is reported once.
 
     Raises InvalidConfig.
     """
@@ -42,17 +44,12 @@ class TrainReportCallback(TrainingCallback):
     ) -> None:
         super().__init__()
         self._reports = RoundReports(
-            metrics=metrics,
-            filename=filename,
-            frequency=frequency,
-            checkpoint_at_end=checkpoint_at_end,
-            results_postprocessing_fn=results_postprocessing_fn,
+            metrics, filename, frequency, checkpoint_at_end, results_postprocessing_fn
         )
-        self._row: dict[str, Any] | None = None
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Booster:
-        """The model in a checkpoint. Raises FileNotFoundError where there is none."""
+        """The model in a checkpoint. Raises FileNotFoundError if there is none."""
         booster = Booster()
         with saved(checkpoint, filename) as path:
             booster.load_model(path)
@@ -63,7 +60,7 @@ class TrainReportCallback(TrainingCallback):
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        self._row = self._reports.row(newest(evals_log))
+        self._reports.hold(newest(evals_log))
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -71,14 +68,12 @@ class TrainReportCallback(TrainingCallback):
         return model
 
     def _report(self, model: Any, *, is_last: bool) -> None:
-        row, self._row = self._row, None
-        if row is not None:
-            rounds = model.num_boosted_rounds()
-            self._reports.report(row, rounds, lambda path: _save(model, path), is_last=is_last)
+        rounds = model.num_boosted_rounds()
+        self._reports.report(rounds, partial(_save, model), is_last=is_last)
 
 
 def newest(evals_log: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The last round's values, as `train-logloss`. Of `xgboost.cv` they are (mean, deviation)."""
+    """The last round's values, as `train-logloss`. With `xgboost.cv` each is (mean, deviation)."""
     return {
         f"{data}-{metric}": values[-1]
         for data, metrics in evals_log.items()

@@ -1,8 +1,8 @@
-"""Headers of tables: short, and no two alike whose names differ."""
+"""The width of text on a terminal, and table headers: short, and different for each name."""
 
 import pytest
 
-from holdfast.experiment.progress.headers import cut_apart, short_headers
+from holdfast.experiment.progress.text_width import cut, cut_apart, filled, short_headers, width_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,13 @@ def test_names_that_are_alike_have_headers_that_are() -> None:
 
 def test_what_is_cut_is_not_like_what_was_short() -> None:
     assert cut_apart(["…bcd", "abcd", "xxbcd"], 4) == ["…bcd", "abcd", "xxbcd"]
+
+
+def test_widths_are_those_of_a_terminal() -> None:
+    assert width_of("漢字") == 4
+    assert width_of("e\u0301") == 1
+    assert cut("漢字漢字", 5) == "漢字…"
+    assert cut("abc", 3) == "abc"
+    assert cut("abc", 0) == ""
+    assert filled("漢", 4) == "漢  "
+    assert filled("1", 3, right=True) == "  1"
