@@ -38,24 +38,32 @@ class RoundReports:
 
     def hold(self, found: Mapping[str, Any]) -> None:
         """Keep the metrics of a round for `report`. Raises InvalidMetrics."""
-        row: Any = chosen(found, self.metrics)
-        if self.results_postprocessing_fn is not None:
-            row = self.results_postprocessing_fn(row)
-            if not isinstance(row, Mapping):
-                raise InvalidMetrics(
-                    f"results_postprocessing_fn must return a dict of metrics, not {row!r:.100}"
-                )
-        self._held = dict(row)
+        self._held = self.row(found)
 
     def report(self, rounds: int, save: Save, *, is_last: bool) -> None:
         """Report the row that is held, if any, as one iteration. The model has `rounds` rounds."""
         row, self._held = self._held, None
         if row is None:
             return
-        if (is_last and self.checkpoint_at_end) or self._is_due(rounds):
+        if self.saves(rounds, is_last=is_last):
             report_saved(row, self.filename, save)
         else:
             report(row)
 
-    def _is_due(self, rounds: int) -> bool:
+    def row(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics to report of a round. Raises InvalidMetrics."""
+        row = chosen(found, self.metrics)
+        if self.results_postprocessing_fn is None:
+            return row
+        made = self.results_postprocessing_fn(row)
+        if not isinstance(made, Mapping):
+            raise InvalidMetrics(
+                f"results_postprocessing_fn must return a dict of metrics, not {made!r:.100}"
+            )
+        return dict(made)
+
+    def saves(self, rounds: int, *, is_last: bool) -> bool:
+        """Whether to save the model after this many rounds."""
+        if is_last and self.checkpoint_at_end:
+            return True
         return bool(self.frequency) and rounds % self.frequency == 0
