@@ -80,6 +80,20 @@ def test_it_is_frozen_has_slots_and_takes_names_alone(made: Any) -> None:
     assert made.__doc__ == "Where."
 
 
+def test_init_is_compiled_when_it_is_first_used() -> None:
+    made, bare = point(dataclass), point(dataclass)
+    assert not inspect.isfunction(vars(made)["__init__"])
+    assert made(x=1).x == 1
+    assert inspect.isfunction(vars(made)["__init__"])
+
+    class Child(bare):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__(x=2)
+
+    assert Child().x == 2
+    assert inspect.isfunction(vars(bare)["__init__"])
+
+
 def test_what_is_told_of_it_is_the_same() -> None:
     ours, theirs = inspect.signature(OURS), inspect.signature(THEIRS)
     assert list(ours.parameters) == list(theirs.parameters)
