@@ -15,16 +15,14 @@ from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.orphans import is_child
-from holdfast.runtime.process_exits import PATIENCE_S, happens
+from holdfast.runtime.process_exits import PATIENCE_S, happens, still_there, survives
 from holdfast.runtime.stopped import Watched
-from holdfast.runtime.warm.awaited_exit import AwaitedExit
+from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.warm.awaited_exit import exit_of
 from holdfast.runtime.warm.client import WarmClient
 from holdfast.runtime.warm.pending_launches import PendingLaunches
 from holdfast.runtime.warm.succession import Forker, Succession
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
-
-# How long a warm parent may take to end a worker: it may import something at that moment.
-_DEAF_S = 60.0
 
 _SPAWNS = "Forking is not safe ({reason}). Each worker starts a fresh interpreter, which is slower"
 
@@ -96,6 +94,7 @@ class LocalLauncher:
     def __init__(
         self,
         *,
+        tasks: TaskScope,
         environ: Mapping[str, str],
         inherited_fds: Sequence[int] = (),
         directory: str | None = None,
@@ -108,6 +107,7 @@ class LocalLauncher:
         the first workers import is ready for the next. `workers_move`: each soon has a working
         directory of its own. Every process holds a share of the file `held`: who gets it for
         itself knows that all are gone."""
+        self._tasks = tasks
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
         self._held = held
@@ -118,6 +118,7 @@ class LocalLauncher:
         self._warm_client: WarmClient | None = None
         self._not_reaped: dict[WarmClient, Succession] = {}
         self._workers: dict[str, LocalWorker] = {}
+        self._left: dict[str, str] = {}  # what to tell of workers that still exist, by name
         self._unborn: dict[str, socket.socket] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -189,12 +190,22 @@ class LocalLauncher:
                 warm_client.kill()
         if not await happens(self._all_gone, PATIENCE_S):
             # The warm parent does nothing any more; the kernel ends its workers with it.
-            for warm_client in self._not_reaped:
-                warm_client.kill()
+            self.kill()
             await happens(self._all_gone, PATIENCE_S)
-        for name in list(self._workers):
-            self._forget(name, ExitCause(cause="did not end when it was killed"))
-        return "; ".join([told for one in list(self._not_reaped) if (told := await one.close())])
+        for worker in list(self._workers.values()):
+            self._leave(worker)
+        async with asyncio.TaskGroup() as group:
+            closing = [group.create_task(one.close()) for one in self._not_reaped]
+        return "; ".join(filter(None, [*self._left.values(), *(one.result() for one in closing)]))
+
+    def _leave(self, worker: LocalWorker) -> None:
+        """Wait no more for a worker that was killed."""
+        cause = "did not end when it was killed"
+        if worker.pid and survives(worker.pid):
+            told = still_there(worker.pid)
+            cause = f"was killed by holdfast: {worker.killed}. Its process {told}"
+            self._left[worker.name] = f"the worker {worker.name} {told}"
+        self._forget(worker.name, ExitCause(cause=cause))
 
     @property
     def _succession(self) -> Succession | None:
@@ -276,6 +287,7 @@ class LocalLauncher:
             case ["failed", str(name), str(reason)]:
                 self._forget(name, ExitCause(cause=f"could not be started: {reason}"))
             case ["exited", str(name), int(status)]:
+                self._left.pop(name, None)
                 ours = self._workers[name].killed if name in self._workers else ""
                 self._forget(name, ending_of(status, self._kills, ours))
             case _:
@@ -304,6 +316,18 @@ class LocalLauncher:
         if not self._workers:
             self._all_gone.set()
 
+    def await_exit(self, worker: LocalWorker, forker: Forker) -> None:
+        """Of a worker that was killed."""
+        self._tasks.start(
+            exit_of(
+                lambda: worker.is_gone or worker.is_orphan,
+                forker,
+                launches=self._launches,
+                parents=self.parents,
+                leave=lambda: self._leave(worker),
+            )
+        )
+
     def _has_workers(self, forker: Forker) -> bool:
         return any(worker.forker is forker for worker in self._workers.values())
 
@@ -321,7 +345,7 @@ class LocalWorker:
     def __init__(self, name: str, listener: Listener, launcher: LocalLauncher) -> None:
         self.name = name
         self.killed = self._broken = ""
-        self._is_gone = False
+        self.is_gone = False
         self._told_pid = 0
         self.is_orphan = False
         self.forker: Forker | None = None
@@ -342,7 +366,7 @@ class LocalWorker:
     @property
     def is_born(self) -> bool:
         """Whether it, or its end, was heard of."""
-        return bool(self.pid) or self._is_gone
+        return bool(self.pid) or self.is_gone
 
     def take_pid(self, told: int) -> None:
         """Believe who forked it, or itself, where the kernel has not said who sends."""
@@ -362,7 +386,7 @@ class LocalWorker:
         is_first, self.killed = not self.killed, self.killed or why
         self.signal(signal.SIGKILL)
         if is_first and self.forker is not None:
-            AwaitedExit(lambda: self._is_gone or self.is_orphan, self._launcher.parents)
+            self._launcher.await_exit(self, self.forker)
 
     def signal(self, signum: int) -> None:
         self._launcher.bear(self)  # what waits for a better moment cannot hear
@@ -381,7 +405,7 @@ class LocalWorker:
 
     def gone(self, ending: ExitCause) -> None:
         """Take in what it sent before it ended, as its exit may be heard of first; then tell."""
-        self._is_gone = True
+        self.is_gone = True
         if self._broken and self._broken not in ending.cause:
             # It saw the end of the connection before it was killed.
             ending = replace(ending, cause=f"{ending.cause}: {self._broken}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 
 RESTARTS = 3
@@ -23,6 +24,7 @@ class RestartingService:
         name: str,
         start: Callable[[], BackgroundService],
         *,
+        tasks: TaskScope,
         first: Sequence[Message],
         again: Callable[[], None],
         tell: Callable[[str], None],
@@ -41,14 +43,17 @@ class RestartingService:
         self._closing = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._service = self._begin()
-        self._watching = asyncio.ensure_future(self._watch())
+        self._watching = tasks.start(self._watch())
 
     @property
     def pid(self) -> int:
         return self._service.pid
 
-    def process(self) -> Watched:
-        return Watched(self._service.pid, f"the {self._name}", self.replace)
+    def processes(self) -> list[Watched]:
+        """The one that serves now, unless it is gone."""
+        if self._service.is_gone:
+            return []
+        return [Watched(self._service.pid, f"the {self._name}", self.replace)]
 
     def send(self, message: Message) -> None:
         self._service.send(message)
@@ -56,9 +61,11 @@ class RestartingService:
     async def close(self) -> None:
         """End it, wait for it, and start no other."""
         self._closing = True
-        if left := await self._service.close():
-            self._tell(f"the {self._name} {left}")
-        self._watching.cancel()
+        try:
+            if left := await self._service.close():
+                self._tell(f"the {self._name} {left}")
+        finally:
+            self._watching.cancel()
 
     def kill(self, why: str = "") -> None:
         """End it, and start no other."""

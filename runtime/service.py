@@ -31,6 +31,10 @@ class BackgroundService(Protocol):
     @property
     def pid(self) -> int: ...
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended for good, or is not waited for any more."""
+
     def send(self, message: Message) -> None: ...
 
     async def gone(self) -> str:
@@ -77,6 +81,10 @@ class Service:
     @property
     def is_alive(self) -> bool:
         return self._link.is_open
+
+    @property
+    def is_gone(self) -> bool:
+        return self._process.poll() is not None
 
     def send(self, message: Message) -> None:
         self._link.send(message)
@@ -138,6 +146,10 @@ class ThreadService:
     @property
     def pid(self) -> int:
         return os.getpid()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._over.is_set()
 
     def send(self, message: Message) -> None:
         self._link.send(message)

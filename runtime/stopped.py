@@ -1,9 +1,9 @@
-"""Processes of ours that somebody has stopped (SIGSTOP) and does not let go on.
+"""Processes of ours that somebody has stopped (SIGSTOP) and does not continue.
 
-Whoever waits for one would wait for ever. So it is told to go on (SIGCONT), and ended if it is
-stopped all the same. The kernel says which processes are stopped, so that one
-that is slow, on a machine however busy, is never taken for it; and a stop that does not last, as
-of a debugger or a batch system that suspends the whole job, is none of our business.
+Whoever waits for one would wait forever. So holdfast continues it (SIGCONT), and kills it if it is
+stopped again. The kernel says which processes are stopped, so a slow process on a busy machine is
+never mistaken for one. A stop that does not last, as by a debugger or a batch system that suspends
+the whole job, is left alone.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Watched:
 
 
 class StoppedWatch:
-    """Continues processes that have been stopped for `deadline_s`, and ends those that are stopped
-    for as long once more; 0 for never. `tell` hears of each that is continued.
+    """Continues processes that have been stopped for `deadline_s`, and kills those that are
+    stopped for as long once more. `tell` hears of each that is continued.
 
-    There is no event for this: the kernel tells only the parent, and by a signal whose handler is
-    the user's. So it looks, now and then.
+    There is no event for this: the kernel tells only the parent, by a signal whose handler is the
+    user's. So it looks now and then.
     """
 
     def __init__(
@@ -53,21 +53,17 @@ class StoppedWatch:
         self._is_stopped = is_stopped or is_stopped_now
         self._since: dict[int, float] = {}
         self._continued: set[int] = set()
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        if deadline_s:
-            self._arm()
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    async def keep_looking(self) -> None:
+        """Until it is cancelled; a deadline of 0 means never to look."""
+        loop = asyncio.get_running_loop()
+        while self._deadline_s:
+            due = loop.time() + self._deadline_s / _LOOKS
+            await asyncio.sleep(due - loop.time())
+            self.look(due, loop.time())
 
-    def _arm(self) -> None:
-        due = self._loop.time() + self._deadline_s / _LOOKS
-        self._timer = self._loop.call_at(due, self._look, due)
-
-    def _look(self, due: float) -> None:
-        now = self._loop.time()
+    def look(self, due: float, now: float) -> None:
+        """`due` is when this look should have been, `now` when it is."""
         if now - due > LATE_S:
             # This process was held up, perhaps stopped itself: so was everybody else.
             self._since.clear()
@@ -76,7 +72,6 @@ class StoppedWatch:
         for pid, one in stopped.items():
             if now - self._since[pid] >= self._deadline_s:
                 self._act_on(one)
-        self._arm()
 
     def _act_on(self, one: Watched) -> None:
         how = (

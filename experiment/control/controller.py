@@ -6,8 +6,7 @@ one call, and only then performs the effects: `report()` returns after its row i
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, assert_never
 
@@ -31,6 +30,7 @@ from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.safe_text import named
+from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -72,6 +72,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 class ControllerParts:
     """What the controller works with; each part has been made and opened."""
 
+    tasks: RunTasks
     machine: Machine
     layout: Layout
     settings: Settings
@@ -101,7 +102,9 @@ class Controller:
         self.uploads: Uploads | None = None
         self.journal_writer = parts.journal_writer
         self._parts = parts
-        self._loop = asyncio.get_running_loop()
+        self._run_tasks = parts.tasks
+        # What works for the trials; it ends before the processes do.
+        self.tasks = parts.tasks.scope()
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
         self.pool = WorkerPool(
@@ -114,6 +117,7 @@ class Controller:
         )
         self._search = SearchThread(
             parts.proposer,
+            tasks=self.tasks,
             post=self.post,
             fail=self._search_failed,
             warn=parts.warn,
@@ -128,13 +132,14 @@ class Controller:
         )
         self.stopping = StopperThread(parts.stopper, row_of=parts.full_row_of)
         self._scheduler = UserThread("scheduler")
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: list[asyncio.TimerHandle] = []
-        self.fault: BaseException | None = None
         self.is_usurped = False
         self.outcome: Finish | None = None
-        self.finished = asyncio.Event()
         self.journal_writer.report_to(self._unkept)
+
+    @property
+    def fault(self) -> BaseException | None:
+        """What ended the run before it was done."""
+        return self._run_tasks.fault
 
     # -- events in ----------------------------------------------------------------------------
 
@@ -166,11 +171,7 @@ class Controller:
         budget_s = self.machine.spec.budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
-            self._later(left_s, budget_spent(budget_s))
-
-    def _later(self, seconds: float, event: Event) -> None:
-        self._timers = [timer for timer in self._timers if timer.when() > self._loop.time()]
-        self._timers.append(self._loop.call_later(seconds, self.post, event))
+            self.tasks.later(left_s, self.post, budget_spent(budget_s))
 
     def sweep(self) -> None:
         """Have files removed that the incarnation, or the uploader, before had no time to
@@ -196,7 +197,7 @@ class Controller:
         except JournalFull as error:
             self._refuse(batch, error)
         except Exception as error:  # a fault of ours: fit() raises it, with what was kept
-            self._fail(error)
+            self._run_tasks.fail(error)
         finally:
             self._turning = False
 
@@ -232,12 +233,7 @@ class Controller:
         for event, _ in batch:
             if isinstance(event, Reported):
                 self.pool.refuse(event.trial_id, str(error))
-        self._fail(TuneError(str(error)))
-
-    def _fail(self, error: BaseException) -> None:
-        if self.fault is None:
-            self.fault = error
-            self.finished.set()
+        self._run_tasks.fail(TuneError(str(error)))
 
     # -- effects out --------------------------------------------------------------------------
 
@@ -254,12 +250,12 @@ class Controller:
             case Discard():
                 self._uploads().discard(self._spec(effect.trial_id), effect.checkpoint)
             case AskStopper():
-                self.spawn(self._ask_stopper(effect))
+                self.tasks.start(self._ask_stopper(effect))
             case AskScheduler():
-                self.spawn(self._ask_scheduler(effect))
+                self.tasks.start(self._ask_scheduler(effect))
             case Wait():
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
-                self._later(effect.seconds, ended)
+                self.tasks.later(effect.seconds, self.post, ended)
             case Preempt():
                 self.pool.preempt(effect)
             case Halt():
@@ -272,7 +268,7 @@ class Controller:
                 self.outcome = effect
                 if effect.message and effect.reason not in ("interrupt", "preempted", "abort"):
                     self.warn(f"The run has ended: {effect.message}")
-                self.finished.set()
+                self._run_tasks.finish()
             case _:
                 assert_never(effect)
 
@@ -284,18 +280,6 @@ class Controller:
 
     def _spec(self, trial_id: str) -> TrialSpec:
         return self.machine.trials[trial_id].spec
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned)
-        return task
-
-    def _spawned(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._fail(error)
 
     def _reply(self, effect: Reply) -> None:
         answer = partial(self.pool.reply, effect.trial_id, effect.attempt, effect.verdict)
@@ -321,10 +305,10 @@ class Controller:
 
     def _search_failed(self, error: BaseException) -> None:
         """The run cannot go on as it was meant; at its end, what it has come to counts more."""
-        if self.finished.is_set():
+        if self._run_tasks.ended.done():
             self.warn(f"the search algorithm raised {named(error)}")
         else:
-            self._fail(error)
+            self._run_tasks.fail(error)
 
     async def search_told(self, deadline_s: float) -> str | None:
         """Wait until the search algorithm has heard of everything."""
@@ -354,28 +338,28 @@ class Controller:
     def usurped(self, text: str) -> None:
         """Another incarnation owns the experiment: write nothing more there."""
         self.is_usurped = True
-        self._fail(TuneError(text))
+        self._run_tasks.fail(TuneError(text))
 
     def forsaken(self, text: str) -> None:
         """Nobody keeps checkpoints any more, so that reports would wait for ever."""
-        self._fail(TuneError(text))
+        self._run_tasks.fail(TuneError(text))
 
-    def _unkept(self, error: Exception) -> None:
+    def _unkept(self, error: BaseException) -> None:
         """The journal cannot be kept, or what was to be done once it was durable has failed."""
         if isinstance(error, LockLost):
             self.usurped(str(error))
         else:
-            self._fail(TuneError(str(error)) if isinstance(error, StorageError) else error)
+            self._run_tasks.fail(
+                TuneError(str(error)) if isinstance(error, StorageError) else error
+            )
 
     def unfit(self, text: str) -> None:
         """A tracker cannot be set up, which nothing later would change."""
-        self._fail(TuneError(text))
+        self._run_tasks.fail(TuneError(text))
 
     def close(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        """Ask nothing more: the processes end next."""
+        self.tasks.cancel()
         self._search.close()
         self.stopping.close()
         self._scheduler.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.thread import CallbackThread
@@ -15,6 +15,9 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.launcher import Launcher
+from holdfast.runtime.process_exits import still_there, survives
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.files import threads
 
 _FLUSH_AFTER_FAULT_S = 5.0
@@ -27,11 +30,22 @@ _DISK_S = 0.4
 class Working:
     """What works for a run from its first process on. Its uploads are the controller's."""
 
+    tasks: RunTasks
     launcher: Launcher
     journal_writer: JournalWriter
     controller: Controller
     callbacks: CallbackThread
     tracker_processes: TrackerProcesses
+
+    def processes(self) -> list[Watched]:
+        """Those that run now, as far as they are known."""
+        uploads = self.controller.uploads
+        return [
+            *self.launcher.processes(),
+            *self.journal_writer.processes(),
+            *self.tracker_processes.processes(),
+            *([] if uploads is None else uploads.processes()),
+        ]
 
 
 class Ending:
@@ -46,6 +60,7 @@ class Ending:
     ) -> None:
         self._plan, self._working = plan, working
         self._tell, self._show_phase = tell, show_phase
+        self._steps = working.tasks.scope()
         fault, ending = working.controller.fault, working.controller.machine.ending
         # After a fault everything is on this disk, and a restore goes on with what waits.
         most_s = float("inf") if fault is None else _FLUSH_AFTER_FAULT_S
@@ -67,20 +82,17 @@ class Ending:
             self._tell(left, "warning")
         controller.pool.close()
         self._show_phase("writing what is left to be written")
-        try:
-            async with asyncio.TaskGroup() as group:
-                deadline_s = settings.callback_deadline_s
-                group.create_task(threads.call(lambda: working.callbacks.close(deadline_s)))
-                trials = controller.machine.trials.values()
-                position = journal_writer.position
-                tracked = group.create_task(
-                    working.tracker_processes.close(position, self._tracker_s, trials)
-                )
-                unsaved = await self._flush(tracked)
-                if unheard := await controller.search_told(deadline_s):
-                    self._tell(unheard, "warning")
-        except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None  # the others were cancelled for it
+        deadline_s = settings.callback_deadline_s
+        called = self._steps.start(threads.call(lambda: working.callbacks.close(deadline_s)))
+        trials = controller.machine.trials.values()
+        position = journal_writer.position
+        tracked = self._steps.start(
+            working.tracker_processes.close(position, self._tracker_s, trials)
+        )
+        unsaved = await self._flush(tracked)
+        if unheard := await controller.search_told(deadline_s):
+            self._tell(unheard, "warning")
+        await asyncio.wait([called, tracked])
         return unsaved
 
     async def kill(self) -> list[str]:
@@ -92,25 +104,28 @@ class Ending:
         uploads = working.controller.uploads
         unsaved = [] if uploads is None else uploads.waiting()
         self._show_phase("killing all processes")
+        self._steps.cancel()
         working.controller.close()
         working.launcher.kill()
         working.journal_writer.hurry(_DISK_S)
-        ends: list[Awaitable[object]] = [
+        last = working.tasks.scope()
+        steps = [
             working.journal_writer.close(),
             working.journal_writer.abandon_projector(),
             working.tracker_processes.abandon(),
             working.launcher.close(),
             threads.call(lambda: working.callbacks.close(0.0)),
+            *([] if uploads is None else [uploads.abandon()]),
         ]
-        if uploads is not None:
-            ends.append(uploads.abandon())
-        with suppress(TimeoutError):  # what hangs in the kernel is left
-            async with asyncio.timeout(_KILLED_WITHIN_S):
-                await asyncio.gather(*ends)
+        await asyncio.wait([last.start(step) for step in steps], timeout=_KILLED_WITHIN_S)
+        last.cancel()
+        for one in working.processes():
+            if survives(one.pid):
+                self._tell(f"{one.name} {still_there(one.pid)}", "warning")
         working.controller.pool.close()
         return unsaved
 
-    async def _flush(self, tracked: asyncio.Task[None]) -> list[str]:
+    async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
         """Storage, the trials' files and the journal, in an order in which none names what another
         lacks."""
         journal_writer, uploads = self._working.journal_writer, await self._own_uploads()

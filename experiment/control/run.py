@@ -40,7 +40,8 @@ from holdfast.experiment.worker.objects import check_there, passing
 from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher, LocalLauncher
-from holdfast.runtime.stopped import StoppedWatch, Watched
+from holdfast.runtime.stopped import StoppedWatch
+from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
 from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.syncer.files.disk_deadline import wait_at_most
@@ -70,10 +71,8 @@ class Run:
         self._summarizer = Summarizer(plan.machine)
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        # Of the end, which an abort cuts short.
-        self._patience: asyncio.Timeout | None = None
-        self._is_killing = False
+        # Of the work, and then of the end: an abort cuts it short.
+        self._scope: asyncio.Timeout | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
         self._pid = os.getpid()
 
@@ -102,7 +101,7 @@ class Run:
 
     def _interrupt(self, *, preempted: bool) -> None:
         if self._controller is None:
-            self._cancel()
+            self._cut_short()
         else:
             self._controller.interrupt(preempted=preempted)
             # Also where the end has begun already, with more patience.
@@ -111,7 +110,7 @@ class Run:
     def abort(self) -> None:
         """Kill everything now; what is in the journal stays."""
         self.is_aborted = True
-        self._soon(self._kill)
+        self._soon(self._cut_short)
 
     def leave(self) -> bool:
         """Wait for it no more, whatever it hangs in; whether it has not ended.
@@ -149,17 +148,13 @@ class Run:
         if self._loop is not None and not self.done.is_set():
             self._loop.call_soon_threadsafe(act)
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def _cut_short(self) -> None:
+        if self._scope is not None and not self._is_cut_short:
+            self._scope.reschedule(asyncio.get_running_loop().time())
 
-    def _kill(self) -> None:
-        if self._is_killing:
-            return
-        if self._patience is None:
-            self._cancel()
-        else:
-            self._patience.reschedule(asyncio.get_running_loop().time())
+    @property
+    def _is_cut_short(self) -> bool:
+        return self._scope is not None and self._scope.expired()
 
     def tell(self, text: str, level: str = "warning") -> None:
         self.messages.append((text, level))
@@ -176,8 +171,6 @@ class Run:
         try:
             with asyncio.Runner(loop_factory=_new_loop) as runner:
                 runner.run(self._conduct())
-        except asyncio.CancelledError:
-            self.fault = self.fault or KeyboardInterrupt()
         except BaseException as error:  # raised again by fit(), in the user's thread
             self.fault = error
         finally:
@@ -189,86 +182,92 @@ class Run:
 
     async def _conduct(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
         plan = self.plan
         # The user's code first: when it raises, nothing has to be ended yet.
         with passing() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
             check_there(plan.references_used(references), plan.job.param_space)
+        async with RunTasks() as tasks:
+            working = self._started(tasks)
+            watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
+            tasks.start(watch.keep_looking())
+            try:
+                async with asyncio.timeout(None) as self._scope:
+                    await self._work(working, job)
+            except TimeoutError:
+                if not self._is_cut_short:
+                    raise
+                self.fault = KeyboardInterrupt()
+            finally:
+                self.unsaved = await self._ended(
+                    Ending(plan, working, self.tell, self._show_phase)
+                )
+        # One that came while everything ended counts as well: another incarnation may own it now.
+        if tasks.fault is not None and self.fault is None:
+            raise tasks.fault
+
+    def _started(self, tasks: RunTasks) -> Working:
+        plan = self.plan
         callbacks = open_callbacks(plan, self.tell)
+        try:
+            journal_writer = open_journal_writer(plan, self._open_journal(), self.tell, tasks)
+        except BaseException:
+            callbacks.close(plan.settings.callback_deadline_s)
+            raise
         launcher = plan.launcher or LocalLauncher(
+            tasks=tasks,
             environ=plan.environ,
             held=plan.lock.workers,
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
         )
-        loading = asyncio.ensure_future(launcher.open(ENTRY, job))
-        try:
-            journal_writer = open_journal_writer(plan, self._open_journal(), self.tell)
-        except BaseException:
-            loading.cancel()
-            await launcher.close()
-            callbacks.close(plan.settings.callback_deadline_s)
-            raise
-        controller = Controller(self._parts(launcher, journal_writer, callbacks))
-        tracker_processes = tracker_processes_of(plan, controller, self.tell)
+        controller = Controller(self._parts(tasks, launcher, journal_writer, callbacks))
+        return Working(
+            tasks=tasks,
+            launcher=launcher,
+            journal_writer=journal_writer,
+            controller=controller,
+            callbacks=callbacks,
+            tracker_processes=tracker_processes_of(plan, controller, self.tell, tasks),
+        )
 
-        def processes() -> list[Watched]:
-            uploads = controller.uploads
-            kept = [] if uploads is None else uploads.processes()
-            return [
-                *launcher.processes(),
-                *journal_writer.processes(),
-                *tracker_processes.processes(),
-                *kept,
-            ]
-
-        watch = StoppedWatch(plan.settings.stopped_deadline_s, processes, self.tell)
-        try:
-            tracker_processes.open()
-            if plan.remote is not None:
-                self._phase = f"opening {plan.location.public}"
-                controller.uploads = open_uploads(plan, controller, self.tell)
-                await self._until(controller, controller.uploads.opened())
-                self._phase = "starting a process that imports your code"
-            notice = await loading
-            if notice:
-                self.tell(notice, "info")
-            self._controller, self._phase = controller, ""
-            controller.begin(self._first_events(), await self._overdue(controller))
-            if plan.remote is not None and controller.uploads is not None:
-                controller.uploads.publish()
-            await controller.finished.wait()
-            self.outcome = controller.outcome
-        finally:
-            loading.cancel()
-            working = Working(
-                launcher=launcher,
-                journal_writer=journal_writer,
-                controller=controller,
-                callbacks=callbacks,
-                tracker_processes=tracker_processes,
-            )
-            self.unsaved = await self._ended(Ending(plan, working, self.tell, self._show_phase))
-            watch.close()
-        # One that came while everything ended counts as well: another incarnation may own it now.
-        if controller.fault is not None:
-            raise controller.fault
+    async def _work(self, working: Working, job: bytes) -> None:
+        """From the first process on, until the run has nothing more to work for."""
+        plan, tasks, controller = self.plan, working.tasks, working.controller
+        loading = tasks.start(working.launcher.open(ENTRY, job))
+        working.tracker_processes.open()
+        if plan.remote is not None:
+            self._phase = f"opening {plan.location.public}"
+            controller.uploads = open_uploads(plan, controller, self.tell, tasks)
+            await tasks.until(controller.uploads.opened)
+            self._phase = "starting a process that imports your code"
+        if notice := await tasks.until(loading):
+            self.tell(notice, "info")
+        self._controller, self._phase = controller, ""
+        controller.begin(self._first_events(), await self._overdue(controller))
+        if plan.remote is not None and controller.uploads is not None:
+            controller.uploads.publish()
+        await asyncio.wait([tasks.ended])
+        self.outcome = controller.outcome
 
     async def _ended(self, ending: Ending) -> list[str]:
-        """End everything, with patience until `abort` is called; what is not in storage then."""
-        if not self.is_aborted:
-            try:
-                async with asyncio.timeout(None) as patience:
-                    self._patience = patience
-                    return await ending.finish()
-            except TimeoutError:
-                if not patience.expired():
-                    raise
-        self._is_killing = True
-        return await ending.kill()
+        """End everything: in order, or by SIGKILL where that is cut short or fails. Returns what
+        is not in storage."""
+        unsaved = None
+        try:
+            if not self.is_aborted:
+                async with asyncio.timeout(None) as self._scope:
+                    unsaved = await ending.finish()
+        except TimeoutError:
+            if not self._is_cut_short:
+                raise
+        finally:
+            self._scope = None
+            if unsaved is None:
+                unsaved = await ending.kill()
+        return unsaved
 
     def _open_journal(self) -> Journal:
         plan = self.plan
@@ -279,16 +278,6 @@ class Run:
         for cut in journal.cuts:
             self.tell(str(cut), "loss")
         return journal
-
-    async def _until(self, controller: Controller, ready: Any) -> None:
-        """Wait for `ready`, or raise the fault that makes it impossible."""
-        waiting = asyncio.ensure_future(ready)
-        failing = asyncio.ensure_future(controller.finished.wait())
-        await asyncio.wait([waiting, failing], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        failing.cancel()
-        if controller.fault is not None:
-            raise controller.fault
 
     def _first_events(self) -> list[Event]:
         plan = self.plan
@@ -322,10 +311,15 @@ class Run:
         return [one for one in answers if self.machine.is_current(one.trial_id, one.attempt)]
 
     def _parts(
-        self, launcher: Launcher, journal_writer: JournalWriter, callbacks: CallbackThread
+        self,
+        tasks: RunTasks,
+        launcher: Launcher,
+        journal_writer: JournalWriter,
+        callbacks: CallbackThread,
     ) -> ControllerParts:
         plan = self.plan
         return ControllerParts(
+            tasks=tasks,
             machine=plan.machine,
             layout=plan.layout,
             settings=plan.settings,
@@ -334,7 +328,7 @@ class Run:
             proposer=plan.proposer,
             callbacks=callbacks,
             stopper=plan.stopper,
-            open_uploads=partial(open_uploads, plan, tell=self.tell),
+            open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
             capacity=shared(plan.machinery.total),
             gpu_names=plan.machinery.gpu_names,
             group=plan.job.group,

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.user_threads import UserThread
+from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import (
     EndOrdered,
     Event,
@@ -37,6 +38,7 @@ class SearchThread:
         self,
         proposer: Proposer,
         *,
+        tasks: TaskScope,
         post: Callable[[Event], None],
         fail: Callable[[BaseException], None],
         warn: Callable[[str], None],
@@ -52,7 +54,7 @@ class SearchThread:
         self._is_under_way = is_under_way
         self._are_paused = are_paused
         self._user_thread = UserThread("search algorithm")
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking = tasks.scope(fail=fail)
         self._telling: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None
         self._news = 0
@@ -98,9 +100,7 @@ class SearchThread:
     def ask(self, index: int) -> None:
         """Post trial number `index`, or that there is no other."""
         if self._proposer.runs_user_code:
-            task = asyncio.ensure_future(self._ask(index))
-            self._asking.add(task)
-            task.add_done_callback(self._asked)
+            self._asking.start(self._ask(index))
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
@@ -131,8 +131,7 @@ class SearchThread:
     def close(self) -> None:
         """Ask nothing more."""
         self._closed = True
-        for task in self._asking:
-            task.cancel()
+        self._asking.cancel()
 
     async def _ask(self, index: int) -> None:
         answer, seen, told_of = None, -1, 0
@@ -151,12 +150,6 @@ class SearchThread:
                 self._post(SearchWaits())
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
-
-    def _asked(self, task: asyncio.Task[None]) -> None:
-        self._asking.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._fail(error)
 
     def _answer(self, answer: Suggested | SearchEnded) -> None:
         if isinstance(answer, SearchEnded) and self._proposer.ended_because:

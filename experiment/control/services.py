@@ -22,6 +22,7 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
+from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.journal.journal import Journal
@@ -32,7 +33,9 @@ PROJECTOR = "holdfast.experiment.projector.process:main"
 UPLOADER = "holdfast.syncer.uploader.process:main"
 
 
-def open_journal_writer(plan: RunPlan, journal: Journal, tell: Tell) -> JournalWriter:
+def open_journal_writer(
+    plan: RunPlan, journal: Journal, tell: Tell, tasks: TaskScope
+) -> JournalWriter:
     """The journal with its projector."""
     writers: list[JournalWriter] = []
 
@@ -55,6 +58,7 @@ def open_journal_writer(plan: RunPlan, journal: Journal, tell: Tell) -> JournalW
     projector = RestartingService(
         "projector (it writes result.json and its like)",
         lambda: _start(plan, PROJECTOR, on_projector),
+        tasks=tasks,
         first=[opening],
         again=lambda: writers[0].brief_again(),
         tell=lambda text: tell(text, "warning"),
@@ -67,6 +71,7 @@ def open_journal_writer(plan: RunPlan, journal: Journal, tell: Tell) -> JournalW
     journal_writer = JournalWriter(
         journal,
         projector,
+        tasks=tasks,
         fsync_period_s=plan.settings.fsync_period_s,
         disk_deadline_s=plan.settings.disk_deadline_s,
         warn=lambda text: tell(text, "warning"),
@@ -76,7 +81,7 @@ def open_journal_writer(plan: RunPlan, journal: Journal, tell: Tell) -> JournalW
     return journal_writer
 
 
-def open_uploads(plan: RunPlan, controller: Controller, tell: Tell) -> Uploads:
+def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope) -> Uploads:
     """The uploader, and the controller's side of it."""
     opened: list[Uploads] = []
     orders = orders_for(
@@ -106,6 +111,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell) -> Uploads:
         lambda: _start_uploader(
             plan, replace(orders, epoch=epochs[0] if epochs else ""), on_uploader
         ),
+        tasks=tasks,
         first=[],
         again=brief,
         tell=lambda text: tell(text, "warning"),
@@ -154,7 +160,9 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
     return thread
 
 
-def tracker_processes_of(plan: RunPlan, controller: Controller, tell: Tell) -> TrackerProcesses:
+def tracker_processes_of(
+    plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope
+) -> TrackerProcesses:
     """One for each tracker, to be opened; a tracker that cannot be set up ends the run."""
 
     def refused(text: str) -> None:
@@ -165,6 +173,7 @@ def tracker_processes_of(plan: RunPlan, controller: Controller, tell: Tell) -> T
         lambda on_message: _start(plan, TRACKER_PROCESS, on_message),
         tell,
         refused,
+        tasks,
     )
     controller.journal_writer.follow(tracker_processes.follow)
     return tracker_processes

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files import threads
@@ -36,6 +37,7 @@ class JournalWriter:
         journal: Journal,
         projector: RestartingService,
         *,
+        tasks: TaskScope,
         fsync_period_s: float,
         disk_deadline_s: float = 0.0,
         warn: Callable[[str], None] = lambda text: None,
@@ -46,24 +48,24 @@ class JournalWriter:
         it raises StorageError where the experiment is not ours any more."""
         self._journal = journal
         self._projector = projector
+        self._tasks = tasks.scope(fail=self._give_up)
         self._period_s = fsync_period_s
         self._deadline_s = disk_deadline_s or math.inf
         self._waiting: asyncio.Timeout | None = None
         self._warn = warn
         self._prove = prove
-        self._fault: Exception | None = None
+        self._fault: BaseException | None = None
         self._is_lost = False
         self._is_silent = False
-        self._fail: Callable[[Exception], None] = lambda error: None
+        self._fail: Callable[[BaseException], None] = lambda error: None
         self._loop = asyncio.get_running_loop()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._nudge_timer: asyncio.TimerHandle | None = None
-        self._syncing: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[Any] | None = None
         self._sync_again = False
         self._finishing = False
         self._after_sync: deque[tuple[Position, Callable[[], None]]] = deque()
-        self._projector_done = asyncio.Event()
-        self._is_written = False
+        self._is_written: asyncio.Future[bool] = self._loop.create_future()
         self._heard: asyncio.Future[None] = self._loop.create_future()
         self._on_progress: Callable[[int, int], None] = lambda done, total: None
         self._followers: list[Callable[[Position], None]] = []
@@ -84,7 +86,7 @@ class JournalWriter:
         self._after_sync.append((self._journal.position, act))
         self._arm()
 
-    def report_to(self, fail: Callable[[Exception], None]) -> None:
+    def report_to(self, fail: Callable[[BaseException], None]) -> None:
         """Call `fail` with what ends the run: the journal cannot be kept, or what was done once
         something was durable has raised."""
         self._fail = fail
@@ -125,13 +127,11 @@ class JournalWriter:
             # It may not take in what was appended since it began.
             self._sync_again = True
             return
-        self._syncing = self._loop.create_task(self._sync())
+        self._syncing = self._tasks.start(self._sync())
         self._syncing.add_done_callback(self._synced)
 
-    def _synced(self, task: asyncio.Task[None]) -> None:
+    def _synced(self, _: asyncio.Task[Any]) -> None:
         self._syncing = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._give_up(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         if self._sync_again:
             self._sync_again = False
             self._begin_sync()
@@ -188,7 +188,7 @@ class JournalWriter:
 
         until = None if self._deadline_s == math.inf else self._loop.time() + self._deadline_s
         # Closing a file hangs as well, where the network file system is dead.
-        asked = asyncio.ensure_future(threads.call(force))
+        asked = threads.begin(force)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until) as self._waiting:
@@ -220,7 +220,7 @@ class JournalWriter:
         self._after_sync.clear()
         self._give_up(error)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         if self._fault is None:
             self._fault = error
             self._fail(error)
@@ -244,8 +244,8 @@ class JournalWriter:
             case ["trouble", str(text)]:
                 return text
             case ["done", bool(is_complete)]:
-                self._is_written = is_complete
-                self._projector_done.set()
+                if not self._is_written.done():
+                    self._is_written.set_result(is_complete)
             case ["progress", int(done), int(total)]:
                 self._on_progress(done, total)
                 if not self._heard.done():
@@ -260,7 +260,7 @@ class JournalWriter:
         await self._projector.close()
 
     def processes(self) -> list[Watched]:
-        return [self._projector.process()]
+        return self._projector.processes()
 
     async def finish(
         self, patience_s: float, progress: Callable[[int, int], None] = lambda done, total: None
@@ -277,17 +277,16 @@ class JournalWriter:
         self._on_progress = progress
         self._finishing = True
         self.brief_again()
-        done = asyncio.ensure_future(self._projector_done.wait())
-        while not (done.done() or self._projector.ended.done()):
+        done, ended = self._is_written, self._projector.ended
+        while not (done.done() or ended.done()):
             heard = self._heard = self._loop.create_future()
-            ends: list[asyncio.Future[Any]] = [self._projector.ended, done, heard]
+            ends: list[asyncio.Future[Any]] = [ended, done, heard]
             await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not any(end.done() for end in ends):
                 self._projector.kill()
                 break
-        done.cancel()
         await self._projector.close()
-        return self._is_written
+        return done.done() and done.result()
 
     async def close(self) -> None:
         """The end of the journal, once nobody forces it to the disk any more."""

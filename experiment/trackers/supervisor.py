@@ -21,6 +21,7 @@ from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Trial
@@ -41,10 +42,11 @@ class TrackerProcesses:
         start: Start,
         tell: Callable[[str, str], None],
         refuse: Callable[[str], None],
+        tasks: TaskScope,
     ) -> None:
         """`refuse` ends the run: a tracker that cannot be set up will never do."""
         self._jobs = jobs
-        self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse)
+        self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse, tasks=tasks)
         self._tracker_processes: list[_TrackerProcess] = []
 
     def open(self) -> None:
@@ -53,7 +55,7 @@ class TrackerProcesses:
             self._tracker_processes.append(self._begin(job))
 
     def processes(self) -> list[Watched]:
-        return [one.process() for one in self._tracker_processes]
+        return [found for one in self._tracker_processes for found in one.processes()]
 
     def follow(self, position: Position) -> None:
         """The journal goes so far by now."""
@@ -62,7 +64,9 @@ class TrackerProcesses:
 
     async def abandon(self) -> None:
         """End them now: a restore delivers what they had not."""
-        await asyncio.gather(*(one.abandon() for one in self._tracker_processes))
+        async with asyncio.TaskGroup() as group:
+            for one in self._tracker_processes:
+                group.create_task(one.abandon())
 
     async def close(
         self, position: Position, deadline_s: float, trials: Collection[Trial]
@@ -70,7 +74,9 @@ class TrackerProcesses:
         """Have the rest delivered, or give up after `deadline_s` and tell what of the trials was
         not."""
         self.follow(position)
-        await asyncio.gather(*(one.close(deadline_s, trials) for one in self._tracker_processes))
+        async with asyncio.TaskGroup() as group:
+            for one in self._tracker_processes:
+                group.create_task(one.close(deadline_s, trials))
 
 
 class _TrackerProcess:
@@ -80,6 +86,7 @@ class _TrackerProcess:
         start: Start,
         tell: Callable[[str, str], None],
         refuse: Callable[[str], None],
+        tasks: TaskScope,
     ) -> None:
         self._job, self._name = job, job.name
         self._tell, self._refuse = tell, refuse
@@ -91,14 +98,15 @@ class _TrackerProcess:
         self._service = RestartingService(
             f"tracker process of {self._name}",
             lambda: start(self._hear),
+            tasks=tasks,
             first=[["open", asdict(job)]],
             again=self._brief_again,
             tell=lambda text: tell(text, "warning"),
             given_up=lambda text: tell(f"{text}: {self._later}", "loss"),
         )
 
-    def process(self) -> Watched:
-        return self._service.process()
+    def processes(self) -> list[Watched]:
+        return self._service.processes()
 
     def follow(self, position: Position) -> None:
         self._position = position

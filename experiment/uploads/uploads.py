@@ -106,9 +106,9 @@ class Uploads:
         self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
-        self._opened = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.opened: asyncio.Future[None] = self._loop.create_future()  # once the storage is ours
+        self._idle: asyncio.Future[None] = self._loop.create_future()
+        self._idle.set_result(None)
         self._told_backlog = False
 
     @property
@@ -163,7 +163,8 @@ class Uploads:
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         key = (spec.trial_id, record.index)
         if key not in self._waiting:
-            self._idle.clear()
+            if self._idle.done():
+                self._idle = self._loop.create_future()
             folder = f"{spec.dirname}/{record.dirname}"
             order = [
                 "seal" if record.stays_here else "commit",
@@ -206,10 +207,6 @@ class Uploads:
         self._publishing.order_again()
         if self._close_order is not None:
             self._uploader.send(self._close_order)
-
-    async def opened(self) -> None:
-        """Wait until the storage is ours."""
-        await self._opened.wait()
 
     async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
         """Bring a checkpoint here; returns why it is lost, "" if it is not.
@@ -314,7 +311,8 @@ class Uploads:
                 done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
                 self._upload = done if files < total else None
             case ["opened", str()]:
-                self._opened.set()
+                if not self.opened.done():  # one that took the place of another opens it again
+                    self.opened.set_result(None)
             case ["refused", str(text)]:
                 self._refused(text)
             case ["closed", list(failed)]:
@@ -330,8 +328,8 @@ class Uploads:
             caller.refuse(problem)
         elif caller is not None:
             caller.answer()
-        if not self._waiting:
-            self._idle.set()
+        if not self._waiting and not self._idle.done():
+            self._idle.set_result(None)
         while self._held and not self.has_backlog:
             self._held.popleft()()
 
@@ -340,17 +338,14 @@ class Uploads:
         self._publishing.publish()
 
     def processes(self) -> list[Watched]:
-        return [self._uploader.process()]
+        return self._uploader.processes()
 
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
         """Wait until every checkpoint is committed, or for so long; with patience, for so long
         without progress."""
         while self._held:
             self._held.popleft()()
-        idle = asyncio.ensure_future(self._idle.wait())
-        ends: list[asyncio.Future[Any]] = [idle, self._uploader.ended]
-        await self._wait_for(ends, deadline_s, is_patient)
-        idle.cancel()
+        await self._wait_for([self._idle, self._uploader.ended], deadline_s, is_patient)
 
     async def _wait_for(
         self, ends: list[asyncio.Future[Any]], deadline_s: float, is_patient: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from holdfast.experiment.workers.actor import TrialActor, WorkerHost, WorkerTime
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
 from holdfast.runtime.safe_text import message_of, named, type_name
+from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
@@ -44,8 +45,7 @@ class PoolHost(WorkerHost, Protocol):
 
     machine: Machine
     uploads: Uploads | None
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    tasks: TaskScope
 
     def lose(self, trial_id: str, index: int, reason: str) -> None: ...
 
@@ -76,7 +76,7 @@ class WorkerPool:
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
-        self._verifying: dict[str, tuple[asyncio.Task[None], TrialActor | None]] = {}
+        self._verifying: dict[str, tuple[asyncio.Task[Any], TrialActor | None]] = {}
         self._inherited: dict[str, int] = {}
         self._unsearched: set[str] = set()
         self._unvisited: set[str] = set()
@@ -224,10 +224,10 @@ class WorkerPool:
             checkpoint = None
         if effect.origin is not None:
             adoption = self._adopt_and_start(effect, effect.origin, trial, reused)
-            self._verifying[effect.trial_id] = (self._host.spawn(adoption), reused)
+            self._verifying[effect.trial_id] = (self._host.tasks.start(adoption), reused)
         elif checkpoint is not None or self._may_miss_files(trial) or self._may_have_more(trial):
             work = self._verify_and_start(effect, trial, checkpoint, reused)
-            self._verifying[effect.trial_id] = (self._host.spawn(work), reused)
+            self._verifying[effect.trial_id] = (self._host.tasks.start(work), reused)
         else:
             self._start(effect, trial, reused)
 

@@ -1,4 +1,4 @@
-"""A worker that was killed, and whose exit nobody tells: its parent performs the order."""
+"""A worker that was killed, and whose exit is not heard of: its parent performs the order."""
 
 from __future__ import annotations
 
@@ -8,38 +8,43 @@ from collections.abc import Callable, Sequence
 from holdfast.runtime.connection import LATE_S
 from holdfast.runtime.process_exits import PATIENCE_S
 from holdfast.runtime.stopped import Watched, is_stopped_now
+from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
+from holdfast.runtime.warm.succession import Forker
 
-# How long a warm parent may take to end a worker: it may import something at that moment.
-_DEAF_S = 60.0
+# By then a parent that does not answer has been killed, and its workers with it.
+LEFT_AFTER_S = ANSWER_S + 3 * PATIENCE_S
 
 
-class AwaitedExit:
-    """Ends the parents, and with them what they have started, where one has been stopped or
-    answers nothing at all."""
+async def exit_of(
+    is_gone: Callable[[], bool],
+    forker: Forker,
+    *,
+    launches: PendingLaunches,
+    parents: Callable[[], Sequence[Watched]],
+    leave: Callable[[], object],
+) -> None:
+    """Wait until the worker `is_gone`. `forker` is the process that forked it.
 
-    def __init__(
-        self, is_gone: Callable[[], bool], parents: Callable[[], Sequence[Watched]]
-    ) -> None:
-        self._is_gone = is_gone
-        self._parents = parents
-        self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._arm()
-
-    def _arm(self) -> None:
-        due = self._loop.time() + PATIENCE_S
-        self._loop.call_at(due, self._look, due)
-
-    def _look(self, due: float) -> None:
-        if self._is_gone():
+    Kills parents that somebody has stopped, and a `forker` that answers nothing for `ANSWER_S`:
+    the kernel then kills what they have forked. Where the forker answers, the worker itself hangs
+    in the kernel: after `LEFT_AFTER_S` calls `leave`, and nobody waits for it any more.
+    """
+    loop = asyncio.get_running_loop()
+    since, is_asked = loop.time(), False
+    while True:
+        due = loop.time() + PATIENCE_S
+        await asyncio.sleep(PATIENCE_S)
+        if is_gone():
             return
-        now = self._loop.time()
+        now = loop.time()
         if now - due > LATE_S:  # this process was held up, and so may they have been
-            self._since = now
-        stopped = [one for one in self._parents() if is_stopped_now(one.pid)]
+            since = now
+        stopped = [one for one in parents() if is_stopped_now(one.pid)]
         for one in stopped:
             one.kill("it was stopped by somebody else (SIGSTOP) and could end no worker")
-        if not stopped and now - self._since > _DEAF_S:
-            for one in self._parents():
-                one.kill(f"it did not end a worker within {_DEAF_S:g} s")
-        self._arm()
+        if not (stopped or is_asked):
+            is_asked = True
+            launches.ask(forker)
+        if now - since > LEFT_AFTER_S:
+            leave()
+            return

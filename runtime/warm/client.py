@@ -106,9 +106,10 @@ class WarmClient:
         self._link.drain()
         self._link.close()
         self.kill()
-        status = self._process.wait()
+        if self._process.poll() is None:  # a debugger holds it
+            leave(self._process)
         self._gone.set()
-        self.cause = self._reason or process_control.describe_code(status)
+        self.cause = self._reason or process_control.describe_code(self._process.returncode)
         self._tell_loaded(["lost", self.cause])
         self._on_lost(self)
 

@@ -39,6 +39,10 @@ class PendingLaunches:
         if forker.is_loading or self._was_held_up(due):
             self.ordered(forker, is_born)
             return
+        self.ask(forker)
+
+    def ask(self, forker: Forker) -> None:
+        """Have it answer within `ANSWER_S`; one that does not is killed."""
         token = next(self._tokens)
         self._asked[token] = forker
         forker.send(["ping", token])

@@ -104,22 +104,31 @@ def busy() -> int:
 
 async def call(perform: Callable[[], R]) -> R:
     """What `perform` returns or raises in a thread; who is cancelled leaves it to itself."""
+    return await begin(perform)
+
+
+def begin(perform: Callable[[], R]) -> asyncio.Future[R]:
+    """The same as a future. Cancelling it leaves the thread to itself."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    ended: asyncio.Future[R] = loop.create_future()
 
-    def note() -> None:
-        if not ended.done():
-            ended.set_result(None)
+    def take_in(call: _Call) -> None:
+        error, call.error = call.error, None
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(call.value)
+        elif isinstance(error, StopIteration):  # which no future takes
+            ended.set_exception(RuntimeError(f"the call raised {error!r}"))
+        else:
+            ended.set_exception(error)
 
-    def done(_: _Call) -> None:
+    def done(call: _Call) -> None:
         with suppress(RuntimeError):  # the loop is closed: it was given up
-            loop.call_soon_threadsafe(note)
+            loop.call_soon_threadsafe(take_in, call)
 
-    asked = _Call(perform, done)
-    _pool.begin(asked)
-    await ended
-    value: R = asked.result()
-    return value
+    _pool.begin(_Call(perform, done))
+    return ended
 
 
 class ThreadCall(Generic[R]):

@@ -59,6 +59,7 @@ class UploaderProcess:
         self._orders = orders
         self._uploader: Uploader | None = None
         self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._tasks = asyncio.TaskGroup()
         # With what is missing where it is not done in the end: "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
         self._asked: list[tuple[Position, int, tuple[str, ...]]] = []
@@ -73,18 +74,25 @@ class UploaderProcess:
         return self._under_way.keys()
 
     async def serve(self) -> None:
-        """Until told to close, or nobody is there any more."""
+        """Until it receives "close", or the controller is gone."""
         inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
-        if self._orders is not None:
-            self._begin(self._orders)
-        while (message := await inbox.get()) is not None:
-            if message[0] == "close":
-                _, deadline_s, *manner = message
-                await self._close(deadline_s, is_patient=bool(manner))
-                return
-            self._order(message)
+        async with self._tasks:
+            try:
+                if self._orders is not None:
+                    self._begin(self._orders)
+                while (message := await inbox.get()) is not None:
+                    if message[0] == "close":
+                        _, deadline_s, *manner = message
+                        await self._finish(deadline_s, is_patient=bool(manner))
+                        break
+                    self._order(message)
+            finally:
+                for task in list(self._under_way):
+                    task.cancel()
+        if message is not None and self._uploader is not None:
+            await self._uploader.close()
 
     def _read(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any]) -> None:
         while True:
@@ -150,8 +158,11 @@ class UploaderProcess:
         self._in_lane("open", "open the storage", self._open)
 
     def _tell_of_silence(self, text: str) -> None:
-        with suppress(ConnectionError):  # nobody is left to tell
-            self._wire.send(["warning", text])
+        self._send(["warning", text])
+
+    def _send(self, message: list[Any]) -> None:
+        with suppress(ConnectionError):  # the controller is gone, and this process ends next
+            self._wire.send(message)
 
     def _opened(self) -> Uploader:
         assert self._uploader is not None
@@ -162,9 +173,9 @@ class UploaderProcess:
             epoch = await self._opened().open()
         except Exception as error:
             # Without it nothing can be kept there: said at once rather than waited for.
-            self._wire.send(["refused", told(error)])
+            self._send(["refused", told(error)])
         else:
-            self._wire.send(["opened", epoch])
+            self._send(["opened", epoch])
 
     async def _send_artifacts(self) -> None:
         """Those of all trials that were asked for until now."""
@@ -182,7 +193,7 @@ class UploaderProcess:
             # writes would take their place in storage.
             self._tell_failure(ticket, error)
         else:
-            self._wire.send(["fetched", ticket, ""])
+            self._send(["fetched", ticket, ""])
 
     async def _publish(self) -> None:
         """All that was asked for until now at once: where storage is slower than the period of
@@ -216,18 +227,18 @@ class UploaderProcess:
             await self._opened().discard(folders)
         except Exception as error:
             # Told, and not kept: what is left over here is not missing in storage either.
-            self._wire.send(["failed", what, told(error)])
+            self._send(["failed", what, told(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
             await self._opened().fetch(folder)
         except (NotStored, ManifestMismatch) as error:
-            self._wire.send(["fetched", ticket, str(error)])
+            self._send(["fetched", ticket, str(error)])
         except Exception as error:
             # It may well be there: a trial without it would run epochs again for nothing.
             self._tell_failure(ticket, error)
         else:
-            self._wire.send(["fetched", ticket, ""])
+            self._send(["fetched", ticket, ""])
 
     async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> None:
         try:
@@ -236,14 +247,14 @@ class UploaderProcess:
             # One may well be there: a trial without it would run epochs again for nothing.
             self._tell_failure(ticket, error)
         else:
-            self._wire.send(["found", ticket, found])
+            self._send(["found", ticket, found])
 
     def _tell_failure(self, ticket: str, error: Exception) -> None:
         """Storage has not answered, which concerns whoever asked; or it is not ours any more."""
         if isinstance(innermost(error), ClaimLost):
-            self._wire.send(["refused", told(error)])
+            self._send(["refused", told(error)])
         else:
-            self._wire.send(["unanswered", ticket, told(error)])
+            self._send(["unanswered", ticket, told(error)])
 
     def _in_lane(
         self,
@@ -256,9 +267,7 @@ class UploaderProcess:
     ) -> None:
         tell = on_failure or (lambda text: ["failed", what, text])
         before = self._lanes.get(lane) or self._lanes.get("open")
-        task = asyncio.get_running_loop().create_task(
-            self._after(before, (lane, what), work, tell)
-        )
+        task = self._tasks.create_task(self._after(before, (lane, what), work, tell))
         self._lanes[lane] = task
         self._under_way[task] = what if is_needed else ""
         task.add_done_callback(lambda done: self._leave_lane(lane, done))
@@ -281,10 +290,10 @@ class UploaderProcess:
             await work()
         except Exception as error:  # whatever it is, somebody waits for an answer
             if isinstance(innermost(error), ClaimLost):
-                self._wire.send(["refused", told(error)])
+                self._send(["refused", told(error)])
                 return
             self._failed[key] = f"{key[1]}: {told(error)}"
-            self._wire.send(on_failure(told(error)))
+            self._send(on_failure(told(error)))
         else:
             self._failed.pop(key, None)
 
@@ -292,9 +301,9 @@ class UploaderProcess:
         """What the uploader tells, on its way to whoever gives the orders."""
         if message == ["moving"]:
             self._moved_at = asyncio.get_running_loop().time()
-        self._wire.send(message)
+        self._send(message)
 
-    async def _close(self, deadline_s: float, *, is_patient: bool) -> None:
+    async def _finish(self, deadline_s: float, *, is_patient: bool) -> None:
         """Finish what is under way; at the deadline, say what is not done. With patience the
         deadline counts from the last progress."""
         loop = asyncio.get_running_loop()
@@ -312,15 +321,11 @@ class UploaderProcess:
                 async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
                     await self._uploader.tidy()
         if self._uploader is not None and (left := self._uploader.left):
-            self._wire.send(["left", left])
+            self._send(["left", left])
         if self._uploader is not None and (left_out := self._uploader.left_out):
-            self._wire.send(["warning", left_out])
+            self._send(["warning", left_out])
         # Told before anything else is closed, which might take its time as well.
-        self._wire.send(["closed", [*self._failed.values(), *late]])
-        for task in list(self._under_way):
-            task.cancel()
-        if self._uploader is not None:
-            await self._uploader.close()
+        self._send(["closed", [*self._failed.values(), *late]])
 
     async def _settle(self, until: float, is_busy: Callable[[], bool]) -> None:
         """Wait while it is busy, or until then."""

@@ -15,6 +15,7 @@ from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal
 from tests.rig import checker
 from tests.rig.bench import Bench
+from tests.rig.free_tasks import free_tasks
 from tests.rig.script import acknowledged
 
 FAST = """
@@ -79,6 +80,7 @@ def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another
         journal_writer = JournalWriter(
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
+            tasks=free_tasks(),
             fsync_period_s=0.01,
         )
         journal_writer.append([b"first"])
@@ -99,6 +101,7 @@ def test_what_waits_for_the_disk_is_done_though_nothing_more_is_appended(tmp_pat
         journal_writer = JournalWriter(
             Journal(tmp_path / "journal"),
             DeafScribe(),  # type: ignore[arg-type]
+            tasks=free_tasks(),
             fsync_period_s=0.01,
         )
         journal_writer.append([b"row"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.launcher import LocalLauncher
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Lifeline, no_process_is_left
 
 
@@ -30,6 +31,6 @@ def lifeline() -> Iterator[Lifeline]:
 @pytest.fixture
 async def launcher(lifeline: Lifeline) -> AsyncIterator[LocalLauncher]:
     """Not opened yet: each test chooses what is loaded."""
-    launcher = LocalLauncher(environ=os.environ, inherited_fds=[lifeline.fd])
+    launcher = LocalLauncher(tasks=free_tasks(), environ=os.environ, inherited_fds=[lifeline.fd])
     yield launcher
     await launcher.close()

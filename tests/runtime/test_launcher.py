@@ -17,6 +17,7 @@ from holdfast.runtime import launcher as launcher_module
 from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, count_fds, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -96,7 +97,9 @@ async def test_what_a_worker_said_last_is_heard_also_where_its_exit_is_heard_fir
     lifeline: Lifeline,
 ) -> None:
     reading, writing = os.pipe()
-    launcher = LocalLauncher(environ=os.environ, inherited_fds=[lifeline.fd, writing])
+    launcher = LocalLauncher(
+        tasks=free_tasks(), environ=os.environ, inherited_fds=[lifeline.fd, writing]
+    )
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)
     pid = (await ask(worker, heard, "tell"))["pid"]
@@ -452,7 +455,7 @@ async def test_thread_limits_are_those_of_the_trial_unless_the_user_set_some(
     environ = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     if user is not None:
         environ["OMP_NUM_THREADS"] = user
-    launcher = LocalLauncher(environ=environ, inherited_fds=[lifeline.fd])
+    launcher = LocalLauncher(tasks=free_tasks(), environ=environ, inherited_fds=[lifeline.fd])
     await launcher.open(f"{MODULE}:{entry}", b"")
     worker, heard = start(launcher)
     before = (await ask(worker, heard, "tell"))["environ"]
@@ -550,6 +553,7 @@ async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> 
 CONTROLLER = '''
 import asyncio, os, signal, sys
 from holdfast.runtime.launcher import LocalLauncher
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard
 
 def holder(fd):
@@ -562,7 +566,7 @@ def holder(fd):
     return pid
 
 async def main(entry, fd):
-    launcher = LocalLauncher(environ=os.environ, inherited_fds=[fd])
+    launcher = LocalLauncher(tasks=free_tasks(), environ=os.environ, inherited_fds=[fd])
     await launcher.open(entry, b"")
     for number in range(2):
         heard = Heard()

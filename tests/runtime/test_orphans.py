@@ -187,10 +187,11 @@ async def test_one_that_holds_the_connection_of_a_lost_worker_is_not_waited_for_
 CONTROLLER = """
 import asyncio, os, sys
 from holdfast.runtime.launcher import LocalLauncher
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard
 
 async def main(fd, servers, ways):
-    launcher = LocalLauncher(environ=os.environ, inherited_fds=[fd])
+    launcher = LocalLauncher(tasks=free_tasks(), environ=os.environ, inherited_fds=[fd])
     await launcher.open("entries:SERVING", os.fsencode(servers))
     heard = Heard()
     worker = launcher.launch("worker", heard)

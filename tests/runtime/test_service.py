@@ -14,6 +14,7 @@ from holdfast.runtime import service as service_module
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.transport import Channel
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import PATIENCE_S, Heard, Lifeline, count_fds, wait_for_end
 from tests.rig.worker_entry import serve
 
@@ -227,6 +228,7 @@ def lasting(lifeline: Lifeline, heard: Heard, told: Told, *, restarts: int) -> R
     return RestartingService(
         "uploader",
         lambda: Service(ENTRY, heard.on_message, environ=os.environ, inherited_fds=[lifeline.fd]),
+        tasks=free_tasks(),
         first=[["echo", "first"]],
         again=told.count,
         tell=told.restarts.put_nowait,

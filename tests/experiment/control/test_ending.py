@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast.experiment.control import ending as ending_module
 from holdfast.experiment.control.ending import Ending
+from holdfast.runtime.stopped import Watched
 from holdfast.syncer.journal.journal import Position
+from tests.rig.free_tasks import free_tasks
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +51,7 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
         machine=SimpleNamespace(ending=None, trials={}),
     )
     working: Any = SimpleNamespace(
+        tasks=free_tasks(),
         launcher=SimpleNamespace(close=nothing),
         journal_writer=Writer((0, 8_000_000), (2_000_000, 8_000_000), (8_000_000, 8_000_000)),
         controller=controller,
@@ -66,3 +72,61 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
         "writing result.json and the like: 25% of the journal",
         "writing result.json and the like: 100% of the journal",
     ]
+
+
+@pytest.fixture
+def here() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as process:
+        yield process
+
+
+@pytest.fixture
+def gone() -> subprocess.Popen[bytes]:
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as process:
+        return process
+
+
+async def test_what_is_still_there_after_everything_was_killed_is_named(
+    here: subprocess.Popen[bytes], gone: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them: one that hangs, and one that has ended."""
+    monkeypatch.setattr(ending_module, "_KILLED_WITHIN_S", 0.01)
+    hangs = asyncio.get_running_loop().create_future()
+
+    async def never(*_: Any) -> None:
+        await hangs
+
+    nowhere = SimpleNamespace(close=lambda *_: None)
+    working: Any = SimpleNamespace(
+        tasks=free_tasks(),
+        launcher=SimpleNamespace(close=never, kill=lambda: None),
+        journal_writer=SimpleNamespace(
+            hurry=lambda _: None, close=nothing, abandon_projector=never
+        ),
+        controller=SimpleNamespace(
+            fault=None,
+            uploads=None,
+            pool=nowhere,
+            close=lambda: None,
+            machine=SimpleNamespace(ending=None, trials={}),
+        ),
+        callbacks=nowhere,
+        tracker_processes=SimpleNamespace(abandon=nothing),
+        processes=lambda: [
+            Watched(here.pid, "the projector", print),
+            Watched(gone.pid, "the uploader", print),
+        ],
+    )
+    settings = SimpleNamespace(flush_deadline_s=60.0, tracker_deadline_s=30.0)
+    told: list[str] = []
+    ending = Ending(
+        SimpleNamespace(settings=settings),  # type: ignore[arg-type]
+        working,
+        lambda text, level: told.append(text),
+        lambda phase: None,
+    )
+    assert await ending.kill() == []
+    assert len(told) == 1
+    assert told[0].startswith(f"the projector (pid {here.pid}) still exists after SIGKILL")

@@ -17,6 +17,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.shared_capacity import SharedCapacity
+from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
 from holdfast.trial.trial import Trial, TrialSpec
@@ -40,6 +41,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
     idle: Any = SimpleNamespace(report_to=lambda fail: None)
     return Controller(
         ControllerParts(
+            tasks=RunTasks(),
             machine=machine,
             layout=Layout(folder),
             settings=Settings(local_dir=folder),

@@ -22,6 +22,7 @@ from holdfast.trial.resources import ONE_CPU
 from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.trial import Status, Trial, evolve
 from holdfast.trial.values import Ref
+from tests.rig.free_tasks import free_tasks
 
 SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, num_samples=-1)
 
@@ -57,6 +58,7 @@ class Stage:
         proposer = Proposer(SPEC, {}, searcher, ONE_CPU, Naming(), root=folder)
         self.thread = SearchThread(
             proposer,
+            tasks=free_tasks(),
             post=self.post,
             fail=self.fail,
             warn=print,

@@ -14,6 +14,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.syncer.journal.journal import Journal
+from tests.rig.free_tasks import free_tasks
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,7 @@ async def test_a_projector_that_is_not_started_again_is_a_loss(
     )
     lock = SimpleNamespace(claim=(0, ""), prove=lambda: None)
     plan: Any = SimpleNamespace(layout=Layout(tmp_path), settings=settings, lock=lock)
-    writer = services.open_journal_writer(plan, Journal(tmp_path / "journal"), tell)
+    writer = services.open_journal_writer(plan, Journal(tmp_path / "journal"), tell, free_tasks())
     assert "result.json, progress.csv and snapshots stay behind" in await first_loss(tell)
     assert len(tell.by_level["warning"]) == 3  # it was started again so often
     await writer.close()
@@ -92,7 +93,7 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
         name="T",
     )
     start: Any = lambda on_message: Dead()  # noqa: E731
-    processes = TrackerProcesses([job], start, tell, refuse=lambda text: None)
+    processes = TrackerProcesses([job], start, tell, refuse=lambda text: None, tasks=free_tasks())
     processes.open()
     assert "tracker process of T was killed once more" in await first_loss(tell)
 
@@ -130,6 +131,6 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_tried_again_is_n
     )
     parts = ("journal_writer", "post", "lose", "usurped")
     controller: Any = SimpleNamespace(**dict.fromkeys(parts))
-    services.open_uploads(plan, controller, tell).on_uploader(message)
+    services.open_uploads(plan, controller, tell, free_tasks()).on_uploader(message)
     assert list(tell.by_level) == [level]
     assert said in tell.by_level[level][0]

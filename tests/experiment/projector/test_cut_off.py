@@ -22,6 +22,7 @@ from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import ResumeType
+from tests.rig.free_tasks import free_tasks
 from tests.rig.recorded import RecordedExperiment
 
 pytestmark = pytest.mark.anyio
@@ -168,7 +169,8 @@ async def service() -> Service:
 @pytest.fixture
 async def journal_writer(tmp_path: Path, service: Service) -> JournalWriter:
     journal = Journal(tmp_path / "journal")
-    return JournalWriter(journal, cast(RestartingService, service), fsync_period_s=1.0)
+    projector = cast(RestartingService, service)
+    return JournalWriter(journal, projector, tasks=free_tasks(), fsync_period_s=1.0)
 
 
 async def test_the_end_waits_as_long_as_the_projector_comes_further(

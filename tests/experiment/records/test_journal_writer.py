@@ -17,6 +17,7 @@ from holdfast.experiment.records.journal_writer import JournalWriter, NotDurable
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, read
+from tests.rig.free_tasks import free_tasks
 
 
 class DeafScribe:
@@ -34,12 +35,13 @@ class Heard:
         prove: Callable[[], None] = lambda: None,
         disk_deadline_s: float = 0.0,
     ) -> None:
-        self.faults: list[Exception] = []
+        self.faults: list[BaseException] = []
         self.warnings: list[str] = []
         self.folder = folder / "journal"
         self.journal_writer = JournalWriter(
             Journal(self.folder),
             DeafScribe(),  # type: ignore[arg-type]
+            tasks=free_tasks(),
             fsync_period_s=3600,
             disk_deadline_s=disk_deadline_s,
             warn=self.warnings.append,
@@ -88,12 +90,12 @@ def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
 
 
 def test_a_fault_that_came_before_anybody_listened_is_told_to_who_does(tmp_path: Path) -> None:
-    async def run() -> list[Exception]:
+    async def run() -> list[BaseException]:
         journal_writer = Heard(tmp_path).journal_writer
         journal_writer.report_to(lambda error: None)
         journal_writer.when_durable(lambda: 1 // 0)  # type: ignore[arg-type]
         await journal_writer.sync()
-        later: list[Exception] = []
+        later: list[BaseException] = []
         journal_writer.report_to(later.append)
         return later
 

@@ -22,6 +22,7 @@ from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
+from tests.rig.free_tasks import free_tasks
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +119,7 @@ class BadDisk:
         self.journal_writer = JournalWriter(
             Journal(folder / "journal"),
             cast(RestartingService, FakeKeeper()),
+            tasks=free_tasks(),
             fsync_period_s=3600,
         )
         self.asked: list[int] = []

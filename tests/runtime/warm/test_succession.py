@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.runtime.launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.warm import succession
+from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -266,7 +267,9 @@ async def test_a_successor_that_is_followed_ends_when_its_workers_have(
 
 
 async def test_it_can_be_switched_off(lifeline: Lifeline, kelp: None) -> None:
-    launcher = LocalLauncher(environ=os.environ, inherited_fds=[lifeline.fd], learns=False)
+    launcher = LocalLauncher(
+        tasks=free_tasks(), environ=os.environ, inherited_fds=[lifeline.fd], learns=False
+    )
     await launcher.open(OBEYING, b"")
     assert await learned_by(launcher, "mine:bring", "kelp") == []
     launcher.learn(["kelp"], TOOK_S)

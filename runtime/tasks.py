@@ -1,0 +1,115 @@
+"""The tasks of a run. One group owns them all, and none outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+R = TypeVar("R")
+Work = Coroutine[Any, Any, R]
+
+
+class TaskScope:
+    """Tasks that are cancelled together.
+
+    What one of them raises goes to `fail`. It cancels no other task: a run that has failed still
+    ends in order, and needs them for that.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[Work[Any]], asyncio.Task[Any]],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._create = create
+        self._fail = fail
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_cancelled = False
+
+    def start(self, work: Work[R]) -> asyncio.Task[R | None]:
+        """Run `work` in a task, whose result is None where `work` failed."""
+        task = self._own(self._performed(work))
+        # One that is cancelled before its first step would leave `work` unawaited.
+        task.add_done_callback(lambda _: work.close())
+        return task
+
+    def later(self, seconds: float, act: Callable[..., object], *arguments: Any) -> None:
+        """Call `act` in so many seconds, unless the scope is cancelled before."""
+        self.start(_later(seconds, act, arguments))
+
+    def scope(self, fail: Callable[[BaseException], None] | None = None) -> TaskScope:
+        """A part of these tasks, which may be cancelled before the others."""
+        return TaskScope(self._own, fail or self._fail)
+
+    def cancel(self) -> None:
+        """Cancel these tasks, and each that is still started here."""
+        self._is_cancelled = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _own(self, work: Work[Any]) -> asyncio.Task[Any]:
+        task = self._create(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._is_cancelled:
+            task.cancel()
+        return task
+
+    async def _performed(self, work: Work[R]) -> R | None:
+        try:
+            return await work
+        except Exception as error:  # whoever owns the scope decides what it means
+            self._fail(error)
+            return None
+
+
+class RunTasks(TaskScope):
+    """The task group of a run: `async with RunTasks() as tasks`. It cancels at its end what still
+    runs, and waits for it.
+
+    The first failure is the run's `fault`. `ended` is done once there is one, or `finish` was
+    called: the run has nothing more to work for.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self.fault: BaseException | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        super().__init__(self._group.create_task, self.fail)
+
+    def fail(self, error: BaseException) -> None:
+        self.fault = self.fault or error
+        self.finish()
+
+    def finish(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def until(self, ready: asyncio.Future[R]) -> R:
+        """The result of `ready`; raises the fault that comes before it."""
+        awaited: list[asyncio.Future[Any]] = [ready, self.ended]
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if self.fault is not None:
+            raise self.fault
+        return ready.result()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cancel()
+        # Not told of `error`, the group does not wrap it.
+        await self._group.__aexit__(None, None, None)
+
+
+async def _later(seconds: float, act: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    await asyncio.sleep(seconds)
+    act(*arguments)

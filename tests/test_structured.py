@@ -1,0 +1,141 @@
+"""Structured concurrency, read from the code: each task has a group, each wait a deadline."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CODE = ["experiment", "runtime", "scheduler", "syncer", "trial", "src/holdfast"]
+
+# Tasks that no group owns, by file and function.
+LOOSE = {
+    ("syncer/stores/owned_store.py", "_look_ahead"): (
+        "OwnedStore.close cancels it and waits; the store outlives no uploader"
+    ),
+    ("syncer/stores/probing.py", "_write_once"): "four puts that race, under the check's deadline",
+}
+
+# Waits without a deadline of their own, by file and function.
+ENDLESS = {
+    ("experiment/control/run.py", "_work"): "a run lasts as long as its trials",
+    ("experiment/control/run.py", "join"): "of a thread that has set `done` as its last act",
+    ("experiment/control/ending.py", "finish"): "both steps have one, and an abort cancels them",
+    ("experiment/control/watch.py", "watch"): "of a run that has ended",
+    ("experiment/trackers/process.py", "main"): "of the thread that ends this process",
+    (
+        "experiment/worker/rank_session.py",
+        "_send",
+    ): "of a thread that sends a line before this one",
+    ("experiment/worker/host.py", "_repeating"): "of timers that were cancelled",
+    ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
+    ("runtime/process_exits.py", "wait"): "in a daemon thread that nobody waits for",
+    ("runtime/tasks.py", "until"): "what it waits for has one, or ends with the run",
+    ("syncer/stores/owned_store.py", "close"): "of a task that was cancelled",
+    ("syncer/stores/s3/client.py", "take"): "requests that hold memory have one each",
+    ("syncer/stores/s3/http.py", "close"): "of connections that were cut",
+    ("syncer/uploader/process.py", "_after"): "each order has the storage's deadline",
+}
+
+Place = tuple[str, str]
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            if not any(parent.is_symlink() for parent in path.parents):
+                yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def called(node: ast.Call) -> tuple[str, str]:
+    """What a call calls: `("asyncio", "wait")`, `("self._group", "create_task")`."""
+    match node.func:
+        case ast.Attribute(value=owner, attr=name):
+            return ast.unparse(owner), name
+        case ast.Name(id=name):
+            return "", name
+        case _:
+            return "", ""
+
+
+def groups(tree: ast.Module) -> set[str]:
+    """What the module calls its task groups."""
+    found = set()
+    for node in ast.walk(tree):
+        for value, target in (
+            [(item.context_expr, item.optional_vars) for item in node.items]
+            if isinstance(node, ast.AsyncWith)
+            else [(node.value, node.targets[0])]
+            if isinstance(node, ast.Assign)
+            else []
+        ):
+            is_made = isinstance(value, ast.Call) and called(value) in {
+                ("asyncio", "TaskGroup"),
+                ("anyio", "create_task_group"),
+            }
+            if is_made and target is not None:
+                found.add(ast.unparse(target))
+    return found
+
+
+def loose_tasks(path: str, tree: ast.Module) -> set[Place]:
+    known = groups(tree)
+    found = set()
+
+    def look(node: ast.AST, function: str) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if isinstance(node, ast.Call):
+            owner, name = called(node)
+            # `gather` and `run_in_executor` begin what nobody else can cancel.
+            is_loose = name in {"ensure_future", "run_in_executor"} or (owner, name) == (
+                "asyncio",
+                "gather",
+            )
+            if is_loose or (name == "create_task" and owner not in known):
+                found.add((path, function))
+        for child in ast.iter_child_nodes(node):
+            look(child, function)
+
+    look(tree, "")
+    return found
+
+
+_DEADLINES = {"timeout", "timeout_at", "move_on_after", "fail_after"}
+
+
+def endless_waits(path: str, tree: ast.Module) -> set[Place]:
+    """Of tasks, events, threads and processes: `wait` and `join` that are given no time, outside
+    of any scope that has a deadline."""
+    found = set()
+
+    def look(node: ast.AST, function: str, has_deadline: bool) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            function, has_deadline = getattr(node, "name", function), False
+        if isinstance(node, (ast.AsyncWith, ast.With)):
+            scopes = [item.context_expr for item in node.items]
+            has_deadline = has_deadline or any(
+                isinstance(scope, ast.Call) and called(scope)[1] in _DEADLINES for scope in scopes
+            )
+        if isinstance(node, ast.Call) and not has_deadline:
+            owner, name = called(node)
+            has_time = any(keyword.arg == "timeout" for keyword in node.keywords)
+            is_bare = name in {"wait", "join"} and not node.args and not node.keywords
+            if ((owner, name) == ("asyncio", "wait") and not has_time) or (is_bare and owner):
+                found.add((path, function))
+        for child in ast.iter_child_nodes(node):
+            look(child, function, has_deadline)
+
+    look(tree, "", False)
+    return found
+
+
+def test_each_task_belongs_to_a_group() -> None:
+    found = {place for path, tree in modules() for place in loose_tasks(path, tree)}
+    assert found == LOOSE.keys()
+
+
+def test_each_wait_has_a_deadline() -> None:
+    found = {place for path, tree in modules() for place in endless_waits(path, tree)}
+    assert found == ENDLESS.keys()
