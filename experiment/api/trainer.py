@@ -23,26 +23,26 @@ from holdfast.trial.tuning import ResumeConfig
 
 
 class TrainingFailedError(TuneError, RuntimeError):
-    """The training has ended with an error, the `__cause__`; the message says how to go on."""
+    """The training ended with an error, the `__cause__`. The message says how to resume it."""
 
 
 class DataParallelTrainer:
     """Runs one function in `scaling_config.num_workers` processes at once, the ranks of a group.
 
-    `train_loop_per_worker` takes `train_loop_config`, or nothing, and reports with
-    `holdfast.train.report`, in every rank equally often; the row is rank 0's, the checkpoint has
-    the files of all ranks that gave some. `datasets`, by name, are split among the ranks as
-    `dataset_config` says; a rank gets its part of `get_dataset_shard(name)`. `metadata`, plain
-    JSON values, is what `get_context().get_metadata()` gives, and each checkpoint's
-    `get_metadata()`. `resume_from_checkpoint` is what `get_checkpoint()` gives until there is one
-    of this run. `backend_config` sets up the framework's process group. `run_config`: storage,
-    failures, output.
+    `train_loop_per_worker` takes `train_loop_config` or nothing. Every rank calls
+    `holdfast.train.report` equally often. The row holds rank 0's metrics; the checkpoint holds the
+    files of all ranks that passed one. `datasets`, by name, are split among the ranks as
+    `dataset_config` says; `get_dataset_shard(name)` returns a rank's part. `metadata`, plain JSON
+    values, is what `get_context().get_metadata()` and each checkpoint's `get_metadata()` return.
+    `get_checkpoint()` returns `resume_from_checkpoint` until this run has a checkpoint of its own.
+    `backend_config` sets up the framework's process group. `run_config`: storage, failures,
+    output.
 
-    `keep_all_metrics`: rows have beside rank 0's metrics those of every rank, as
-    `ranks/<rank>/<name>`. `refuse_clashes`: files of one name from two ranks in one checkpoint
-    fail the report; otherwise the last rank's is kept, with a warning.
+    `keep_all_metrics`: rows also hold the metrics of every rank, as `ranks/<rank>/<name>`.
+    `refuse_clashes`: if two ranks put files of one name into one checkpoint, the report fails;
+    otherwise the last rank's file is kept, with a warning.
 
-    Raises InvalidConfig for settings that cannot mean anything.
+    Raises InvalidConfig for invalid settings.
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = BackendConfig
@@ -92,21 +92,21 @@ class DataParallelTrainer:
         self._tuner: Tuner | None = None
 
     def as_trainable(self) -> TrainLoop:
-        """What `Tuner(trainer)` runs in each trial."""
+        """The training loop that `Tuner(trainer)` runs in each trial."""
         return self._loop
 
     @short_errors
     def fit(self, *, resume: str = "never", trusted: bool = True) -> Result:
-        """Train to the end, and return what came of it.
+        """Train to the end and return the result.
 
-        With `resume="auto"` it goes on with the training of the RunConfig's name from its newest
-        checkpoint, where there is one, and else begins; "must" raises NothingToRestore instead.
-        Another number of workers is no other training; another `train_loop_config` is refused:
-        `restore` takes one. With `trusted=False` nothing from the training's folder is unpickled:
-        what would have to be is what this script says.
+        `resume="auto"` resumes the training of the RunConfig's name from its newest checkpoint,
+        and starts a new one if there is none; with "must" it raises NothingToRestore instead. The
+        number of workers may differ. Another `train_loop_config` raises InvalidConfig: pass it to
+        `restore`. With `trusted=False` nothing from the training's folder is unpickled: this
+        script's objects are used instead.
 
-        Raises TrainingFailedError where the training failed, and what `Tuner.fit` raises before it
-        begins.
+        Raises TrainingFailedError if the training fails, and what `Tuner.fit` raises before it
+        starts.
         """
         self._loop.check_constant()
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
@@ -123,10 +123,10 @@ class DataParallelTrainer:
         (result,) = results
         if result.error is not None:
             raise TrainingFailedError(
-                f"the training has failed: {result.error}\n"
-                f"What it has kept is in {result.path}. To go on from its newest checkpoint: "
-                f"{type(self).__name__}.restore({results.experiment_path!r}).fit(). To have it "
-                f"tried again by itself: RunConfig(failure_config=FailureConfig(max_failures=...))"
+                f"the training failed: {result.error}\n"
+                f"What it kept is in {result.path}. To resume from its newest checkpoint: "
+                f"{type(self).__name__}.restore({results.experiment_path!r}).fit(). To retry "
+                f"automatically: RunConfig(failure_config=FailureConfig(max_failures=...))"
             ) from result.error
         return result
 
@@ -135,7 +135,7 @@ class DataParallelTrainer:
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
-        """Whether there is a training at `path`, or where a RunConfig says, to be restored.
+        """Whether there is a training to restore at `path`, or where a RunConfig says.
 
         Raises StorageError if the storage does not answer.
         """
@@ -157,26 +157,26 @@ class DataParallelTrainer:
         trusted: bool = True,
         trainer: Self | None = None,
     ) -> Self:
-        """A trainer whose `fit()` goes on with the training at `path` from its newest checkpoint.
+        """A trainer whose `fit()` resumes the training at `path` from its newest checkpoint.
 
-        `path` may be the RunConfig, with a name, that it was begun with. What is not given is as
-        it was; with another `scaling_config` it goes on with another number of workers. Its
-        records keep the `train_loop_config` that it began with. Of the RunConfig's `runtime_env`
-        only names are kept: it is to be given again.
+        `path` may be the RunConfig, with a name, that the training began with. Arguments that you
+        leave out stay as they were; another `scaling_config` changes the number of workers. The
+        records keep the `train_loop_config` that the training began with. Of the RunConfig's
+        `runtime_env` they keep only names: pass it again.
 
-        Where several trainings were run under one name it is the newest. Number `run` (from 1) of
-        them is read: `fit()` returns its result where it is finished, and raises InvalidConfig
-        else.
+        Of several trainings under one name the newest is restored. With `run=N` (from 1) the
+        trainer reads training N instead: `fit()` returns its result if it is finished, and raises
+        InvalidConfig otherwise.
 
         With `trusted=False` nothing from the training's folder is unpickled, now or in `fit()`:
-        `trainer`, made as the one that began it, takes the place of what is pickled there.
+        pass a `trainer` made as the one that began the training. It replaces what is pickled.
 
         Raises NothingToRestore, BrokenTunerFile, NotTrusted, InvalidConfig.
         """
         if trainer is not None and (trusted or not isinstance(trainer, cls)):
             raise InvalidConfig(
-                f"trainer is for restore(..., trusted=False), and a {cls.__name__} as the one "
-                f"that began the training, not {trainer!r:.100}"
+                f"trainer is for restore(..., trusted=False), and must be a {cls.__name__} made "
+                f"as the one that began the training, not {trainer!r:.100}"
             )
         given: dict[str, Any] = {
             "function": train_loop_per_worker,
@@ -209,7 +209,8 @@ class DataParallelTrainer:
             loop = TrainLoop(name=loop, function=train_loop_per_worker or _of_an_earlier_run)
         if not isinstance(loop, TrainLoop) or loop.name != cls.__name__:
             raise InvalidConfig(
-                f"{path} holds no training of a {cls.__name__}: restore it with what began it"
+                f"{path} holds no training of a {cls.__name__}: restore it with the class that "
+                f"began it"
             )
         restored._loop = replace(loop, is_renewed="config" in anew, **anew)
         if tuner.earlier is None:
@@ -219,13 +220,13 @@ class DataParallelTrainer:
 
 
 _GIVE_TRAINER = (
-    "with trusted=False nothing is unpickled. Give trainer=, made as the one that began it; "
+    "with trusted=False nothing is unpickled. Pass trainer=, made as the one that began it; "
     "trusted=True runs code from the training's folder"
 )
 
 
 def _of_an_earlier_run() -> None:
-    """Stands for its loop: only that of the newest run is kept."""
+    """Replaces the loop of an earlier run: only the newest run's is kept."""
 
 
 def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.restore_request import restored_request
-from holdfast.experiment.start.resume_checks import check_resume, said_settings, settings_of
+from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
 from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
@@ -37,7 +37,7 @@ class Tuner:
     `param_space`: the config, with domains and grids in place of values.
     `tune_config`: the goal, the search and the scheduler. `run_config`: storage, failures, output.
 
-    Raises InvalidConfig for settings that cannot mean anything.
+    Raises InvalidConfig for invalid settings.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class Tuner:
     ) -> ResultGrid:
         """Run every trial to its end and return their results.
 
-        With `resume="auto"` it goes on with the experiment of the RunConfig's name, where there is
-        one, finished or not, and else begins; "must" raises NothingToRestore instead. What differs
-        from the settings that the experiment has is refused; `extend=True` goes on with what a
-        restore can change, as `restore(..., extend=True)` does. `resume_config` says which of its
-        trials go on. With `trusted=False` nothing from the experiment's folder is unpickled, as
-        in `restore`: what would have to be is what this script says.
+        `resume="auto"` resumes the experiment of the RunConfig's name, finished or not, and starts
+        a new one if there is none; with "must" it raises NothingToRestore instead. Settings that
+        differ from the experiment's raise InvalidConfig; with `extend=True` those that a restore
+        can change are applied, as in `restore(..., extend=True)`. `resume_config` says which of
+        its trials resume. With `trusted=False` nothing from the experiment's folder is unpickled:
+        this script's objects are used instead.
 
-        Trials that fail do not make it raise, unless FailureConfig(fail_fast="raise"). After
-        Ctrl-C it stops the trials, keeps everything and raises KeyboardInterrupt.
+        A failed trial does not raise, unless FailureConfig(fail_fast="raise"). After Ctrl-C,
+        `fit` stops the trials, keeps everything and raises KeyboardInterrupt.
 
         Raises StorageError before the first trial if the storage cannot be written,
         ExperimentExists for the name of an unfinished experiment, ExperimentInUse while another
@@ -98,12 +98,12 @@ class Tuner:
         if self._earlier is not None:
             return self._earlier.as_it_is()
         if check_resume(resume, extend=extend, resume_config=resume_config):
-            self._take_up(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
+            self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             self._request = replace(self._request, resumes=True)
         self._results = fit(self._request, Settings.read(os.environ), machinery())
         return self._results
 
-    def _take_up(
+    def _resume_named(
         self, resume: str, extend: bool, resume_config: ResumeConfig, *, trusted: bool
     ) -> None:
         """Become the tuner that resumes the experiment of this one's name, if there is one."""
@@ -111,41 +111,41 @@ class Tuner:
             return
         from holdfast.experiment.records.opened import OpenedExperiment
 
-        said, run = self._request, self._request.run
+        script, run = self._request, self._request.run
         if run.name is None:
             raise InvalidConfig(
                 f"fit(resume={resume!r}) finds the experiment by its name: give "
                 f"RunConfig(name=...)"
             )
         opened = OpenedExperiment.at(run, None, Settings.read(os.environ), os.environ)
-        self._request = replace(said, opened=opened)
+        self._request = replace(script, opened=opened)
         if resume == "auto" and not opened.exists():
             return
-        budget = said.tune.time_budget_s
+        budget = script.tune.time_budget_s
         wanted = Wanted(
-            num_samples=said.tune.num_samples,
+            num_samples=script.tune.num_samples,
             stop={} if run.stop is None else run.stop,
-            param_space=said.param_space,
+            param_space=script.param_space,
             time_budget_s=math.inf if budget is None else budget,
-            settings=said_settings(said),
+            settings=settings_in(script),
         )
         try:
             restored = restored_request(
                 opened,
-                said.trainable,
+                script.trainable,
                 resume=resume_config,
                 wanted=wanted,
                 extend=extend,
                 runtime_env=run.runtime_env,
-                said=said,
+                script=script,
                 trusted=trusted,
-                anew=(None, None) if trusted else (said.tune, said.run),
+                instead=(None, None) if trusted else (script.tune, script.run),
             )
         except InvalidConfig:
             if opened.ended_without_results():
                 return  # a new run follows it, as without `resume`
             raise
-        self._request = restored.with_surroundings_of(said)
+        self._request = restored.with_surroundings_of(script)
 
     @property
     def _is_restored(self) -> bool:
@@ -153,27 +153,27 @@ class Tuner:
 
     @property
     def trainable(self) -> Any:
-        """What the trials run; of an earlier run its name."""
+        """What the trials run; for an earlier run, its name."""
         return self._request.trainable if self._earlier is None else self._earlier.trainable
 
     @property
     def earlier(self) -> EarlierRun | None:
-        """The run that this one reads, where another was run after it under its name."""
+        """The run that this tuner only reads, since a later run followed it under its name."""
         return self._earlier
 
     def with_trainable(
         self, trainable: Any, resources: PlacementGroupFactory | None = None
     ) -> Self:
-        """This tuner, going on with another trainable of the same name, and other resources."""
+        """This tuner, with another trainable of the same name and other resources."""
         self._request = replace(self._request, trainable=trainable, resources=resources)
         return self
 
     @short_errors
     def get_results(self) -> ResultGrid:
-        """What `fit` returned; after `restore`, what is there already.
+        """The results that `fit` returned; after `restore`, those that exist already.
 
-        Configs have the values of `param_space` in them; what a search or a `sample_from` function
-        made, and is no plain data, is a placeholder whose `load()` unpickles it.
+        Configs hold the values of `param_space`. A value that a search or a `sample_from` function
+        made and that is not plain data is a placeholder; its `load()` unpickles it.
         Raises TuneError before `fit`.
         """
         if self._results is not None:
@@ -196,9 +196,9 @@ class Tuner:
     def can_restore(
         cls, path: str | os.PathLike[str] | RunConfig, storage_filesystem: Any = None
     ) -> bool:
-        """Whether there is an experiment at `path` that `restore` could take up.
+        """Whether there is an experiment at `path` that `restore` could resume.
 
-        `path` may be the RunConfig, with a name, that it is begun with.
+        `path` may be the RunConfig, with a name, that the experiment began with.
 
         Raises StorageError if the storage does not answer.
         """
@@ -239,37 +239,38 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Self:
-        """A Tuner whose `fit()` goes on with the experiment at `path`, or where a RunConfig says.
+        """A Tuner whose `fit()` resumes the experiment at `path`, or where a RunConfig says.
 
-        Finished trials stay finished. Unfinished ones go on from their newest checkpoint, unless
-        `resume_unfinished` is False; errored ones stay errored, or go on (`resume_errored`), or
-        begin again (`restart_errored`). Without a `trainable` the one in tuner.pkl is used. A
-        `param_space` with the same keys replaces the objects in it. `restore_artifacts` says,
-        instead of the run's SyncConfig, whether trials find here what they wrote on another
-        machine. `runtime_env` is that of the RunConfig, of which nothing but names is kept.
+        Finished trials stay finished. Unfinished ones resume from their newest checkpoint, unless
+        `resume_unfinished` is False. Failed ones stay failed, resume from their checkpoint
+        (`resume_errored`) or start from the beginning (`restart_errored`). Without a `trainable`
+        the one in tuner.pkl is used. A `param_space` with the same keys replaces the objects in
+        it. `restore_artifacts` overrides the run's SyncConfig: whether trials find here what they
+        wrote on another machine. `runtime_env` replaces the RunConfig's, of which the experiment
+        keeps only names.
 
-        Where several experiments were run under one name it is the newest. Number `run` (from 1)
-        of them is read: `get_results()` has its results, and so has `fit()` where it is finished.
-        Nothing of a run that another followed can go on: `fit()` raises InvalidConfig.
+        Of several runs under one name the newest is restored. With `run=N` (from 1) the tuner
+        reads run N instead: `get_results()` returns its results, and so does `fit()` if it is
+        finished. A run that another followed cannot resume: `fit()` raises InvalidConfig.
 
-        With `extend=True` the experiment goes on with another `num_samples`, `stop`,
-        `time_budget_s` or `param_space`; `fit()` tells what changes, and everything that there is
-        stays. Trials that exist keep their configs. Finished ones go on, where the new `stop` lets
-        them, with `resume_config=ResumeConfig(finished="resume")`. A later restore keeps it so.
+        With `extend=True` the experiment continues with another `num_samples`, `stop`,
+        `time_budget_s` or `param_space`. `fit()` prints what changes. All results stay, and
+        existing trials keep their configs. Finished ones resume, if the new `stop` lets them, with
+        `resume_config=ResumeConfig(finished="resume")`. Later restores keep the change.
 
-        `max_concurrent_trials` (0 for no limit), `failure_config` and `checkpoint_config` hold
-        from now on, without `extend`. Another `checkpoint_score_attribute` is refused: checkpoints
-        that exist have none of it. A RunConfig says, beside where the experiment is, the latter
-        two, `callbacks`, `progress_reporter`, `verbose` and `sync_config`, each where it is not
-        the default.
+        `max_concurrent_trials` (0 for no limit), `failure_config` and `checkpoint_config` apply
+        from now on, without `extend`. Another `checkpoint_score_attribute` is refused: existing
+        checkpoints were not scored by it. A RunConfig given as `path` also sets the latter two,
+        `callbacks`, `progress_reporter`, `verbose` and `sync_config`, each where it is not the
+        default.
 
-        With `trusted=False` nothing from the experiment's folder is unpickled, now or in `fit()`:
-        `trainable`, and `param_space` where it is not plain, are to be given, and `tune_config`
-        and `run_config` as the experiment began with where it has objects of the user's there.
-        Of these two only what is pickled is taken. Callbacks start without their states, and a
-        class whose `save_checkpoint` returns a dict cannot resume.
+        With `trusted=False` nothing from the experiment's folder is unpickled, now or in `fit()`.
+        Pass the `trainable`, the `param_space` if it is not plain data, and, for other objects of
+        yours, `tune_config` and `run_config` as the experiment began with; only what is pickled is
+        taken from these two. Callbacks start without their states, and a class whose
+        `save_checkpoint` returns a dict cannot resume.
 
-        Raises NothingToRestore, BrokenTunerFile, NotTrusted, which says what to give, and
+        Raises NothingToRestore, BrokenTunerFile, NotTrusted, which says what to pass, and
         InvalidConfig for a trainable of another name, or, without `extend`, for what differs.
         """
         from holdfast.experiment.records.opened import OpenedExperiment
@@ -308,7 +309,7 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            anew=(tune_config, run_config),
+            instead=(tune_config, run_config),
         )
         if config is not None:
             request = request.with_surroundings_in(config)
@@ -321,6 +322,7 @@ class Tuner:
 def _errored(resume: bool, restart: bool) -> str:
     if resume and restart:
         raise InvalidConfig(
-            "resume_errored goes on from checkpoints, restart_errored begins again: choose one"
+            "resume_errored resumes from checkpoints, restart_errored starts from the beginning: "
+            "choose one"
         )
     return "resume" if resume else "restart" if restart else "skip"

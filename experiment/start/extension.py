@@ -1,4 +1,4 @@
-"""An experiment that a restore makes longer, or otherwise: what changes, and whether it can."""
+"""What a restore changes of an experiment, and whether it can."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from holdfast.trial.stoppers import (
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import TuneConfig
 
-# What stands in the options of an experiment for a stopper: its text.
+# The option of an experiment that holds the text of its stopper.
 STOPPER = "stopper"
 _SHOWN = 12
-# What of an experiment may be otherwise at any restore, since nothing that was decided hangs on
-# it: the fields of its spec, as users call them.
+# The fields of the spec that any restore may change, since no earlier decision depends on them,
+# and their names in TuneConfig and RunConfig.
 SETTINGS: Final[Mapping[str, str]] = {
     "max_concurrent": "max_concurrent_trials",
     "reuse_actors": "reuse_actors",
@@ -45,12 +45,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be otherwise from now on; None leaves it as it is. An infinite `time_budget_s` is
-    none.
+    """What the caller wants changed from now on. None leaves a setting as it was; an infinite
+    `time_budget_s` removes the budget.
 
-    `settings` are fields of the spec, those of SETTINGS that are given. `is_sure`: a stopper of
-    the user's own, of which only the name is known, is another one even if it has the name of the
-    former. Raises InvalidConfig for what cannot mean anything.
+    `settings` maps names of SETTINGS to new values. `is_sure`: a user's own stopper counts as a
+    new one even if it has the name of the former, since only the name is known.
+    Raises InvalidConfig for invalid values.
     """
 
     num_samples: int | None = None
@@ -67,7 +67,7 @@ class Wanted:
         check_stop(self.stop)
 
     def only_changes(self, spec: ExperimentSpec) -> Wanted:
-        """The same without what is so already."""
+        """Leave out what already is as wanted."""
         samples, stop, space = self.num_samples, self.stop, self.param_space
         is_same_budget = self._budget == spec.time_budget_s
         return replace(
@@ -81,7 +81,7 @@ class Wanted:
 
     @property
     def is_extension(self) -> bool:
-        """Whether another experiment comes of it, for which one has to ask by `extend`."""
+        """Whether it changes the experiment itself, which requires `extend=True`."""
         given = (self.num_samples, self.stop, self.param_space, self.time_budget_s)
         return any(value is not None for value in given)
 
@@ -90,24 +90,24 @@ class Wanted:
         return not self.is_extension and not self.settings
 
     def impossible(self, spec: ExperimentSpec) -> Iterator[str]:
-        """What no restore can change, a line for each."""
+        """A line for each setting that no restore can change."""
         given, known = self.settings.get("checkpoint", spec.checkpoint), spec.checkpoint
         attribute, before = given.checkpoint_score_attribute, known.checkpoint_score_attribute
         if attribute != before:
-            # Checkpoints have the score that they were reported with, and no other.
+            # Existing checkpoints have only the score that was reported with them.
             yield difference("checkpoint_score_attribute", before, attribute)
         if self.num_samples is not None and spec.options.get("trainer"):
-            # What a trainer has begun is one trial, and its result is that of `fit`.
+            # A trainer's experiment is one trial; `fit` returns its result.
             yield difference("num_samples", spec.num_samples, self.num_samples)
 
     def lines(self, spec: ExperimentSpec) -> list[str]:
-        """Each change, from what to what; of what `only_changes` has left."""
+        """A line for each change, with the old and the new value. Call `only_changes` before."""
         told = []
         if self.num_samples is not None:
             told.append(difference("num_samples", spec.num_samples, self.num_samples))
         if self.stop is not None:
             was, now = stop_text(spec), text_of(self.stop)
-            told.append(f"stop: was {was}, now {'another' if now == was else now}")
+            told.append(f"stop: was {was}, now {'a different one' if now == was else now}")
         if self.time_budget_s is not None:
             told.append(difference("time_budget_s", spec.time_budget_s, self._budget))
         if self.param_space is not None:
@@ -122,7 +122,7 @@ class Wanted:
     def applied(
         self, spec: ExperimentSpec, *, made: int, strict: bool, resources: object
     ) -> ExperimentSpec:
-        """The experiment as it is from now on; `made` trials exist."""
+        """The spec from now on; `made` is the number of trials that exist."""
         if self.num_samples is not None:
             spec = replace(spec, num_samples=self.num_samples)
         if self.time_budget_s is not None:
@@ -145,7 +145,7 @@ class Wanted:
     def keep(self, file: TunerFile, spec: ExperimentSpec) -> None:
         """Write the objects where a restore finds them, before the journal names them.
 
-        `spec` is that of `applied`. Raises NotPicklable, BrokenTunerFile, OSError.
+        `spec` is what `applied` returned. Raises NotPicklable, BrokenTunerFile, OSError.
         """
         objects: dict[str, StoredField] = {}
         if self.param_space is not None:
@@ -165,7 +165,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What is `wanted` otherwise of an experiment, which was `spec`."""
+    """The changes that are `wanted` of an experiment whose spec was `spec`."""
 
     wanted: Wanted
     spec: ExperimentSpec
@@ -174,9 +174,9 @@ class Extension:
 def extended(
     extension: Extension | None, machine: Machine, *, strict: bool, resources: object
 ) -> ExperimentSpec | None:
-    """What a resumed experiment is to be from now on; None where it stays what it is.
+    """The new spec of a resumed experiment; None if it keeps its spec.
 
-    Raises InvalidConfig where it could not go on so.
+    Raises InvalidConfig where the experiment could not run with it.
     """
     if extension is None:
         return None
@@ -187,11 +187,11 @@ def extended(
         )
 
     if machine.spec == planned_as(changed(machine.spec.space_from), machine.spec):
-        return None  # by the same tuner, whose fit() is called once more
+        return None  # the same tuner has applied it in an earlier fit()
     if machine.spec != extension.spec:
         raise InvalidConfig(
             "another restore has changed the experiment since this one was prepared: call "
-            "Tuner.restore() once more"
+            "Tuner.restore() again"
         )
     spec = changed(len(machine.trials))
     _check(machine, spec)
@@ -199,7 +199,7 @@ def extended(
 
 
 def difference(name: str, was: object, now: object) -> str:
-    """A line; of two settings of one kind it tells only what differs."""
+    """One line with both values; for two objects of one class only the fields that differ."""
     before, after = (str("none" if value is None else value) for value in (was, now))
     if is_dataclass(was) and type(was) is type(now):
         names = [f.name for f in fields(was) if getattr(was, f.name) != getattr(now, f.name)]
@@ -210,7 +210,7 @@ def difference(name: str, was: object, now: object) -> str:
 
 
 def stop_fields(stop: Any) -> dict[str, Any]:
-    """What the machine has to know of a stop condition."""
+    """The fields of the spec that describe a stop condition."""
     return {
         "stop": bounds_of(stop),
         "has_stopper": is_asked(stop),
@@ -224,12 +224,12 @@ def stop_options(stop: Any) -> dict[str, Any]:
 
 
 def stop_text(spec: ExperimentSpec) -> str:
-    """The stop condition of an experiment, as `text_of` tells it."""
+    """The text of an experiment's stop condition, as `text_of` makes it."""
     return spec.options.get(STOPPER) or text_of(dict(spec.stop))
 
 
 def _check(machine: Machine, spec: ExperimentSpec) -> None:
-    """Raises InvalidConfig where the changed experiment could not go on at once."""
+    """Raises InvalidConfig where the changed experiment would end at once."""
     budget_s = spec.budget_s
     if budget_s is not None and budget_s != machine.spec.budget_s and budget_s <= machine.active_s:
         raise InvalidConfig(
@@ -244,42 +244,42 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
         if is_new and rows and not any(has_metric(row, name) for row in rows):
             raise InvalidConfig(
                 f"stop names {name!r}, which no trial has in its newest report."
-                f"{near_text([name], rows[-1])} Where it comes only later, set "
+                f"{near_text([name], rows[-1])} If it is reported only later, set "
                 f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1. Reported were: "
                 f"{names_text(trials[-1].row or {})}"
             )
 
 
 def check_enough(machine: Machine, wanted: Wanted, total: int | None) -> None:
-    """Raises InvalidConfig where there are more trials than the changed experiment would have."""
+    """Raises InvalidConfig where more trials exist than the changed experiment would have."""
     made = len(machine.trials)
     if wanted.num_samples is not None and total is not None and total < made:
         raise InvalidConfig(
             f"num_samples={wanted.num_samples} makes {total} trials in all, and {made} exist "
-            f"already (it was {machine.spec.num_samples}): none is taken back. Leave num_samples "
-            f"as it was, or give more"
+            f"already (it was {machine.spec.num_samples}). Trials are not removed: leave "
+            f"num_samples as it was, or raise it"
         )
 
 
-def told(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) -> str:
-    """What the user is told of a change: from what to what, and what that means for trials."""
+def extension_notice(machine: Machine, first: Resumed, wanted: Wanted, total: int | None) -> str:
+    """What changes, from what to what, and what that means for the trials."""
     assert first.spec is not None
     lines, errored = wanted.lines(machine.spec), machine.errored
     if not wanted.is_extension:
         text = [f"from now on, {'; '.join(lines)}"]
     else:
         text = ["the experiment is extended:", *(f"  {line}" for line in lines)]
-        text += _told_of_trials(machine, first, total, is_anew=wanted.param_space is not None)
+        text += _trial_lines(machine, first, total, is_anew=wanted.param_space is not None)
     concerns_them = wanted.is_extension or "failure" in wanted.settings
     if errored and concerns_them and first.errored == "skip":
-        text.append(f"  failed trials that stay so: {errored}; {_GO_ON.format('errored')}")
+        text.append(f"  failed trials left as they are: {errored}; {_TO_RESUME.format('errored')}")
     return "\n".join(text)
 
 
-_GO_ON = "to have them go on: ResumeConfig({0}='resume'), or holdfast resume --resume-{0}"
+_TO_RESUME = "to resume them: ResumeConfig({0}='resume'), or holdfast resume --resume-{0}"
 
 
-def _told_of_trials(
+def _trial_lines(
     machine: Machine, first: Resumed, total: int | None, *, is_anew: bool
 ) -> Iterator[str]:
     trials = machine.trials.values()
@@ -287,10 +287,11 @@ def _told_of_trials(
     finished = [trial for trial in trials if trial.status is Status.TERMINATED]
     going_on = sum(is_wanted(trial, first, spec) for trial in finished)
     if going_on:
-        judge = f", as far as {spec.scheduler} lets them" if spec.scheduler else ""
-        yield f"  finished trials that go on: {going_on} of {len(finished)}{judge}"
+        judge = f", as long as {spec.scheduler} lets them" if spec.scheduler else ""
+        yield f"  finished trials that resume: {going_on} of {len(finished)}{judge}"
     elif finished and first.finished == "skip":
-        yield f"  finished trials that stay so: {len(finished)}; {_GO_ON.format('finished')}"
+        how = _TO_RESUME.format("finished")
+        yield f"  finished trials left as they are: {len(finished)}; {how}"
     left = None if total is None else max(0, total - len(trials))
-    none = ", a larger num_samples begins some in the new param_space" if is_anew else ""
-    yield f"  trials still to begin: {'without end' if left is None else left or f'0{none}'}"
+    none = ", a larger num_samples starts some in the new param_space" if is_anew else ""
+    yield f"  trials still to start: {'unlimited' if left is None else left or f'0{none}'}"

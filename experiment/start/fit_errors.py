@@ -1,4 +1,4 @@
-"""Why `fit()` cannot begin, or has not ended well, as its caller is told."""
+"""The errors of `fit()`: why a run cannot start, and why it did not end well."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from holdfast.trial.trial import Status
 
 
 def check_resources(trainable: object, resources: object, machinery: MachineResources) -> None:
-    """What no trial could ever get is an error now, not a wait for ever."""
+    """Refuse resources that this machine does not have: no trial would ever start.
+
+    Raises ImpossibleResources.
+    """
     if not isinstance(resources, PlacementGroupFactory):
         return
     wanted, total = resources.least_resources, dict(machinery.total)
@@ -29,14 +32,14 @@ def check_resources(trainable: object, resources: object, machinery: MachineReso
         who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
     raise ImpossibleResources(
         f"{who} for {wanted}, this machine has {total}: no trial could ever start. "
-        f"Ask for less in {where}, or tell what there is in holdfast.init()",
+        f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
         total,
     )
 
 
 def explained(fault: BaseException, plan: RunPlan) -> BaseException:
-    """What went wrong, as the user's error rather than ours."""
+    """The user's error behind an error of a run."""
     if isinstance(fault, LaunchFailed):
         return TuneError(
             f"the trainable cannot be loaded in a worker process: {fault.type_name}: "

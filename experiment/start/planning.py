@@ -19,7 +19,7 @@ from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
-from holdfast.experiment.start.extension import check_enough, extended, told
+from holdfast.experiment.start.extension import check_enough, extended, extension_notice
 from holdfast.experiment.start.fit_errors import check_resources
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
@@ -224,7 +224,7 @@ def _announce(
             wanted = request.extension.wanted
             check_enough(machine, wanted, proposer.total)
             wanted.keep(OpenedExperiment(place).tuner_file(), first.spec)
-            view.message(told(machine, first, wanted, proposer.total), "info")
+            view.message(extension_notice(machine, first, wanted, proposer.total), "info")
         if not goes_on(machine, first):
             view.message(_was_finished(place.name, machine), "info")
     for notice in (*request.notices, *proposer.notices):

@@ -1,4 +1,4 @@
-"""What is to be run: said by a script, or read back by a restore."""
+"""What a call of `fit()` runs: from a script, or read back by a restore."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 class Request:
     """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
 
-    `resources` are what unfinished trials of a resumed one ask for from now on. `spaces` are those
-    of before `param_space`, by their numbers. `resumes`: made again, the call goes on with it.
-    Unless it is `trusted`, nothing that the experiment's files hold is unpickled. `opened` is the
-    experiment, None where `run` says where to find it.
+    `resources`: what unfinished trials of a resumed experiment ask for from now on. `spaces`: the
+    search spaces before `param_space`, by number. `resumes`: the same call, made again, resumes
+    the experiment. Unless `trusted`, nothing in the experiment's files is unpickled. `opened` is
+    the experiment, None where `run` says where to find it.
     """
 
     trainable: Any
@@ -67,19 +67,19 @@ class Request:
 
     @property
     def stopper(self) -> Any:
-        """The part of `stop` that has to be shown the reports."""
+        """`stop`, if it needs to see the reports."""
         stop = self.run.stop
         return stop if is_asked(stop) else None
 
     @property
     def max_concurrent(self) -> int | None:
-        """How many trials may run at once, whoever says so."""
+        """How many trials may run at once: the lower of the Tuner's and the search's limit."""
         limits = (self.tune.max_concurrent_trials, getattr(self.search, "max_concurrent", None))
         return min((limit for limit in limits if limit), default=None)
 
     @property
     def search_name(self) -> str:
-        """The class of the search algorithm, "" where the seed says all."""
+        """The class of the search algorithm, "" where the seed determines everything."""
         search = self.tune.search_alg
         return "" if _follows_from_spec(search) else type(search).__name__
 
@@ -89,13 +89,13 @@ class Request:
         scheduler = self.tune.scheduler
         return "" if is_memoryless(scheduler) else type(scheduler).__name__
 
-    def with_surroundings_of(self, said: Request) -> Request:
-        """The same, shown and told as `said` has it."""
-        shown = self._shown_by({name: getattr(said.run, name) for name in _SURROUNDINGS})
-        return replace(shown, resources=said.resources)
+    def with_surroundings_of(self, script: Request) -> Request:
+        """A copy with the script's callbacks, output, sync settings and resources."""
+        shown = self._shown_by({name: getattr(script.run, name) for name in _SURROUNDINGS})
+        return replace(shown, resources=script.resources)
 
     def with_surroundings_in(self, run: RunConfig) -> Request:
-        """The same, shown and told as `run` has it where it says anything of that."""
+        """A copy with the callbacks, output and sync settings that `run` sets."""
         given = {name: getattr(run, name) for name in _SURROUNDINGS}
         plain = RunConfig()
         return self._shown_by({k: v for k, v in given.items() if v != getattr(plain, k)})
@@ -106,23 +106,24 @@ class Request:
         return replace(self, run=replace(self.run, **given), notices=of_others)
 
     def values(self, number: int) -> dict[Any, Any]:
-        """What trials' configs find the user's values in; `number` is that of `param_space`."""
+        """The user's values by their place, for trials' configs. `param_space` has this number."""
         return combined({**self.spaces, number: self.param_space})
 
     def with_artifacts(self, *, brought: bool) -> Request:
-        """The same, with or without artifacts that were written on another machine."""
+        """A copy that downloads artifacts written on another machine, or does not."""
         sync = replace(self.run.sync_config, restore_artifacts=brought)
         return replace(self, run=replace(self.run, sync_config=sync))
 
     def check(self) -> None:
-        """Refuse what could never end, and datasets of which nothing can be read. Raises
-        InvalidConfig."""
+        """Refuse a search that never ends, datasets that cannot be read, and settings that do not
+        fit together. Raises InvalidConfig.
+        """
         check_nesting(self.param_space, "param_space")
         if isinstance(self.trainable, TrainLoop):
             self.trainable.check_datasets(self.param_space)
         else:
             check_datasets(self.param_space)
-        # A search algorithm may end by itself.
+        # A search algorithm may end on its own.
         is_drawn = isinstance(self.search, BasicVariantGenerator)
         endless = self.tune.num_samples == -1 and is_drawn
         ends = self.tune.time_budget_s is not None or ends_all(self.run.stop)
@@ -154,16 +155,16 @@ class Request:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
 
     def environment(self, machinery: MachineResources) -> RuntimeEnv:
-        """What surrounds the workers: what the run says, over what `init` said.
+        """The workers' environment: the RunConfig's over that of `init`.
 
-        Raises InvalidConfig for a working_dir that is not there.
+        Raises InvalidConfig for a working_dir that does not exist.
         """
         where = "runtime_env"
         own = located(runtime_env_of(self.run.runtime_env, where=where), where=where)
         return own.over(machinery.environment)
 
     def options(self, environment: RuntimeEnv) -> dict[str, Any]:
-        """What a restore must know and no machine needs, as plain data without places."""
+        """What a restore needs and the machine does not, as plain data without absolute paths."""
         log = self.run.log_to_file
         return {
             "sync": asdict(self.run.sync_config),
@@ -178,7 +179,7 @@ class Request:
 
     @property
     def metric(self) -> str | None:
-        """That of the Tuner, or of the scheduler where the Tuner is given none; so is the mode."""
+        """The Tuner's metric, else the scheduler's. `mode` follows the same rule."""
         return self.tune.metric or _named(self.tune.scheduler, "metric")
 
     @property
@@ -191,12 +192,12 @@ class Request:
 
     @property
     def _trainer(self) -> str:
-        """The class of the trainer that goes on with this, "" where a Tuner does."""
+        """The class of the trainer that restores this, "" where a Tuner does."""
         is_one = self.tune.num_samples == 1 and not is_searched(dict(self.param_space))
         return self.trainable.name if is_one and isinstance(self.trainable, TrainLoop) else ""
 
     def _named_objects(self) -> Iterator[tuple[str, Any]]:
-        """Those that a restore without tuner.pkl would do without, and must know of."""
+        """The objects that are lost without tuner.pkl. The journal keeps their names."""
         search, scheduler = self.tune.search_alg, self.tune.scheduler
         yield "search_alg", None if _follows_from_spec(search) else search
         yield "scheduler", None if is_memoryless(scheduler) else scheduler
@@ -208,9 +209,9 @@ class Request:
     def objects(self, *, travels: bool) -> dict[str, StoredField]:
         """The user's objects for tuner.pkl.
 
-        Raises NotPicklable for one that decides how the experiment goes on: a restore without it
-        would be another experiment. Of the others, and where nothing travels to a worker, what
-        cannot be pickled is left out, and `missing` names it.
+        Raises NotPicklable for an object that decides how the experiment continues: a restore
+        without it would be another experiment. Any other object that cannot be pickled is left
+        out, and `missing` names it; so is each one where nothing travels to a worker.
         """
         decisive = {
             "trainable": self.trainable,
@@ -225,7 +226,7 @@ class Request:
         for name, value in decisive.items():
             if value is not None:
                 try:
-                    fields[name] = stored(value, _TOLD.get(name, name))
+                    fields[name] = stored(value, _IN_MESSAGES.get(name, name))
                 except NotPicklable:
                     if travels:
                         raise
@@ -245,10 +246,10 @@ class Request:
         return {**fields, "missing": stored(missing, "missing")}
 
 
-# What does not change what a run does. Notices of what is missing in tuner.pkl begin so: "callback
-# X ..." where it is one of several.
+# Settings that do not change what a run computes. A notice of an object that is missing in
+# tuner.pkl begins with its name here, or with "callback X" for one of several.
 _SURROUNDINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
-_TOLD = {"trainable": "the trainable"}
+_IN_MESSAGES = {"trainable": "the trainable"}
 
 
 def _named(scheduler: Any, what: str) -> str | None:

@@ -10,11 +10,11 @@ from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.start.extension import Extension, Wanted
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.resume_checks import (
-    arguments_passed_over,
     check_limit,
-    lasting_differences,
-    refused,
-    stop_passed_over,
+    fixed_differences,
+    ignored_arguments,
+    ignored_stop,
+    settings_differ,
 )
 from holdfast.experiment.start.untrusted_restore import check_given, check_same, given_anew
 from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile, numbered
@@ -40,14 +40,15 @@ def restored_request(
     extend: bool,
     runtime_env: Mapping[str, Any] | RuntimeEnv | None,
     config: RunConfig | None = None,
-    said: Request | None = None,
+    script: Request | None = None,
     trusted: bool = True,
-    anew: tuple[TuneConfig | None, RunConfig | None] = (None, None),
+    instead: tuple[TuneConfig | None, RunConfig | None] = (None, None),
 ) -> Request:
     """The request that began the experiment, with what the caller wants changed.
 
-    `config`: the RunConfig that says where the experiment is. `said`: what a script says that
-    would also begin the experiment. `anew` replaces what is not `trusted`, and so not unpickled.
+    `config`: the RunConfig that says where the experiment is. `script`: the request of a script
+    that would also begin the experiment. `instead` replaces what is pickled where that is not
+    `trusted`.
 
     Raises NothingToRestore, BrokenTunerFile, NotTrusted, StorageError, and InvalidConfig for a
     trainable of another name, for what no restore can change, and, unless `extend`, for what
@@ -64,27 +65,27 @@ def restored_request(
         wanted = replace(wanted, param_space=space)
     param_space, has_stop = wanted.param_space, wanted.stop is not None
     wanted = wanted.only_changes(spec)
-    lasting = list(wanted.impossible(spec))
-    lasting += [] if said is None else lasting_differences(spec, said)
-    if lasting or (wanted.is_extension and not extend):
+    fixed = list(wanted.impossible(spec))
+    fixed += [] if script is None else fixed_differences(spec, script)
+    if fixed or (wanted.is_extension and not extend):
         trainer = spec.options.get("trainer", "")
-        raise refused(opened.path, lasting, wanted.lines(spec), trainer)
+        raise settings_differ(opened.path, fixed, wanted.lines(spec), trainer)
     given = None
     if not trusted:
         given = given_anew(
             spec,
             trainable=trainable,
             param_space=param_space,
-            tune_config=anew[0],
-            run_config=anew[1],
+            tune_config=instead[0],
+            run_config=instead[1],
         )
     request = _joined(
         spec, file, opened, trainable, param_space, environment, resume, wanted, given
     )
     check_same(spec, request)
     check_limit(request.search, wanted.settings)
-    passed_over = [] if has_stop else list(stop_passed_over(config, spec))
-    passed_over += [] if said is None else arguments_passed_over(request.tune, said.tune)
+    ignored = [] if has_stop else list(ignored_stop(config, spec))
+    ignored += [] if script is None else ignored_arguments(request.tune, script.tune)
     found = wrap.find_trainable(request.trainable)
     if wrap.name_of(found) != spec.trainable:
         raise InvalidConfig(
@@ -94,7 +95,7 @@ def restored_request(
         )
     if isinstance(found, TrainLoop):
         found, _ = found.in_space(request.param_space)
-    return replace(request, trainable=found, notices=(*request.notices, *passed_over))
+    return replace(request, trainable=found, notices=(*request.notices, *ignored))
 
 
 def _joined(
@@ -166,9 +167,8 @@ def _first(given: Any, known: Any) -> Any:
 
 
 class _Kept:
-    """What of the user's objects tuner.pkl has kept, and the `notices` of what it has not.
-
-    `gone` are those that were given to `fit()` and are not there.
+    """The user's objects that tuner.pkl holds. `gone` names those that were given to `fit()` and
+    are not there; `notices` says so.
     """
 
     def __init__(self, file: TunerFile, spec: ExperimentSpec) -> None:
@@ -177,32 +177,32 @@ class _Kept:
         if file.fault:
             self.gone = [*spec.options.get("objects", ()), *["stop"] * spec.has_stopper]
             file.require([name for name in self.gone if _is_indispensable(name, spec)])
-            self.notices.append(f"{file.fault}: the experiment goes on with what is given anew")
+            self.notices.append(f"{file.fault}: the experiment resumes with what the caller gives")
         else:
             missing = file.load("missing") or []
             self.gone = [name for name in missing if name not in ("trainable", "param_space")]
-        self.notices += [_told_gone(name) for name in self.gone]
+        self.notices += [_gone_notice(name) for name in self.gone]
 
     def load(self, name: str) -> Any:
-        """An object without which the experiment is the same, None where it cannot be had."""
+        """An object that decides nothing; None where it cannot be loaded."""
         try:
             return self._file.load(name)
         except BrokenTunerFile as error:
-            self.notices.append(f"{error.fault}: the experiment goes on without")
+            self.notices.append(f"{error.fault}: the experiment resumes without it")
             return None
 
 
 def _is_indispensable(name: str, spec: ExperimentSpec) -> bool:
-    """The journal is folded through the scheduler, and means nothing with another one; without
-    its stop function a run may have no end."""
+    """The journal is folded through the scheduler and means nothing with another one. Without its
+    stop function a run may never end."""
     has_end = spec.num_samples != -1 or spec.time_budget_s is not None
     return name == "scheduler" or (name == "stop" and not has_end)
 
 
-def _told_gone(name: str) -> str:
+def _gone_notice(name: str) -> str:
     if name == "search_alg":
-        return f"{name} is not in {TUNER}: the trials that there are go on, and no others begin"
-    return f"{name} is not in {TUNER}: the experiment goes on without"
+        return f"{name} is not in {TUNER}: the existing trials resume, and no new ones start"
+    return f"{name} is not in {TUNER}: the experiment resumes without it"
 
 
 def _stop_of(spec: ExperimentSpec, file: TunerFile) -> Any:
@@ -213,8 +213,8 @@ def _stop_of(spec: ExperimentSpec, file: TunerFile) -> Any:
 
 
 class _NothingMore(Searcher):
-    """In place of a search algorithm that cannot be had any more: another would search on in its
-    own way."""
+    """Replaces a search algorithm that cannot be loaded. It suggests nothing: another algorithm
+    would continue the search differently."""
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -226,5 +226,5 @@ class _NothingMore(Searcher):
 
 
 def _never(trial_id: str, result: Mapping[str, Any]) -> bool:
-    """In place of a stop function that cannot be had any more."""
+    """Replaces a stop function that cannot be loaded."""
     return False

@@ -1,4 +1,4 @@
-"""One script for first start and restart: whether what it says is the experiment that is there."""
+"""One script for first start and restart: does it describe the experiment that exists?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
-from holdfast.experiment.start.same_arguments import otherwise
+from holdfast.experiment.start.same_arguments import differing_arguments
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
@@ -23,24 +23,24 @@ _RESUMES = ("never", "auto", "must")
 
 
 def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | None) -> bool:
-    """Whether an experiment that exists is to be gone on with. Raises InvalidConfig."""
+    """Whether `fit` resumes an existing experiment. Raises InvalidConfig."""
     if resume not in _RESUMES:
         raise InvalidConfig(f"resume must be one of {_RESUMES}, not {resume!r:.100}")
     if resume == "never" and (extend or resume_config is not None):
         raise InvalidConfig(
-            "extend and resume_config say how fit() goes on with an experiment that exists: give "
+            "extend and resume_config say how fit() resumes an existing experiment: pass "
             "resume='auto' or 'must' with them"
         )
     return resume != "never"
 
 
-def said_settings(said: Request) -> dict[str, Any]:
-    """What a script says of the settings that a restore can change."""
+def settings_in(script: Request) -> dict[str, Any]:
+    """The settings in a script that a restore can change."""
     return {
-        "max_concurrent": said.max_concurrent,
-        "reuse_actors": said.reuses_actors,
-        "failure": said.run.failure_config,
-        "checkpoint": said.run.checkpoint_config,
+        "max_concurrent": script.max_concurrent,
+        "reuse_actors": script.reuses_actors,
+        "failure": script.run.failure_config,
+        "checkpoint": script.run.checkpoint_config,
     }
 
 
@@ -50,7 +50,7 @@ def settings_of(
     failure_config: FailureConfig | None,
     checkpoint_config: CheckpointConfig | None,
 ) -> dict[str, Any]:
-    """What a restore is given of them, also by the RunConfig that says where the experiment is.
+    """The settings that the arguments of a restore change, or a RunConfig given as its path.
 
     Raises InvalidConfig.
     """
@@ -69,7 +69,7 @@ def settings_of(
 
 
 def check_limit(search: object, settings: Mapping[str, Any]) -> None:
-    """Raises InvalidConfig where the kept search algorithm keeps to fewer trials at once."""
+    """Raises InvalidConfig where the restored search algorithm has a lower limit of its own."""
     own = getattr(search, "max_concurrent", None) if isinstance(search, Searcher) else None
     limit = settings.get("max_concurrent", 0)
     if own is not None and (limit is None or limit > own):
@@ -80,60 +80,63 @@ def check_limit(search: object, settings: Mapping[str, Any]) -> None:
         )
 
 
-def stop_passed_over(config: RunConfig | None, spec: ExperimentSpec) -> Iterator[str]:
+def ignored_stop(config: RunConfig | None, spec: ExperimentSpec) -> Iterator[str]:
     """A notice of another `stop` in the RunConfig that only says where the experiment is."""
     stop = config.stop if config is not None else None
     if stop is not None and text_of(stop) != stop_text(spec):
         yield (
-            f"restore() goes on with stop={stop_text(spec)}, not with the {text_of(stop)} of the "
-            f"RunConfig: to change it, restore(..., stop=..., extend=True)"
+            f"restore() keeps stop={stop_text(spec)} and ignores the {text_of(stop)} of the "
+            f"RunConfig. To change it: restore(..., stop=..., extend=True)"
         )
 
 
-def arguments_passed_over(kept: TuneConfig, said: TuneConfig) -> Iterator[str]:
-    """What to say where a script makes the same scheduler with other arguments."""
-    # Other search algorithms may have come to know something since they were made.
-    names = ["scheduler", *["search_alg"] * isinstance(said.search_alg, BasicVariantGenerator)]
+def ignored_arguments(kept: TuneConfig, script: TuneConfig) -> Iterator[str]:
+    """A notice where a script makes the same scheduler or search with other arguments."""
+    # Other search algorithms have learned since they were made, so they differ anyway.
+    names = ["scheduler", *["search_alg"] * isinstance(script.search_alg, BasicVariantGenerator)]
     for name in names:
         begun_with = getattr(kept, name)
-        if differs := otherwise(begun_with, getattr(said, name)):
+        if differs := differing_arguments(begun_with, getattr(script, name)):
             yield (
-                f"{name}: another {', '.join(differs)} than the experiment was begun with; it "
-                f"goes on with that {type(begun_with).__name__}, which a restore cannot change"
+                f"{name}: {', '.join(differs)} differs from what the experiment was begun with. "
+                f"A restore cannot change it: the earlier {type(begun_with).__name__} is used"
             )
 
 
-def lasting_differences(spec: ExperimentSpec, said: Request) -> Iterator[str]:
-    """What a script says otherwise than the experiment is, and no restore can change."""
+def fixed_differences(spec: ExperimentSpec, script: Request) -> Iterator[str]:
+    """A line for each difference between script and experiment that no restore can change."""
     logs = log_names_of(spec.options.get("log_to_file", False))
     for name, was, now in (
-        ("metric", spec.metric, said.metric),
-        ("mode", spec.mode, said.mode),
-        ("search_alg", spec.options.get("search", said.search_name), said.search_name),
-        ("scheduler", spec.scheduler, said.scheduler_name),
-        ("log_to_file", logs, log_names_of(said.run.log_to_file)),
+        ("metric", spec.metric, script.metric),
+        ("mode", spec.mode, script.mode),
+        ("search_alg", spec.options.get("search", script.search_name), script.search_name),
+        ("scheduler", spec.scheduler, script.scheduler_name),
+        ("log_to_file", logs, log_names_of(script.run.log_to_file)),
     ):
         if was != now:
             yield difference(name, was or None, now or None)
 
 
-def refused(
-    path: str, lasting: Sequence[str], changes: Sequence[str], trainer: str
+def settings_differ(
+    path: str, fixed: Sequence[str], changes: Sequence[str], trainer: str
 ) -> InvalidConfig:
-    """An experiment is not made another by accident; `trainer` is the class of one, or ""."""
-    shown = "\n  ".join(dict.fromkeys([*lasting, *changes]))
-    how = f"To go on so: {trainer}.restore(path, ...) takes another train_loop_config"
+    """The error that keeps an experiment from being changed by accident.
+
+    `trainer` is the class of the trainer that began it, or "".
+    """
+    shown = "\n  ".join(dict.fromkeys([*fixed, *changes]))
+    how = f"To apply this, {trainer}.restore(path, ...) takes a new train_loop_config"
     if not trainer:
         how = (
-            "To go on so, and keep all that there is, give extend=True to restore() or to "
-            "fit(resume=...), or --extend to holdfast resume. Otherwise leave it as it was; "
-            "objects in a param_space may be replaced by others in the same places"
+            "To apply this and keep all results, pass extend=True to restore() or to "
+            "fit(resume=...), or --extend to holdfast resume. Otherwise leave the settings as "
+            "they were; objects in a param_space may be replaced by others in the same places"
         )
-    if lasting:
-        names = ", ".join(line.partition(":")[0] for line in lasting)
+    if fixed:
+        names = ", ".join(line.partition(":")[0] for line in fixed)
         how = (
-            f"A restore cannot change {names}: put it back, or begin another experiment under "
-            f"another RunConfig(name=...)"
+            f"A restore cannot change {names}: restore the earlier value, or start a new "
+            f"experiment under another RunConfig(name=...)"
         )
     return InvalidConfig(
         f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"

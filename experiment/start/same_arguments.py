@@ -1,4 +1,4 @@
-"""Whether two objects of ours, as scripts make them, were made with the same arguments."""
+"""Whether two schedulers or searches of holdfast were made with the same arguments."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import Any
 
 from holdfast.described import Described, state_of
 
-# What is compared by itself, or may change.
+# These are compared elsewhere, or may change.
 _APART = frozenset({"metric", "mode", "max_concurrent"})
 
 
-def otherwise(kept: object, said: object) -> list[str]:
-    """The attributes in which they differ, by names as those of the arguments.
+def differing_arguments(kept: object, script: object) -> list[str]:
+    """The names of the arguments in which the two differ.
 
-    None of objects of two classes, and of what is not ours, which may hold anything.
+    Empty for objects of two classes, and for classes that are not holdfast's: their attributes
+    may hold anything.
     """
-    if type(kept) is not type(said) or not _is_ours(kept):
+    if type(kept) is not type(script) or not _is_ours(kept):
         return []
-    before, after = _parts(kept), _parts(said)
+    before, after = _parts(kept), _parts(script)
     shared = [name for name in before if name in after and name not in _APART]
     return [name.lstrip("_") for name in shared if not _alike(before[name], after[name])]
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Where nobody can tell, they are."""
+    """Whether they are equal, or cannot be compared."""
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return one == other or (math.isnan(one) and math.isnan(other))
     if type(one) is not type(other):

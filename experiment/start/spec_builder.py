@@ -1,4 +1,4 @@
-"""What a request means for the machine, and for the workers."""
+"""From a request: the spec for the journal, and the job for the workers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SEED_BITS = 63
 
 
 def seed_of(search: object) -> int:
-    """The number that the search is seeded with, as the journal can hold it, or a random one.
+    """The search's seed, reduced to what the journal can hold, or a random one.
 
-    A search of the user's may call something else its `seed`, a generator for instance.
+    A user's own search may call something else its `seed`, for instance a generator.
     """
     seed = unwrap_scalar(getattr(search, "seed", None))
     if not isinstance(seed, int):
@@ -41,7 +41,7 @@ def spec_of(
     resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
     environment: RuntimeEnv,
 ) -> ExperimentSpec:
-    """A new experiment as its journal begins with it."""
+    """The spec that the journal of a new experiment begins with."""
     tune, search = request.tune, request.search
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
@@ -76,7 +76,7 @@ def job_of(
     *,
     debug: bool,
 ) -> Job:
-    """What every worker of it does. `debug`: in the script's own process."""
+    """What every worker does. `debug`: in the script's own process."""
     verbose = request.run.verbose
     loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(
@@ -85,7 +85,7 @@ def job_of(
         experiment_name=place.name,
         experiment_dir=str(place.layout.root),
         storage=place.location.public,
-        # In the debug mode the script's own directory is gone back to.
+        # In debug mode the script returns to its own directory.
         working_dir=(None if debug else environment.working_dir) or os.getcwd(),
         run=spec.run,
         chdir=settings.chdir_to_trial_dir,

@@ -1,4 +1,4 @@
-"""A restore that unpickles nothing: what it is given anew, and what it refuses instead."""
+"""A restore that unpickles nothing: what the caller gives instead, and what it refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.trial.tuning import TuneConfig
 _OF_TUNE = ("search_alg", "scheduler", "trial_name_creator", "trial_dirname_creator")
 _OF_RUN = ("stop", "callbacks", "progress_reporter")
 _ADVICE = (
-    "with trusted=False nothing is unpickled. Give {0} to restore() as the experiment began with; "
+    "with trusted=False nothing is unpickled. Pass {0} to restore() as the experiment began with; "
     "trusted=True runs code from the experiment's folder"
 )
 _BY = {
@@ -41,8 +41,8 @@ def check_arguments(
             raise InvalidConfig(f"{name} must be a {kind.__name__}, not {value!r:.100}")
         if value is not None and trusted:
             raise InvalidConfig(
-                f"{name} is for restore(..., trusted=False), where it takes the place of what "
-                f"would have to be unpickled: a trusted restore has that already"
+                f"{name} is for restore(..., trusted=False), where it replaces what would have to "
+                f"be unpickled. A trusted restore loads that from the experiment"
             )
 
 
@@ -54,7 +54,7 @@ def given_anew(
     tune_config: TuneConfig | None,
     run_config: RunConfig | None,
 ) -> dict[str, Any]:
-    """By the names of the fields in tuner.pkl."""
+    """What the caller gives instead of pickled objects, by the names of fields in tuner.pkl."""
     given: dict[str, Any] = {}
     if trainable is not None:
         given["trainable"] = trainable
@@ -69,7 +69,7 @@ def given_anew(
 
 
 def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any]) -> None:
-    """Raises NotTrusted, naming all that has to be given too."""
+    """Raises NotTrusted, which names everything that the caller has to give too."""
     stop = numbered("stop", spec.stop_number)
     used = [
         name
@@ -82,8 +82,8 @@ def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any])
     former = [name for name in former if name != numbered("param_space", spec.space_number)]
     if former:
         raise NotTrusted(
-            f"param_space of before an extension is pickled in {file.path}",
-            "only a trusted restore can resume trials that were made of it",
+            f"the param_space from before an extension is pickled in {file.path}",
+            "only a trusted restore can resume trials that were made from it",
         )
     names = ", ".join(map(_base, used))
     by = " and ".join(dict.fromkeys(_BY.get(_base(name), name) for name in used))
@@ -92,7 +92,7 @@ def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any])
 
 
 def check_same(spec: ExperimentSpec, request: Request) -> None:
-    """Raises InvalidConfig where what was given anew is of another class than there was."""
+    """Raises InvalidConfig for an object of another class than the earlier one."""
     if request.trusted or request.extension is not None:
         return
     stop = request.run.stop
@@ -103,7 +103,7 @@ def check_same(spec: ExperimentSpec, request: Request) -> None:
     ):
         if was != now:
             raise InvalidConfig(
-                f"{name} must be that of the experiment: {difference(name, was or None, now)}"
+                f"{name} must be the experiment's own: {difference(name, was or None, now)}"
             )
 
 
@@ -112,7 +112,7 @@ def _base(name: str) -> str:
 
 
 def check_recorded(machine: Machine) -> None:
-    """Raises NotTrusted where the journal holds pickled values that a trial would be given."""
+    """Raises NotTrusted where the journal holds pickled values that a trial would get."""
     found = [name for name, trial in machine.trials.items() if _is_pickled(to_fields(trial))]
     if not found and not _is_pickled(snapshot(machine)):
         return

@@ -17,7 +17,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.start.extension import Wanted
-from holdfast.experiment.start.resume_checks import check_limit, lasting_differences
+from holdfast.experiment.start.resume_checks import check_limit, fixed_differences
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.journal.journal import Journal, read_segment
@@ -146,9 +146,9 @@ def test_the_command_extends_and_tells_what_changes_and_what_becomes_of_finished
         "  stop: was {'training_iteration': 2}, now {'training_iteration': 3}\n"
         "  time_budget_s: was none, now 600.0\n"
         "  max_concurrent_trials: was none, now 1\n"
-        "  finished trials that stay so: 2; to have them go on: ResumeConfig(finished='resume')"
+        "  finished trials left as they are: 2; to resume them: ResumeConfig(finished='resume')"
         ", or holdfast resume --resume-finished\n"
-        "  trials still to begin: 2\n"
+        "  trials still to start: 2\n"
     ) in told
     trials = trials_in(path)
     assert [trial.trial_id[-2:] for trial in trials] == ["00", "01", "02", "03"]
@@ -180,7 +180,7 @@ def test_with_extend_a_function_takes_the_place_of_one_of_its_name(fit: Any, pat
     assert tune.Tuner.restore(path, train, stop=end_soon)._request.extension is None
     again = tune.Tuner.restore(path, train, stop=end_soon, extend=True)._request.extension
     assert again is not None
-    assert again.wanted.lines(again.spec) == ["stop: was end_soon, now another"]
+    assert again.wanted.lines(again.spec) == ["stop: was end_soon, now a different one"]
 
 
 def test_what_is_no_change_needs_no_extend(path: Path) -> None:
@@ -391,8 +391,8 @@ def test_what_a_restore_cannot_change_is_refused_also_with_extend(
         ({}, {"resume": "maybe"}, "resume must be one of .* not 'maybe'"),
         ({}, {"resume": True}, "resume must be one of .* not True"),
         ({"name": None}, {"resume": "auto"}, r"by its name: give RunConfig\(name=...\)"),
-        ({}, {"extend": True}, "give resume='auto' or 'must' with them"),
-        ({}, {"resume_config": tune.ResumeConfig()}, "give resume='auto' or 'must' with them"),
+        ({}, {"extend": True}, "pass resume='auto' or 'must' with them"),
+        ({}, {"resume_config": tune.ResumeConfig()}, "pass resume='auto' or 'must' with them"),
     ],
 )
 def test_what_fit_cannot_understand_is_refused(
@@ -495,7 +495,7 @@ def test_a_run_config_that_says_where_also_says_what_a_restore_can_take_of_it(pa
     assert plain._request.run.verbose == 1
     assert told_settings(restored) == ["failure_config: was max_failures=0, now max_failures=1"]
     (notice,) = restored._request.notices
-    assert "goes on with stop={'training_iteration': 2}, not with the {'training_" in notice
+    assert "keeps stop={'training_iteration': 2} and ignores the {'training_" in notice
     longer = tune.Tuner.restore(edited, train, stop=edited.stop, extend=True)
     assert longer._request.notices == ()
 
@@ -538,7 +538,7 @@ def test_the_goal_of_a_scheduler_is_no_difference() -> None:
     )  # fmt: skip
     scheduler = ASHAScheduler(metric="epoch", mode="max")
     said = tune.Tuner(train, tune_config=tune.TuneConfig(scheduler=scheduler))._request
-    assert list(lasting_differences(spec, said)) == []
+    assert list(fixed_differences(spec, said)) == []
 
 
 # -- stoppers over a restore ---------------------------------------------------------------------

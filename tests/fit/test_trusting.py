@@ -122,7 +122,7 @@ def test_what_is_pickled_has_to_be_given_and_is_named(fit: Any, canary: Path) ->
     stop = never
     path = fit(stumbles, space, config, stop=stop).experiment_path
     canary.unlink()
-    needed = r"trainable, param_space, stop, scheduler in .*tuner\.pkl are pickled: .* Give the "
+    needed = r"trainable, param_space, stop, scheduler in .*tuner\.pkl are pickled: .* Pass the "
     with pytest.raises(NotTrusted, match=needed) as caught:
         tune.Tuner.restore(path, trusted=False)
     assert "param_space= and run_config= and tune_config=" in str(caught.value)
@@ -349,7 +349,7 @@ def test_a_training_goes_on_without_trust_where_the_trainer_is_given(
         made().fit()
     path = str(tmp_path / "run")
     set_traps(path, canary)
-    with pytest.raises(NotTrusted, match=r"Give trainer=, made as the one that began it"):
+    with pytest.raises(NotTrusted, match=r"Pass trainer=, made as the one that began it"):
         DataParallelTrainer.restore(path, trusted=False)
     if how == "restore":
         restored = DataParallelTrainer.restore(path, trusted=False, trainer=made())

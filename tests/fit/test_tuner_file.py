@@ -137,7 +137,7 @@ def test_without_its_search_algorithm_a_run_begins_no_other_trials_and_says_so(
     assert each(results, "ended") == [(1,)] * len(results)
     assert len(results) < 3
     told = capfd.readouterr().err
-    assert "search_alg is not in tuner.pkl: the trials that there are go on" in told
+    assert "search_alg is not in tuner.pkl: the existing trials resume" in told
     assert "tuner.pkl cannot be read" in told
 
 
@@ -186,7 +186,7 @@ def test_callbacks_that_cannot_be_loaded_are_done_without_and_told(
     assert go_on(path, train).num_errors == 0
     told = capfd.readouterr().err
     assert "callbacks in" in told
-    assert "No module named 'plugins_of_mine'): the experiment goes on without" in told
+    assert "No module named 'plugins_of_mine'): the experiment resumes without it" in told
 
 
 def test_a_stop_function_that_cannot_be_loaded_is_waited_for(fit: Any, plugins: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_restore_tells_which_callbacks_it_goes_on_without(
     callback.file.close()
     tune.Tuner.restore(results.experiment_path, train, resume_errored=True).fit()
     assert (
-        "callback Writing is not in tuner.pkl: the experiment goes on without"
+        "callback Writing is not in tuner.pkl: the experiment resumes without it"
         in capfd.readouterr().err
     )
 

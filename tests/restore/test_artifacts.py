@@ -141,7 +141,7 @@ def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_pl
 ) -> None:
     interrupted_in_the_last_epoch(site)
     script = site.run("second", restore={}).succeeds()
-    assert "restore_artifacts=True) brings them here" in script.stderr
+    assert "restore_artifacts=True) downloads them" in script.stderr
     stored = site.stored()
     assert {name: stored[name] for name in ("log", "samples/1", "scratch")} == {
         "log": "4 ",
@@ -153,7 +153,7 @@ def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_pl
 def test_a_restore_may_ask_for_them(site: Site) -> None:
     interrupted_in_the_last_epoch(site)
     script = site.run("second", restore={"restore_artifacts": True}).succeeds()
-    assert "brings them here" not in script.stderr
+    assert "downloads them" not in script.stderr
     assert site.here("second")["log"] == "1 2 3 4 "
 
 

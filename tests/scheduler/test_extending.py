@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from holdfast.experiment.start.extension import Wanted, check_enough, told
+from holdfast.experiment.start.extension import Wanted, check_enough, extension_notice
 from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
@@ -139,10 +139,10 @@ def test_it_is_told_that_a_scheduler_still_has_its_say_and_a_new_space_needs_sam
     spec = replace(machine.spec, **LONGER)
     first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec, rules=2)
     wanted = Wanted(stop={"training_iteration": 5}, param_space={})
-    lines = told(machine, first, wanted, 1).splitlines()
+    lines = extension_notice(machine, first, wanted, 1).splitlines()
     assert lines[-2:] == [
-        "  finished trials that go on: 1 of 1, as far as ASHAScheduler lets them",
-        "  trials still to begin: 0, a larger num_samples begins some in the new param_space",
+        "  finished trials that resume: 1 of 1, as long as ASHAScheduler lets them",
+        "  trials still to start: 0, a larger num_samples starts some in the new param_space",
     ]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.start.resume_checks import arguments_passed_over
-from holdfast.experiment.start.same_arguments import otherwise
+from holdfast.experiment.start.resume_checks import ignored_arguments
+from holdfast.experiment.start.same_arguments import differing_arguments
 from holdfast.tune.schedulers import (
     PB2,
     ASHAScheduler,
@@ -51,7 +51,7 @@ def points(*rates: float) -> BasicVariantGenerator:
     ],
 )
 def test_what_is_made_twice_alike_has_no_differences(make: Any) -> None:
-    assert otherwise(pickle.loads(pickle.dumps(make())), make()) == []
+    assert differing_arguments(pickle.loads(pickle.dumps(make())), make()) == []
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_what_is_made_twice_alike_has_no_differences(make: Any) -> None:
     ],
 )
 def test_what_differs_is_named(kept: Any, said: Any, names: list[str]) -> None:
-    assert otherwise(kept, said) == names
+    assert differing_arguments(kept, said) == names
 
 
 def test_other_arguments_are_told_in_a_line_each() -> None:
     kept = tune.TuneConfig(scheduler=ASHAScheduler(max_t=9), search_alg=points(0.1))
     said = tune.TuneConfig(scheduler=ASHAScheduler(max_t=27), search_alg=points(0.2))
-    assert list(arguments_passed_over(kept, kept)) == []
-    assert list(arguments_passed_over(kept, said)) == [
-        "scheduler: another max_t, brackets than the experiment was begun with; it goes on with "
-        "that ASHAScheduler, which a restore cannot change",
-        "search_alg: another points_to_evaluate than the experiment was begun with; it goes on "
-        "with that BasicVariantGenerator, which a restore cannot change",
+    assert list(ignored_arguments(kept, kept)) == []
+    assert list(ignored_arguments(kept, said)) == [
+        "scheduler: max_t, brackets differs from what the experiment was begun with. A restore "
+        "cannot change it: the earlier ASHAScheduler is used",
+        "search_alg: points_to_evaluate differs from what the experiment was begun with. A "
+        "restore cannot change it: the earlier BasicVariantGenerator is used",
     ]
