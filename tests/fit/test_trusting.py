@@ -129,7 +129,7 @@ def test_what_is_pickled_has_to_be_given_and_is_named(fit: Any, canary: Path) ->
     with pytest.raises(NotTrusted, match=r"stop, scheduler in"):
         tune.Tuner.restore(path, stumbles, param_space=space, trusted=False)
     run = tune.RunConfig(stop=stop)
-    with pytest.raises(NotTrusted, match=r"^scheduler in .* is pickled.*Give tune_config="):
+    with pytest.raises(NotTrusted, match=r"^scheduler in .* is pickled.*Pass tune_config="):
         tune.Tuner.restore(path, stumbles, param_space=space, run_config=run, trusted=False)
     for others, told in (
         (tune.TuneConfig(scheduler=ASHAScheduler()), "scheduler: was Own, now ASHAScheduler"),
