@@ -65,7 +65,7 @@ def _cell(found: Sequence[AgainstRandom]) -> str:
 
 
 def peers_table(found: Sequence[Beside]) -> str:
-    head = ("algorithm", "beside", "tasks, seeds", "ours", "the peer's",
+    head = ("algorithm", "compared with", "tasks, seeds", "ours", "the peer's",
             f"p (not {MARGIN:g} worse)", "verdict", "random search would pass")  # fmt: skip
     return _markdown(head, [_peer_row(one) for one in found])
 
