@@ -226,20 +226,26 @@ def _announce(
             wanted.keep(OpenedExperiment(place).tuner_file(), first.spec)
             view.message(extension_notice(machine, first, wanted, proposer.total), "info")
         if not goes_on(machine, first):
-            view.message(_was_finished(place.name, machine), "info")
+            view.message(_was_finished(request, place.name, machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
 
 
-def _was_finished(name: str, machine: Machine) -> str:
+def _was_finished(request: Request, name: str, machine: Machine) -> str:
+    call = "fit(resume='auto', {})" if request.resumes else "restore(..., {})"
+    errored = (
+        "resume_config=ResumeConfig(errored='resume')"
+        if request.resumes
+        else ("resume_errored=True")
+    )
     why = ""
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
-        how = "to continue, restore(..., extend=True) with a larger one or another stop"
+        how = f"to continue, {call.format('extend=True')} with a larger one or another stop"
         why = f" ({machine.ending.message}; {how})"
     failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
     if failed and not machine.spec.options.get("trainer"):
         trials = f"{failed} trial{'s' * (failed > 1)}"
-        why += f" ({trials} failed; restore(..., resume_errored=True) tries again)"
+        why += f" ({trials} failed; {call.format(errored)} retries)"
     return f"{name} was finished{why}: its results are returned as they are"
 
 

@@ -346,8 +346,11 @@ def test_a_run_with_failed_trials_says_how_they_are_tried_again(
     tuner = tune.Tuner(train, run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)))
     for resume in ("never", "auto"):
         assert tuner.fit(resume=resume).num_errors == 1
-    told = capfd.readouterr().err
-    assert "run was finished (1 trial failed; restore(..., resume_errored=True) tries" in told
+    retry = "fit(resume='auto', resume_config=ResumeConfig(errored='resume')) retries"
+    assert f"run was finished (1 trial failed; {retry})" in capfd.readouterr().err
+    assert tune.Tuner.restore(tmp_path / "run").fit().num_errors == 1
+    retry = "restore(..., resume_errored=True) retries"
+    assert f"run was finished (1 trial failed; {retry})" in capfd.readouterr().err
 
 
 def test_fit_refuses_another_experiment_or_extends_it_as_asked(
