@@ -1,6 +1,7 @@
-"""Processes and sockets: where workers come from, how they are spoken to and how they end.
+"""Processes and sockets: starts workers, talks to them and ends them.
 
-Knows nothing of trials. Start reading at `launcher.py` (the seam, and the launcher of this
+It knows no trials. Start reading at `launcher.py` (the interface, and the launcher of this
 machine), then `worker.py` (a worker's process) and `connection.py`. `warm/` forks workers from a
-process that has imported the user's modules; `service.py` runs what works behind the controller.
+process that has imported the user's modules; `service.py` runs the processes behind the
+controller.
 """

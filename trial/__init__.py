@@ -1,6 +1,6 @@
-"""One trial: what it was asked to be, what happens to it, and how it moves.
+"""One trial: its specification, its events and its statuses.
 
 Start reading at `lifecycle.py`, a table of (status, event), then `trial.py` and `events.py`.
-Users' settings (`config.py`, `tuning.py`, `scaling.py`) are checked here. `space.py` has the words
-of a search space (`uniform`, `choice`, ...). Imports nothing of the other rooms, and is pure.
+Users' settings (`config.py`, `tuning.py`, `scaling.py`) are checked here. `space.py` has the
+functions of a search space (`uniform`, `choice`, ...). It imports no other room, and is pure.
 """

@@ -1,1 +1,1 @@
-"""How good the configurations are that each algorithm finds, and how soon, beside its peers."""
+"""How good the configurations of each algorithm are, and how soon, compared with its peers."""

@@ -1,4 +1,4 @@
-"""`Tuner` and the trainers: what users construct.
+"""`Tuner` and the trainers: the classes that users construct.
 
-They check what they are given and hand a request to `start`. Start reading at `tuner.py`.
+They check their arguments and pass a request to `start`. Start reading at `tuner.py`.
 """

@@ -1,4 +1,4 @@
-"""Users' callbacks: which hook a change of a trial means, and the thread that calls it.
+"""Users' callbacks: the hook for each change of a trial, and the thread that calls it.
 
 Start reading at `callback.py`, then `thread.py`.
 """

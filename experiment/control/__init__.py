@@ -1,5 +1,5 @@
-"""The run: one asyncio loop in which everything that happens becomes an event of the machine.
+"""The run: one asyncio loop that turns everything that happens into an event of the machine.
 
-Start reading at `run.py` (what is started and ended, in which order), then `controller.py` (events
-in, effects out). Users' searchers, schedulers and stoppers run in threads of their own.
+Start reading at `run.py` (starts and ends everything, in order), then `controller.py` (events in,
+effects out). Users' searchers, schedulers and stoppers run in separate threads.
 """

@@ -1,6 +1,6 @@
-"""`holdfast doctor`: what is wrong with an experiment, here or in storage, and mending it.
+"""`holdfast doctor`: finds damage in an experiment, here or in storage, and repairs it.
 
-`verify.py` looks and changes nothing; `repair.py`, `collect.py` (gc) and `upload.py` (sync) change
-files. Start reading at `findings.py` (what it says) and `examination.py` (what it looks at). It
-takes nothing that stands in a file for granted.
+`verify.py` reads and changes nothing; `repair.py`, `collect.py` (gc) and `upload.py` (sync) change
+files. Start reading at `findings.py` (what the doctor reports) and `examination.py` (what it
+checks). The doctor trusts no file.
 """

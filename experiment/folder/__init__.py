@@ -1,4 +1,4 @@
-"""An experiment's folder: the name of each file (`layout.py`), and how it is read with care.
+"""An experiment's folder: the names of its files, and careful reading.
 
-Start reading at `layout.py`. `settings.py` reads the environment variables, all in one place.
+Start reading at `layout.py`. `settings.py` reads all environment variables.
 """

@@ -1,5 +1,5 @@
-"""Writes what is derived from the journal: result.json, progress.csv, event files, snapshots.
+"""Writes files from the journal: result.json, progress.csv, event files, snapshots.
 
-A process of its own: it may lag or die, and loses nothing, because the journal has it all. Start
-reading at `projector.py`; `trial_files.py` holds the files of one trial.
+The projector is a separate process. If it is slow or dies, nothing is lost, because the journal
+has everything. Start reading at `projector.py`; `trial_files.py` has the files of one trial.
 """

@@ -1,7 +1,7 @@
-"""A request becomes a run's plan, or an error that says why it cannot.
+"""Turns a request into a run's plan, or raises an error that says why it cannot run.
 
-Start reading at `fit.py`: it opens the experiment, takes its lock and runs what `planning.py`
-decides. A restore is a request too: `restore_request.py` makes it. `extension.py` and
-`resume_checks.py` compare what a script asks for with what the experiment is. This folder may
-import every other room of the experiment but `api`. No process is started here.
+Start reading at `fit.py`: it opens the experiment, takes its lock and runs the plan of
+`planning.py`. A restore is a request too: `restore_request.py` makes it. `extension.py` and
+`resume_checks.py` compare the script's settings with the experiment's. This folder may import
+every other room of the experiment but `api`. It starts no process.
 """

@@ -1,5 +1,5 @@
-"""Trackers (W&B, MLflow, Comet, any callback of that kind): each has a process of its own.
+"""Trackers (W&B, MLflow, any callback of that kind), each in its own process.
 
-It reads the journal, so the run never waits for it. Start reading at `delivery_loop.py`;
-`delivery.py` is its pure part, `supervisor.py` the controller's side.
+The process reads the journal, so the run never waits for a tracker. Start reading at
+`delivery_loop.py`; `delivery.py` is its pure part, `supervisor.py` the controller's side.
 """

@@ -1,4 +1,4 @@
-"""Users' objects as bytes: pickles, and what takes their place where nothing may be unpickled.
+"""Users' objects as bytes: pickles, and placeholders for objects that must not be unpickled.
 
-Start reading at `stored_objects.py`; `tuner_file.py` is tuner.pkl.
+Start reading at `stored_objects.py`; `tuner_file.py` reads and writes tuner.pkl.
 """

@@ -1,5 +1,5 @@
-"""What runs in a worker's process: the user's function or class, and what it calls.
+"""The code inside a worker's process: it runs the user's function or class.
 
-Start reading at `host.py`, which runs an attempt; `session.py` is behind `report()` and
-`get_checkpoint()`. Imports nothing of the controller: the two share the messages in `job.py`.
+Start reading at `host.py`, which runs an attempt; `session.py` implements `report()` and
+`get_checkpoint()`. It imports nothing of the controller: the two share the messages in `job.py`.
 """

@@ -1,6 +1,5 @@
-"""The controller's side of the worker processes: who hosts which attempt, from launch to exit.
+"""The controller's side of the worker processes: which worker runs which attempt, until it exits.
 
 Start reading at `pool.py`; `actor.py` is one worker, `group.py` several that train one trial.
-`claims.py` checks what a worker says before anything believes it. Knows `holdfast.runtime` for
-processes and sockets.
+`claims.py` checks every message of a worker. Processes and sockets are in `holdfast.runtime`.
 """

@@ -1,1 +1,1 @@
-"""The ready-made trial schedulers, a paper each."""
+"""The ready-made trial schedulers, one per paper."""

@@ -1,5 +1,5 @@
-"""Searchers: what suggests the next config, and what wraps one that does.
+"""Searchers, which suggest the next config, and wrappers around them.
 
-`searcher.py` is the seam, with random and grid search. To add one, subclass `Searcher`
+`searcher.py` is the interface, with random and grid search. To add one, subclass `Searcher`
 (docs/search.md).
 """

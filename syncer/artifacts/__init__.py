@@ -1,5 +1,5 @@
-"""What a trial wrote besides checkpoints, in storage as it is here.
+"""Copies the artifacts of trials to storage.
 
-`plan.py` decides (pure), `scan.py` looks, `mirror.py` uploads and deletes, `restore_artifacts.py`
-brings files back before a trial resumes on another machine.
+`plan.py` decides (pure), `scan.py` lists files, `mirror.py` uploads and deletes, and
+`restore_artifacts.py` downloads files before a trial resumes on another machine.
 """

@@ -1,5 +1,5 @@
-"""The uploader: hashes, fsyncs, uploads and deletes, in a process of its own.
+"""The uploader, a separate process that hashes, fsyncs, uploads and deletes.
 
-`uploader.py` performs orders, `process.py` receives them, `publication.py` makes a consistent set
-visible in storage. `lock.py` keeps a second run out of the folder.
+`uploader.py` performs orders, `process.py` receives them, and `publication.py` makes a consistent
+set of files visible in storage. `lock.py` keeps a second run out of the folder.
 """

@@ -48,7 +48,7 @@ def test_both_are_told_side_by_side(run: Path, capsys: pytest.CaptureFixture[str
         (["--scheduler", "asha", "--option", "max=3"], "unexpected keyword argument 'max'"),
         (["--scheduler", "asha", "--option", "max_t"], "takes NAME=VALUE"),
         (["--scheduler", "asha", "--option", "max_t=none"], "max_t='none'"),
-        (["--workers", "0"], "workers must be a whole number from 1 on"),
+        (["--workers", "0"], "workers must be a whole number of at least 1"),
     ],
 )
 def test_what_it_cannot_do_is_told(

@@ -90,7 +90,7 @@ def test_where_a_recorded_curve_was_cut_off_the_trial_ends(tmp_path: Path) -> No
     assert [len(trial.reports) for trial in found.recorded.trials] == [4, 1, 1, 4]
     assert found.simulated.endings == {"returned": 4}
     assert found.cut_short == 2
-    assert "2 trials came to the end of what was recorded" in str(found)
+    assert "2 trials reached the end of the recording" in str(found)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_another_config_goes_on_by_the_increments_of_the_nearest(clones: bool, r
     assert first.metrics["loss"] == pytest.approx(began + 1 / 9)
     assert first.metrics["name"] == "a"
     assert 4 <= found.approximated <= 6
-    assert "are estimated" in str(found)
+    assert "are estimates" in str(found)
 
 
 def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_run_whose_configs_changed_is_refused(tmp_path: Path) -> None:
         run_config=tune.RunConfig(stop={"training_iteration": 9}),
         trace=tmp_path / "changing",
     )
-    with pytest.raises(InvalidConfig, match="went on with another config after iteration 5"):
+    with pytest.raises(InvalidConfig, match="continued with another config after iteration 5"):
         replay(tmp_path / "changing")
 
 

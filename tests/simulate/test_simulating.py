@@ -474,13 +474,13 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
 
 def test_a_training_that_nothing_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MOST_ITERATIONS", 100)
-    with pytest.raises(CurveFailed, match="has come to 100 iterations and nothing ends it"):
+    with pytest.raises(CurveFailed, match="has reached 100 iterations and nothing ends it"):
         study(run={"stop": None})
 
 
 def test_what_can_mean_nothing_is_refused() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"workers": 0}, "workers must be a whole number from 1 on"),
+        ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"iterations": 0}, "iterations must be"),
         ({"checkpoint_every": -1}, "checkpoint_every must be"),
         ({"curve": 7}, "a curve is a function of"),

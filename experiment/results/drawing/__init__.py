@@ -1,1 +1,1 @@
-"""Pictures of results, with matplotlib: `results.plot`, `result.plot`."""
+"""Plots of results, with matplotlib: `results.plot`, `result.plot`."""

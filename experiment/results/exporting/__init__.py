@@ -1,1 +1,1 @@
-"""Results as tables of other libraries, as files, and in an Optuna storage."""
+"""Exports results to tables of other libraries, to files, and to an Optuna storage."""

@@ -1,1 +1,1 @@
-"""What surrounds a run: `holdfast.air.integrations` has the trackers."""
+"""Trackers are in `holdfast.air.integrations`."""

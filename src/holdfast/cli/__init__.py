@@ -1,4 +1,4 @@
-"""The command `holdfast`. What it does is imported when it is asked for, so that help is light."""
+"""The command `holdfast`. Each subcommand is imported on first use, so that `--help` is fast."""
 
 from __future__ import annotations
 

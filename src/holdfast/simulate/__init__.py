@@ -1,4 +1,4 @@
-"""A study in virtual time: what a scheduler or a search algorithm would do, known in seconds."""
+"""Studies in virtual time: the decisions of a scheduler or a search algorithm, within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's search and stop function, asked in the moment and in the order of events."""
+"""The user's search and stop function, called in the order of events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.trial.trial import Trial
 
 
 class Proposes(Protocol):
-    """What makes trials: the Proposer of a real run, or what was recorded of one."""
+    """Makes trials: the Proposer of a real run, or a recording of one."""
 
     @property
     def searcher(self) -> Searcher | None: ...
@@ -50,7 +50,7 @@ class Proposes(Protocol):
 
 
 class Search:
-    """As the real one's thread, without the thread: told of everything, then asked again."""
+    """Does the work of the search thread: passes on every event, then asks again."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Search:
 
     @property
     def learns(self) -> bool:
-        """Whether it is to be told what has happened."""
+        """Whether the search wants to know about events."""
         return self._searcher is not None
 
     def ask(self, index: int) -> None:
-        """Post trial number `index`, or that there is no other; a search that says «not now» is
-        asked again when there is news. Raises what the user's code raises."""
+        """Post trial number `index`, or the end of the search. A search that returned None is
+        asked again after the next event. Raises the exceptions of the user's code."""
         answer = self._proposer.propose(index)
         machine, placement = self._machine, self._machine.placement
         if answer is not None or self._searcher is None:
@@ -91,14 +91,14 @@ class Search:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
 
     def saw(self, changes: Iterable[Change]) -> None:
-        """Tell all that an event has done to trials, then ask again."""
+        """Pass on the effects of an event on trials, then ask again."""
         news = [change for change in changes if self._heard(*change)]
         if news and self._postponed is not None:
             index, self._postponed = self._postponed, None
             self.ask(index)
 
     def _heard(self, event: Event | None, before: Trial | None, after: Trial | None) -> bool:
-        """Tell what has happened to a trial: its report, its end. Returns whether it is news."""
+        """Pass on a trial's report or end. Returns whether there was one."""
         if self._searcher is None or before is None or after is None or before is after:
             return False
         if isinstance(event, Reported):
@@ -113,14 +113,14 @@ class Search:
 
 
 def ask_stopper(stopper: StopFunction, effect: AskStopper, trial: Trial) -> StopperAnswered:
-    """What the user's stop function says of the trial's newest report."""
+    """The answer of the user's stop function to the trial's newest report."""
     stop = stop_all = False
     failure = None
     try:
         stop = bool(stopper(trial.trial_id, newest_row(trial)))
         if isinstance(stopper, Stopper):
             stop_all = bool(stopper.stop_all())
-    except Exception as error:  # told as the failure of the trial that reported
+    except Exception as error:  # reported as the failure of this trial
         failure = failure_of(error, "stopper")
     return StopperAnswered(
         trial_id=effect.trial_id,

@@ -1,4 +1,4 @@
-"""What will happen in a simulation, by time; what was put down first comes first."""
+"""The future events of a simulation, by time, then in the order in which they were added."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Agenda:
         self._count = 0
 
     def after(self, seconds: float, action: Action, subject: Any, *, awaited: bool = True) -> None:
-        """Call `action(subject)` so many seconds from now; not `awaited` is what goes on by
-        itself, like the loss of nodes: a run that waits for nothing else waits for ever."""
+        """Call `action(subject)` after so many seconds. Events that recur by themselves, like the
+        loss of nodes, are not `awaited`: a run that waits only for them would never end."""
         self._count += 1
         self.awaited += awaited
         entry = (self.elapsed_s + seconds, self._count, awaited, action, subject)
         heappush(self._entries, entry)
 
     def advance(self) -> None:
-        """Let the next thing happen."""
+        """Perform the next event."""
         self.elapsed_s, _, awaited, action, subject = heappop(self._entries)
         self.awaited -= awaited
         action(subject)

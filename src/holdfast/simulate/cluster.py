@@ -1,4 +1,4 @@
-"""The places where simulated workers are, on nodes that may go away."""
+"""The places of simulated workers, on nodes that may go away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.simulate.faults import Faults, Luck
 
 
 class Cluster:
-    """So many places, the lowest free one first; `per_node` of them on each node."""
+    """A number of places, `per_node` on each node. The lowest free one is taken first."""
 
     def __init__(self, places: int, faults: Faults, luck: Luck) -> None:
         self.per_node = faults.workers_per_node
@@ -23,11 +23,11 @@ class Cluster:
         self._slowness: dict[int, float] = {}
 
     def take(self) -> int | None:
-        """A free place, now taken; None where there is none."""
+        """Take a free place; None if there is none."""
         return heappop(self._free) if self._free else None
 
     def give_back(self, place: int) -> None:
-        """Free from now on; on a node that is down, once that is back."""
+        """Free the place, at once or when its node is back."""
         if self.node_of(place) not in self._down:
             heappush(self._free, place)
 
@@ -35,13 +35,13 @@ class Cluster:
         return place // self.per_node
 
     def lose(self, node: int) -> None:
-        """Nothing can be there until it is restored."""
+        """Take the node away, with all its places, until `restore`."""
         self._down.add(node)
         self._free = [place for place in self._free if self.node_of(place) != node]
         heapify(self._free)
 
     def restore(self, node: int) -> None:
-        """All its places are free again."""
+        """Free all places of the node."""
         self._down.discard(node)
         for place in self.places_of(node):
             heappush(self._free, place)
@@ -51,7 +51,7 @@ class Cluster:
         return iter(range(first, min(first + self.per_node, self._places)))
 
     def slowness(self, place: int) -> float:
-        """How many times as long an iteration takes there."""
+        """The factor by which an iteration takes longer there."""
         faults = self._faults
         if not faults.straggler_share:
             return 1.0

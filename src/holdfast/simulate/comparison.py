@@ -1,4 +1,4 @@
-"""What a replay found: the run as it was, next to the run as it would have been."""
+"""The result of a replay: the recorded run next to the simulated one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.simulate.tally import Incumbent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What was, and what would have been: `str()` of it is a table of both.
+    """The recorded run and the simulated one; `str()` returns a table of both.
 
-    `cut_short` trials came to the end of what is recorded of them, where they had been stopped or
-    had failed: nobody knows how they would have gone on, so they end there. `approximated` reports
-    are of configs that were not recorded, or that a trial was given on its way.
+    `cut_short` counts trials that reached the end of their recording, where they had been stopped
+    or had failed: their further course is unknown, so they end there. `approximated` counts
+    reports of configs that were not recorded, or that a trial got during its training.
     """
 
     recorded: Recording
@@ -31,12 +31,12 @@ class Replay:
         return _table(self)
 
     def plain(self) -> dict[str, Any]:
-        """The figures of both as plain data; seconds."""
+        """The figures of both as plain data; times are in seconds."""
         return _figures(self)
 
 
 def _table(both: Replay) -> str:
-    """A table of the run as it was and as it would have been, and what to know of the latter."""
+    """A table of the recorded and the simulated run, and the limits of the latter."""
     was, would = both.recorded, both.simulated
     metric = would.metric or "value"
     rows = [("", "as it was", f"under {both.scheduler}")]
@@ -99,15 +99,15 @@ def _found(incumbents: Sequence[Incumbent]) -> str:
 
 
 def _reservations(both: Replay) -> Iterator[str]:
-    """What the figures cannot know."""
+    """The limits of the figures."""
     if both.cut_short:
         trials = "1 trial" if both.cut_short == 1 else f"{both.cut_short:,} trials"
         yield (
-            f"{trials} came to the end of what was recorded, where the training had been stopped "
-            f"or had failed: nothing is known beyond"
+            f"{trials} reached the end of the recording, where the training had been stopped "
+            f"or had failed: their further course is unknown"
         )
     if both.approximated:
         yield (
-            f"{both.approximated:,} of {both.simulated.reports:,} reports are estimated: their "
-            f"configs were not recorded, and follow the nearest that were"
+            f"{both.approximated:,} of {both.simulated.reports:,} reports are estimates: their "
+            f"configs were not recorded, and follow the nearest recorded ones"
         )

@@ -1,4 +1,4 @@
-"""What a simulated trial learns: a function of its config, or a training with a state."""
+"""Learning curves of simulated trials: functions of the config, or trainings with a state."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Protocol, runtime_checkable
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.errors import InvalidConfig, TuneError
 
-# One report: a dict as of `tune.report`, the metric alone, or None where the training is over.
+# One report: a dict as for `tune.report`, the metric alone, or None at the end of the training.
 Report = Mapping[str, Any] | float | None
 CurveFunction = Callable[[dict[str, Any], int], Report]
 Seconds = float | Callable[..., float]
 
 
 class CurveFailed(TuneError):
-    """The user's curve raised, or answered what is no report; the message names the trial."""
+    """The user's curve raised, or did not return a report; the message names the trial."""
 
 
 @runtime_checkable
 class Curve(Protocol):
-    """A training with a state, for what depends on the way and not only on the config.
+    """A training with a state, for results that depend on the history, not only on the config.
 
-    A checkpoint is a state: a trial that goes on from one, its own or another's, is given the
-    very object. So `step` makes a new one and leaves the one that it was given as it is.
+    A checkpoint is a state: a trial that resumes from one, its own or another's, gets the same
+    object. So `step` must return a new state and not change its argument.
     """
 
     def begin(self, config: dict[str, Any]) -> Any:
@@ -33,12 +33,12 @@ class Curve(Protocol):
         ...
 
     def step(self, state: Any, config: dict[str, Any]) -> tuple[Any, Report]:
-        """The state after another iteration, and what is reported; None ends the training."""
+        """The state after another iteration, and its report; None ends the training."""
         ...
 
 
 class FunctionCurve:
-    """A curve that is a function of config and iteration (from 1): its state is the iteration."""
+    """A curve as a function of config and iteration (from 1); its state is the iteration."""
 
     def __init__(self, function: CurveFunction) -> None:
         self._function = function
@@ -51,7 +51,7 @@ class FunctionCurve:
 
 
 def curve_of(given: Curve | CurveFunction) -> Curve:
-    """Raises InvalidConfig for what is neither a function nor has `begin` and `step`."""
+    """Raises InvalidConfig if `given` is neither a function nor has `begin` and `step`."""
     if isinstance(given, Curve):
         return given
     if callable(given):
@@ -68,15 +68,15 @@ def metrics_of(report: Mapping[str, Any] | float, metric: str | None) -> dict[st
         return dict(plain_metrics(report))
     if metric is None:
         raise InvalidConfig(
-            "a curve that answers with a number needs TuneConfig(metric=...): its name"
+            "a curve that returns a number needs TuneConfig(metric=...), the name of that number"
         )
     return dict(plain_metrics({metric: report}))
 
 
 def cost_of(seconds: Seconds) -> Callable[[dict[str, Any], int, Mapping[str, float]], float]:
-    """Seconds for one iteration, by config, its number and the resources that the trial holds.
+    """Seconds for one iteration, by config, number and the resources that the trial holds.
 
-    A function may take all three, two or the config alone. Raises InvalidConfig.
+    A function may take all three, the first two or only the config. Raises InvalidConfig.
     """
     if not callable(seconds):
         known = _checked(seconds)
@@ -108,7 +108,7 @@ def _checked(seconds: float) -> float:
 
 
 def _as_float(value: Any) -> float:
-    """A number of NumPy, for instance."""
+    """Convert a number, such as one of NumPy."""
     try:
         return float(value)
     except (TypeError, ValueError):

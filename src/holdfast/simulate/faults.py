@@ -1,7 +1,7 @@
-"""What goes wrong in a simulation: drawn from its seed and from what it befalls.
+"""The faults of a simulation, drawn from its seed and from the subject of each fault.
 
-A draw depends on nothing else, so that two schedulers that are simulated with one seed meet the
-same stragglers and lost nodes, and a trial fails in the same iterations under both.
+A draw depends on nothing else. So two schedulers that are simulated with one seed meet the same
+stragglers and lost nodes, and a trial fails in the same iterations under both.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from holdfast.trial.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How often what goes wrong; nothing does by default.
+    """The frequency of each fault; none by default.
 
     `failure_rate`, `crash_rate`: the probability that an iteration raises, or that its process
-    dies in it. `straggler_share` of the workers take `straggler_factor` times as long.
+    dies in it. A `straggler_share` of the workers takes `straggler_factor` times as long.
     Workers live on nodes of `workers_per_node`; a node goes away with all of them after
     `node_life_s` seconds on average (exponentially distributed; None for never) and is back after
-    `node_absence_s`. `preempts`: such a node is taken back by its owner, which counts as a
-    preemption and not as a lost worker (see FailureConfig).
+    `node_absence_s`. `preempts`: the owner takes such a node back, which counts as a preemption
+    and not as a lost worker (see FailureConfig).
 
     Raises InvalidConfig.
     """
@@ -54,7 +54,7 @@ class Faults:
 
     @property
     def has_bad_iterations(self) -> bool:
-        """Whether an iteration can raise an error or lose its worker."""
+        """Whether an iteration can raise or lose its worker."""
         return self.failure_rate + self.crash_rate > 0
 
 
@@ -63,17 +63,17 @@ def _is_positive(number: float) -> bool:
 
 
 class Luck:
-    """Numbers of [0, 1) that are functions of the seed and of what they decide."""
+    """Random numbers in [0, 1) that depend only on the seed and on their purpose."""
 
     def __init__(self, seed: int) -> None:
         self._seed = f"{seed}".encode()
 
     def draw(self, *what: object) -> float:
-        """The number for this purpose, always the same."""
+        """The number for this purpose; always the same."""
         text = "/".join(map(str, what)).encode()
         digest = blake2b(text, digest_size=7, key=self._seed[:64]).digest()
         return int.from_bytes(digest, "big") / 2**56
 
     def wait_s(self, mean_s: float, *what: object) -> float:
-        """Seconds until something that happens once in `mean_s` on average: exponential."""
+        """Seconds until an event that happens once in `mean_s` on average (exponential)."""
         return -mean_s * math.log(1.0 - self.draw(*what))

@@ -19,12 +19,12 @@ from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Origin, Trial
 
-# A training without end would simulate for ever.
+# A training without an end would simulate forever.
 MOST_ITERATIONS = 1_000_000
 
 
 class SimulatedPoolHost(Protocol):
-    """What a worker pool needs of its world."""
+    """The interface of the world to its worker pool."""
 
     agenda: Agenda
 
@@ -67,12 +67,12 @@ class SimulatedPool:
         self._states: dict[str, dict[int, Any]] = {}
         self._mishaps: dict[str, int] = {}
 
-    # -- what the machine orders ----------------------------------------------------------------
+    # -- orders of the machine ------------------------------------------------------------------
 
     def launch(self, effect: Launch) -> None:
-        """Begin an attempt: on the place of the idle worker, or on a free one, once there is."""
+        """Start an attempt in the idle worker's place, or in the next free place."""
         idle = self._workers.pop(effect.reuse, None) if effect.reuse else None
-        if idle is None:  # or it has gone in this very moment
+        if idle is None:  # or it has just gone
             place = self._cluster.take()
         else:
             idle.is_gone, place = True, idle.place
@@ -95,7 +95,7 @@ class SimulatedPool:
             self._end(worker)
 
     def halt(self, effect: Halt) -> None:
-        """End an attempt in the middle of an iteration; after it, where it may end its step."""
+        """End an attempt in the middle of an iteration, or after it if it may finish its step."""
         waiting = next((one for one in self._waiting if one.trial_id == effect.trial_id), None)
         if waiting is not None:
             self._waiting.remove(waiting)
@@ -104,10 +104,10 @@ class SimulatedPool:
             self._end(worker)
 
     def preempt(self, effect: Preempt) -> None:
-        """It saves nothing that it has not saved, and ends."""
+        """End it without another checkpoint."""
         worker = self._trainer(effect)
         if worker is not None:
-            self._raise(worker, "preempted", "Preempted", "it was told to end")
+            self._raise(worker, "preempted", "Preempted", "it was asked to end")
 
     def release(self, effect: Release) -> None:
         """End an idle worker."""
@@ -116,11 +116,11 @@ class SimulatedPool:
             self._host.agenda.after(self._training.stop_s, self._exit, idle)
 
     def discard(self, effect: Discard) -> None:
-        """Nobody needs the checkpoint any more."""
+        """Drop a checkpoint that is not needed any more."""
         self._states[effect.trial_id].pop(effect.checkpoint.index, None)
 
     def _trainer(self, effect: Reply | Halt | Preempt) -> SimulatedWorker | None:
-        """Who trains in the attempt that an order is for; None where nobody does any more."""
+        """The worker that trains in an order's attempt; None if it has ended."""
         worker = self._workers.get(effect.trial_id)
         if worker is None or worker.attempt != effect.attempt or not worker.trains:
             return None
@@ -143,7 +143,7 @@ class SimulatedPool:
         host.agenda.after(self._training.start_s, self._start, worker)
 
     def _adopted(self, worker: SimulatedWorker, origin: Origin) -> Any:
-        """A copy of another trial's checkpoint is the clone's own from now on."""
+        """Make another trial's checkpoint one of the clone's own."""
         state = self._states[origin.trial_id][origin.checkpoint.index]
         index = self._host.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = state
@@ -182,8 +182,8 @@ class SimulatedPool:
             return
         if worker.iteration >= MOST_ITERATIONS:
             raise CurveFailed(
-                f"trial {worker.trial_id} has come to {worker.iteration:,} iterations and nothing "
-                f"ends it: give RunConfig(stop=...), iterations=..., or a scheduler with a max_t"
+                f"trial {worker.trial_id} has reached {worker.iteration:,} iterations and nothing "
+                f"ends it: pass RunConfig(stop=...), iterations=..., or a scheduler with a max_t"
             )
         seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
         worker.seconds = seconds * self._cluster.slowness(worker.place)
@@ -193,7 +193,7 @@ class SimulatedPool:
             self._host.agenda.after(worker.seconds, self._report, worker)
 
     def _fate(self, worker: SimulatedWorker) -> tuple[float, Callable[[SimulatedWorker], None]]:
-        """When the iteration will end, and how."""
+        """The time and kind of the iteration's end."""
         what = (worker.index, worker.iteration + 1, self._mishaps.get(worker.trial_id, 0))
         drawn = self._luck.draw("iteration", *what)
         faults = self._faults
@@ -232,7 +232,7 @@ class SimulatedPool:
         )
 
     def _save(self, worker: SimulatedWorker) -> None:
-        """As a class trainable that is told to, unless it has just saved itself."""
+        """Save a checkpoint, as a class trainable does when asked, unless there is a new one."""
         if self._training.saves_when_told and worker.saved_at != worker.iteration:
             saved = Saved(
                 trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=self._saved(worker)
@@ -255,7 +255,7 @@ class SimulatedPool:
     # -- its end --------------------------------------------------------------------------------
 
     def _end(self, worker: SimulatedWorker) -> None:
-        """Its function returns; the process exits, or is idle."""
+        """The function returns; the process exits or becomes idle."""
         worker.trains = False
         if worker.has_started:
             self._host.post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
@@ -308,10 +308,10 @@ class SimulatedPool:
         while self._waiting and (place := self._cluster.take()) is not None:
             self._begin(self._waiting.popleft(), place)
 
-    # -- the weather ----------------------------------------------------------------------------
+    # -- lost nodes -----------------------------------------------------------------------------
 
     def expect_losses(self) -> None:
-        """From now on nodes go away, each in its own time."""
+        """Let nodes go away from now on, each at random times."""
         if self._faults.node_life_s is not None:
             for node in range(self._cluster.nodes):
                 self._expect_loss((node, 0))
@@ -329,7 +329,7 @@ class SimulatedPool:
         for place in self._cluster.places_of(node):
             worker = self._at.get(place)
             if worker is not None:
-                self._exit(worker, cause=f"went with node-{node}", kind=kind)
+                self._exit(worker, cause=f"was lost with node-{node}", kind=kind)
         self._host.agenda.after(self._faults.node_absence_s, self._restore, which)
 
     def _restore(self, which: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Recorded curves as a training that can be gone through again, and otherwise."""
+"""Recorded curves as a training that can be repeated, and varied."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.simulate.recording import RecordedTrial
 
 
 class OwnConfig(dict[str, Any]):
-    """A config, with the trial that it is recorded of; "" where it is no trial's."""
+    """A config with its recorded trial; "" if it belongs to none."""
 
     trial_id = ""
 
 
 class CurvePoint(NamedTuple):
-    """How far a training has come, along whose curve; `metrics` are those of the newest report
-    where they are no longer the recorded ones."""
+    """The position of a training on a recorded curve; `metrics` are those of the newest report
+    if they differ from the recorded ones."""
 
     source: str
     iteration: int
@@ -27,11 +27,11 @@ class CurvePoint(NamedTuple):
 
 
 class RecordedCurve:
-    """A `Curve` of what trials reported.
+    """A `Curve` from the reports of recorded trials.
 
-    `cut_short` are the trials whose curve was gone through to an end that was not their own: they
-    had been stopped or had failed before they had come as far as others. `approximated` counts
-    reports of configs that were not recorded.
+    `cut_short` has the trials whose curve was followed to an early end: they had been stopped or
+    had failed before they had come as far as others. `approximated` counts reports of configs that
+    were not recorded.
     """
 
     def __init__(self, trials: Sequence[RecordedTrial]) -> None:
@@ -72,14 +72,14 @@ class RecordedCurve:
     def seconds(
         self, config: dict[str, Any], iteration: int, resources: Mapping[str, float]
     ) -> float:
-        """What that iteration took; nothing where there was none."""
+        """The seconds of that iteration; 0 if it was not recorded."""
         reports = self._trials[self._source(config)].reports
         return reports[iteration - 1].seconds if iteration <= len(reports) else 0.0
 
     def _moved(self, key: str, former: object, base: object, target: object) -> object:
-        """`former`, changed as the recorded value changed; what is no number is as recorded.
+        """`former`, changed as the recorded value changed. Only numbers change; others are copied.
 
-        It stays in the range of all that was recorded: nobody has seen an accuracy above 1.
+        It stays within the range of all recorded values, so that no accuracy exceeds 1.
         """
         have, low, high = number(former), number(base), number(target)
         if have is None or low is None or high is None:
@@ -89,7 +89,7 @@ class RecordedCurve:
 
     @cached_property
     def _ranges(self) -> dict[str, tuple[float, float]]:
-        """Of each metric that is a number, the least and the most that was ever reported."""
+        """The least and greatest reported value of each metric that is a number."""
         found: dict[str, tuple[float, float]] = {}
         for trial in self._trials.values():
             for report in trial.reports:
@@ -114,11 +114,11 @@ _WIDE = 100.0
 
 
 class Nearest:
-    """Configs with what they stand for.
+    """Configs with names, to find the nearest one.
 
-    Two configs are as far from each other as the root of the sum of squares over their
-    parameters: numbers by their share of the range that is known, as logarithms where that is
-    positive and spans a factor of 100 or more; anything else 0 if equal, else 1.
+    The distance of two configs is the root of the sum of squares over their parameters: numbers by
+    their share of the known range, as logarithms if it is positive and spans a factor of 100 or
+    more; other values 0 if equal, else 1.
     """
 
     def __init__(self, known: Sequence[tuple[Mapping[str, Any], str]]) -> None:
@@ -128,7 +128,7 @@ class Nearest:
         self._found: dict[str, str] = {}
 
     def find(self, config: Mapping[str, Any]) -> str:
-        """The name of the nearest; of several the first. Raises ValueError where there is none."""
+        """The name of the nearest; of several the first. Raises ValueError if there is none."""
         flat = dict(_flat(config))
         text = repr(sorted(flat.items()))
         if text not in self._found:
@@ -136,7 +136,7 @@ class Nearest:
         return self._found[text]
 
     def _scale(self, key: str) -> tuple[float, float, bool] | None:
-        """Least and range of a parameter that is a number everywhere, and if by logarithms."""
+        """Least value and range of a parameter that is always a number, and if in logarithms."""
         values = [number(config[key]) for config, _ in self._known if key in config]
         numbers = [value for value in values if value is not None]
         if len(numbers) < len(values) or not numbers:

@@ -1,4 +1,4 @@
-"""A real run as its journal tells it: the curve of each trial, and what it all took."""
+"""A real run from its journal: the curve of each trial, and its times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RecordedReport(NamedTuple):
-    """One iteration as it was reported, and the seconds that it took."""
+    """One reported iteration, and its seconds."""
 
     metrics: Mapping[str, Any]
     seconds: float
@@ -34,8 +34,8 @@ class RecordedReport(NamedTuple):
 class RecordedTrial:
     """`reports` from iteration 1 on, each from the newest attempt that came so far.
 
-    `is_whole`: it came to its own end, or to a bound; another was stopped or failed, and nobody
-    knows how it would have gone on.
+    `is_whole`: it returned or reached a bound. Other trials were stopped or failed, and their
+    further course is unknown.
     """
 
     spec: TrialSpec
@@ -45,9 +45,9 @@ class RecordedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A run as it was. `duration_s` is the time that it was alive, `busy_s` what trials held
-    workers of that time, `workers` how many did at once at most. `overhead_s`: what an attempt
-    took on average beside its iterations."""
+    """A recorded run. `duration_s` is the time that it ran, `busy_s` the time that trials held
+    workers, `workers` the most that ran at once. `overhead_s` is the average time of an attempt
+    outside its iterations."""
 
     spec: ExperimentSpec
     trials: tuple[RecordedTrial, ...]
@@ -68,8 +68,8 @@ def read_recording(
 ) -> Recording:
     """Read the journal of the experiment at `path`; `metric` and `mode` instead of its own.
 
-    Raises ExperimentNotFound, StorageError, and InvalidConfig for a run whose trials were given
-    other configs on their way, or whose first records were lost.
+    Raises ExperimentNotFound, StorageError, and InvalidConfig for a run whose trials changed their
+    configs, or whose first records were lost.
     """
     with records_of(path, filesystem) as layout:
         beginning = find_beginning(layout.journal)
@@ -86,7 +86,7 @@ def read_recording(
 
 
 class _Reader:
-    """Folds the journal, and notes what each trial reported."""
+    """Folds the journal, and collects the reports of each trial."""
 
     def __init__(self, metric: str | None, mode: Mode | None) -> None:
         self._machine = Machine()
@@ -120,9 +120,9 @@ class _Reader:
     def _note(self, event: Reported, trial: Trial) -> None:
         if trial.changed_config is not None:
             raise InvalidConfig(
-                f"{trial.spec.name} went on with another config after iteration "
-                f"{trial.resumed_from}, as under population based training: what it reported is "
-                f"the curve of no config, and cannot be replayed"
+                f"{trial.spec.name} continued with another config after iteration "
+                f"{trial.resumed_from}, as under population based training: its reports are "
+                f"not the curve of one config, and cannot be replayed"
             )
         report = RecordedReport(event.metrics, event.time_this_iter_s)
         self._reports.setdefault(event.trial_id, {})[event.iteration] = report

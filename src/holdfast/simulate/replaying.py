@@ -1,4 +1,4 @@
-"""`replay`: a run that was, under another scheduler or on other workers."""
+"""`replay`: a recorded run under another scheduler or on other workers."""
 
 from __future__ import annotations
 
@@ -48,34 +48,33 @@ def replay(
     trace: Sink = None,
     storage_filesystem: pyarrow.fs.FileSystem | None = None,
 ) -> Replay:
-    """Simulate the configs of a run, in their order, with the curves that were recorded of them.
+    """Simulate the configs of a run, in their order, with their recorded curves.
 
-    `path`: the experiment's directory <storage_path>/<name>, or its URI. `scheduler` decides
-    instead of the run's own (FIFO where None is given); `workers` trials run at once, of which the
-    default is as many as did. `metric` and `mode` are the run's unless they are given.
-    With a `search_alg`, `num_samples` other configs (as many as were) are asked for, of
-    `param_space`.
+    `path`: the experiment's directory <storage_path>/<name>, or its URI. `scheduler` replaces the
+    run's own (None: FIFO). `workers` trials run at once, by default as many as in the run.
+    `metric` and `mode` default to the run's. A `search_alg` suggests `num_samples` other configs
+    (by default as many as in the run) from `param_space`.
 
-    An iteration takes as long as it took, an attempt `start_s` beside that (None: what it took on
-    average). Where a recorded curve ends, the trial ends. A config that was not recorded, as of
-    a search algorithm or of population based training, follows the nearest that was: it begins
-    like that one, or goes on from the value that it has by the same increments, within the range
-    of all that was recorded. Its figures are an estimate, and `approximated` counts them.
+    An iteration takes its recorded time, and the start of an attempt `start_s` (None: the recorded
+    average). A trial ends where its recorded curve ends. A config that was not recorded, such as
+    one of a search algorithm or of population based training, follows the nearest recorded one: it
+    starts like that one, or continues from its own value by the same increments, within the range
+    of all recorded values. Its figures are estimates, and `approximated` counts them.
 
     `checkpoint_every`, `saves_when_told`, `faults`, `seed` and `trace` are as in `simulate`;
-    `storage_filesystem` is the one that the run was given, where `path` is a path in it.
+    `storage_filesystem` is the run's, if `path` is a path in it.
 
-    Raises ExperimentNotFound, StorageError, and InvalidConfig for settings that mean nothing, or
-    a run whose trials changed their configs on their way.
+    Raises ExperimentNotFound, StorageError, and InvalidConfig for invalid settings, or for a run
+    whose trials changed their configs.
     """
     recording = read_recording(path, storage_filesystem, metric=metric, mode=mode)
     if not any(trial.reports for trial in recording.trials):
         raise InvalidConfig(
-            f"no trial of {path} has reported anything: there is nothing to replay"
+            f"no trial of {path} has reported anything, so there is nothing to replay"
         )
     places = recording.workers if workers is None else workers
     if not isinstance(places, int) or places < 1:
-        raise InvalidConfig(f"workers must be a whole number from 1 on, not {workers!r}")
+        raise InvalidConfig(f"workers must be a whole number of at least 1, not {workers!r}")
     curve = RecordedCurve(recording.trials)
     spec = _spec(recording, scheduler, places, seed, saves_when_told=saves_when_told)
     spec = replace(spec, metric=metric or spec.metric, mode=mode or spec.mode)
@@ -123,7 +122,7 @@ class _Recorded:
         self._trials = recording.trials
 
     def open(self) -> None:
-        """There is no search algorithm to open."""
+        """Does nothing: a recording has no search algorithm."""
 
     def propose(self, index: int) -> Suggested | SearchEnded:
         if index >= len(self._trials):
@@ -140,7 +139,7 @@ class _Recorded:
 
 
 def _configs(recording: Recording) -> Callable[[Trial], OwnConfig]:
-    """A trial's config, which is recorded as long as it was not changed."""
+    """A trial's config; it is a recorded one unless it was changed."""
     own = {trial.spec.trial_id for trial in recording.trials if trial.reports}
 
     def config_of(trial: Trial) -> OwnConfig:
@@ -155,7 +154,7 @@ def _configs(recording: Recording) -> Callable[[Trial], OwnConfig]:
 def _spec(
     recording: Recording, scheduler: Any, workers: int, seed: int, *, saves_when_told: bool
 ) -> ExperimentSpec:
-    """That of the run, without what only its own code or its own time gave a meaning to."""
+    """The run's spec, without the parts that need its code or its clock."""
     was = recording.spec
     return replace(
         was,
@@ -176,7 +175,7 @@ def _spec(
 
 
 def _capacity(recording: Recording, workers: int) -> dict[str, float]:
-    """Enough for so many trials at once of those that ask for most."""
+    """Enough for so many of the largest trials at once."""
     most: dict[str, float] = dict(ONE_CPU.required_resources)
     for trial in recording.trials:
         for key, amount in trial.spec.resources.required_resources.items():

@@ -62,26 +62,26 @@ def simulate(
     """Run a study in virtual time: the machine, scheduler and search of `Tuner(...).fit()`, with
     simulated workers in place of processes. The same arguments give the same trace, byte for byte.
 
-    `curve`: what a trial reports, as a function of (config, iteration from 1) or as a `Curve` with
-    a state; a dict of metrics, or a number, which is TuneConfig's metric. `param_space`,
-    `tune_config` and `run_config` as for a Tuner; of the latter `stop`, `failure_config` and
-    `checkpoint_config` count. A scheduler may serve again; a search algorithm remembers what it
-    was told, so give a new one each time.
+    `curve`: a trial's reports, as a function of (config, iteration from 1) or as a `Curve` with a
+    state. It returns a dict of metrics, or a number, the value of TuneConfig's metric.
+    `param_space`, `tune_config` and `run_config` as for a Tuner; of `run_config` only `stop`,
+    `failure_config` and `checkpoint_config` apply. You may reuse a scheduler. A search algorithm
+    remembers its results, so pass a new one each time.
 
-    `workers`: trials at once, of which each asks for `resources` (1 CPU). `capacity`: all that
-    there is, instead of `workers` times `resources`; needed where those are a function of the
-    config. `seconds_per_iteration`: a number, or a function of (config), (config, iteration) or
-    (config, iteration, resources held). `iterations`: after so many the training function returns;
-    None for a training that only `stop` or the scheduler ends. `checkpoint_every`: iterations
-    between two checkpoints, 0 for none; None for CheckpointConfig(checkpoint_frequency=...).
-    `saves_when_told`: trials save themselves when the scheduler pauses them or wants it, too, as
-    class trainables do and functions do not. Of its checkpoints a trial keeps the newest, unless
-    CheckpointConfig(num_to_keep=...) says more. A worker needs `start_s` to begin and `stop_s` to
-    end, storage `commit_s` to have a checkpoint. `trace`: a function that is given each record of
-    the journal, or a directory that a journal is written to, as of an experiment. `faults`: what
-    goes wrong, and how often. `seed`: of the faults and of the search, unless that has its own.
+    `workers`: the number of trials at once, each with `resources` (1 CPU). `capacity`: the total
+    instead of `workers` times `resources`; required if `resources` is a function of the config.
+    `seconds_per_iteration`: a number, or a function of (config), (config, iteration) or (config,
+    iteration, resources held). `iterations`: the length of a training; None for one that only
+    `stop` or the scheduler ends. `checkpoint_every`: iterations between two checkpoints, 0 for
+    none; None for CheckpointConfig(checkpoint_frequency=...). `saves_when_told`: trials also save
+    themselves when the scheduler pauses them or asks for it, as class trainables do and functions
+    do not. A trial keeps its newest checkpoint, unless CheckpointConfig(num_to_keep=...) says
+    more. A worker takes `start_s` to start and `stop_s` to end, and a checkpoint `commit_s` to
+    reach storage. `trace`: a function that gets each record of the journal, or a directory for a
+    journal, as of an experiment. `faults`: the faults and their frequency. `seed`: of the faults,
+    and of the search unless it has its own.
 
-    Raises InvalidConfig, CurveFailed, and what a search algorithm raises.
+    Raises InvalidConfig, CurveFailed, and the exceptions of a search algorithm.
     """
     tune, run = tune_config or TuneConfig(), run_config or RunConfig()
     space = dict(param_space or {})
@@ -92,7 +92,9 @@ def simulate(
     asked.check()
     _check(workers, every, iterations)
     for name, seconds in (("start_s", start_s), ("stop_s", stop_s), ("commit_s", commit_s)):
-        require(is_number(seconds, least=0), f"{name} must be a number from 0 on, not {seconds!r}")
+        require(
+            is_number(seconds, least=0), f"{name} must be a number of at least 0, not {seconds!r}"
+        )
     for_each = resources if callable(resources) else request(resources)
     spec = _spec(asked, for_each, seed, saves_when_told=saves_when_told)
     training = Training(
@@ -121,7 +123,7 @@ def simulate(
 
 
 def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
-    """Simulate a scene to its end. Raises CurveFailed, and what a search algorithm raises."""
+    """Simulate a scene to its end. Raises CurveFailed, and the search algorithm's exceptions."""
     spec = scene.begun.spec
     tally = Tally(spec.metric, spec.mode)
     world = World(Machine(policy), scene, trace, tally)
@@ -149,19 +151,20 @@ def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
 
 
 def policy_of(scheduler: Any, training: Training) -> TrialScheduler:
-    """The user's scheduler, of which the machine makes a copy. Raises InvalidConfig."""
+    """The user's scheduler; the machine makes a copy of it. Raises InvalidConfig."""
     policy = scheduler_of(scheduler)
     if policy.needs_checkpoints and not (training.saves_when_told or training.checkpoint_every):
         raise InvalidConfig(
-            f"{type(policy).__name__} lets trials go on from checkpoints, and these make none: "
-            f"give checkpoint_every=1, or leave saves_when_told=True"
+            f"{type(policy).__name__} resumes trials from checkpoints, and these make none: "
+            f"pass checkpoint_every=1, or saves_when_told=True"
         )
     return policy
 
 
 def keeping_little(config: CheckpointConfig) -> CheckpointConfig:
-    """The newest checkpoint alone where all were to be kept: nobody will look at them, and memory
-    is not to grow with the reports. No decision depends on the older ones."""
+    """Keep only the newest checkpoint if the config keeps all, so that memory does not grow with
+    the reports. No decision depends on the older ones.
+    """
     return replace(
         config,
         num_to_keep=config.num_to_keep or 1,
@@ -171,7 +174,7 @@ def keeping_little(config: CheckpointConfig) -> CheckpointConfig:
 
 
 def run_of(seed: int) -> str:
-    """The five hexadecimal digits that begin each trial's id."""
+    """The first five hexadecimal digits of each trial's id."""
     return blake2b(f"{seed}".encode(), digest_size=3).hexdigest()[:5]
 
 
@@ -181,7 +184,9 @@ def _check(workers: int, checkpoint_every: int, iterations: int | None) -> None:
         counts["iterations"] = (iterations, 1)
     for name, (count, least) in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < least:
-            raise InvalidConfig(f"{name} must be a whole number from {least} on, not {count!r}")
+            raise InvalidConfig(
+                f"{name} must be a whole number of at least {least}, not {count!r}"
+            )
 
 
 def _spec(
@@ -223,7 +228,7 @@ def _capacity(
     if capacity is not None:
         return validated(capacity, where="capacity")
     if not isinstance(resources, PlacementGroupFactory):
-        raise InvalidConfig("resources that are a function of the config need capacity={...}")
+        raise InvalidConfig("resources as a function of the config need capacity={...}")
     return {key: workers * amount for key, amount in resources.required_resources.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a simulation came to."""
+"""The result of a simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Status
 
 _ENDINGS = {
-    "returned": "came to their end",
+    "returned": "finished",
     "bound": "reached a bound",
     "stopped": "stopped early",
     "error": "failed",
@@ -28,11 +28,11 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTrial:
-    """One trial at the end: `metrics` are its last report's, `best` the best value of the goal.
+    """A trial at the end: `metrics` are those of its last report, `best` is its best value.
 
-    `iteration` is how far it came, `attempts` how often it was started.
+    `iteration` is its last iteration, `attempts` the number of its starts.
 
-    `ending` is "returned" (its training function came to its end), "bound" (of
+    `ending` is "returned" (its training function returned), "bound" (of
     `RunConfig(stop=...)`), "stopped" (by the scheduler, a stopper or the time budget), "error",
     or "" for one that has not ended.
     """
@@ -52,11 +52,12 @@ class SimulatedTrial:
 class Simulation:
     """`trials` in the order of their numbers; all durations in simulated seconds.
 
-    `incumbents`: each time that a report was better than all before. `busy_s` is what workers were
-    held by trials, over all of them; of that `trained_s` went into iterations that were reported.
-    `repeated` counts reports of iterations that their trial had reported before, as after a
-    failure. `events` are the records of the trace, and `digest` is its SHA-256. `failures` counts
-    what was injected: "user", "lost", "node". `reason` and `message` are those of the run's end.
+    `incumbents` has one entry for each report that was better than all before. `busy_s` is the
+    time that trials held workers, summed over the workers; `trained_s` is the part of it that went
+    into reported iterations. `repeated` counts reports of iterations that their trial had reported
+    before, as after a failure. `events` is the number of records in the trace, and `digest` its
+    SHA-256. `failures` counts injected failures by kind: "user", "lost", "node". `reason` and
+    `message` are those of the run's end.
     """
 
     metric: str | None
@@ -79,12 +80,12 @@ class Simulation:
 
     @property
     def idle_s(self) -> float:
-        """Seconds that workers stood idle, or were gone with their nodes."""
+        """Worker-seconds without a trial, or lost with their nodes."""
         return max(0.0, self.workers * self.duration_s - self.busy_s)
 
     @property
     def best(self) -> SimulatedTrial | None:
-        """The trial of the best value; None where nothing counts as one."""
+        """The trial with the best value; None if there is no value."""
         if not self.incumbents:
             return None
         trial_id = self.incumbents[-1].trial_id
@@ -92,23 +93,23 @@ class Simulation:
 
     @property
     def best_value(self) -> float | None:
-        """The best value that was reported."""
+        """The best reported value."""
         return self.incumbents[-1].value if self.incumbents else None
 
     def best_value_at(self, elapsed_s: float) -> float | None:
-        """The best value that was reported within the first so many seconds."""
+        """The best value reported within the first so many seconds."""
         at = bisect_right(self.incumbents, elapsed_s, key=lambda found: found.elapsed_s)
         return self.incumbents[at - 1].value if at else None
 
     def reached_s(self, value: float) -> float | None:
-        """Seconds until there was a value as good as this one; None if there never was."""
+        """Seconds until a value was as good as this one; None if none was."""
         sign = 1.0 if self.mode == "max" else -1.0
         found = (i.elapsed_s for i in self.incumbents if sign * (i.value - value) >= 0)
         return next(found, None)
 
     @property
     def endings(self) -> dict[str, int]:
-        """How many trials ended in which way."""
+        """The number of trials by how they ended."""
         counts: dict[str, int] = {}
         for trial in self.trials:
             counts[trial.ending] = counts.get(trial.ending, 0) + 1
@@ -119,7 +120,7 @@ class Simulation:
 
 
 def _text(found: Simulation) -> str:
-    """Some lines: how long it took, what it cost, what was found."""
+    """A few lines: duration, cost and best value."""
     ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in found.endings.items())
     lines = [
         f"{len(found.trials):,} trials on {found.workers:,} workers: {ended}",
@@ -128,7 +129,7 @@ def _text(found: Simulation) -> str:
         f"reports       {found.reports:,}{_again(found.repeated)}",
     ]
     if found.failures:
-        lines.append(f"mishaps       {_mishaps(found.failures)}")
+        lines.append(f"faults        {_mishaps(found.failures)}")
     if found.incumbents:
         last = found.incumbents[-1]
         lines.append(
@@ -147,7 +148,7 @@ def hours(seconds: float) -> str:
 
 
 def _again(repeated: int) -> str:
-    return f", {repeated:,} of them of iterations that had to be done again" if repeated else ""
+    return f", {repeated:,} of them repeated iterations" if repeated else ""
 
 
 def _mishaps(failures: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""What is counted while a simulation runs: its memory does not grow with the reports."""
+"""Counters of a running simulation. Their memory does not grow with the reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.trial.trial import Status, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incumbent:
-    """From `elapsed_s` on (seconds since the beginning) the best value was this trial's."""
+    """From `elapsed_s` (seconds since the start) this trial had the best value."""
 
     elapsed_s: float
     value: float
@@ -25,7 +25,7 @@ class Incumbent:
 
 
 class Tally:
-    """`metric` and `mode` are the goal, None where there is none."""
+    """`metric` and `mode` are the goal, or None."""
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
         self._metric = metric if mode else None
@@ -39,7 +39,7 @@ class Tally:
         self.trained_s = self.busy_s = 0.0
 
     def saw(self, event: Event, before: Trial | None, after: Trial | None, now_s: float) -> None:
-        """Count what has happened to a trial; what an ended attempt says changes nothing."""
+        """Count an event of a trial; messages of ended attempts change nothing."""
         if after is None or after is before:
             return
         if isinstance(event, Reported):
@@ -76,7 +76,7 @@ class Tally:
 
 
 def ending_of(trial: Trial, bounds: Mapping[str, float], tally: Tally) -> str:
-    """How a trial has ended: see `SimulatedTrial.ending`."""
+    """How a trial ended: see `SimulatedTrial.ending`."""
     if trial.status is Status.ERROR:
         return "error"
     if trial.status is not Status.TERMINATED:

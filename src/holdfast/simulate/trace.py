@@ -15,12 +15,12 @@ from holdfast.scheduler.policy import Answers
 from holdfast.syncer.journal.journal import Journal
 
 Sink = str | os.PathLike[str] | Callable[[bytes], object] | None
-# With one write for each record the disk would take longer than all else.
+# One write for each record would take longer than all the rest.
 _AT_ONCE = 1000
 
 
 class Trace:
-    """Hands each record to `write`; `digest` is the SHA-256 of all of them, each with its size."""
+    """Passes each record to `write`; `digest` is the SHA-256 of all, each with its size."""
 
     def __init__(self, write: Callable[[bytes], object] | None) -> None:
         self._write = write
@@ -42,7 +42,7 @@ class Trace:
 
 @contextmanager
 def tracing(sink: Sink) -> Iterator[Trace]:
-    """A trace to a function of each record, or to the journal of an experiment's directory.
+    """A trace into a function, or into the journal of an experiment's directory.
 
     Raises JournalFull, OSError.
     """

@@ -1,4 +1,4 @@
-"""A simulated worker, and what all of them do."""
+"""A simulated worker, and the training that all of them run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What every worker does: the curve, what an iteration costs, when it saves.
+    """The training of every worker: the curve, the cost of an iteration, the checkpoints.
 
-    `checkpoint_every`: iterations, 0 for never; `saves_when_told`: whenever the scheduler wants,
-    too. `iterations`: after so many the training function returns; None for never.
+    `checkpoint_every`: iterations, 0 for never. `saves_when_told`: also when the scheduler asks
+    for it. `iterations`: the training function returns after so many; None for never.
     """
 
     curve: Curve
@@ -32,7 +32,7 @@ class Training:
 
 
 class SimulatedWorker:
-    """One attempt at a trial, on its place. `trains` until its function has returned."""
+    """One attempt of a trial, in its place. `trains` until its function has returned."""
 
     __slots__ = (
         "attempt",

@@ -1,4 +1,4 @@
-"""The shell of a simulation: a virtual clock, and every effect answered as a real shell would."""
+"""The shell of a simulation: a virtual clock, and the answers of a real shell to every effect."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed, Reported
 from holdfast.trial.trial import Trial
 
-# What the clocks of a simulation show at its beginning: seconds since 1970, in September 2001.
+# The clock of a simulation starts at this time: seconds since 1970, in September 2001.
 BEGAN_AT = 1_000_000_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """All that surrounds the machine: who makes trials, how they train, on how many `places`.
+    """The surroundings of the machine: the source of trials, their training, the `places`.
 
-    `config_of` gives a trial's config as the curve is given it. A checkpoint is committed
-    `commit_s` seconds after its report.
+    `config_of` returns the config that the curve gets. A checkpoint is committed `commit_s`
+    seconds after its report.
     """
 
     begun: Begun
@@ -64,7 +64,7 @@ class Scene:
 
 
 class World:
-    """The machine among simulated workers. `tally` counts, `trace` keeps every event."""
+    """The machine with simulated workers. `tally` counts events, `trace` records them."""
 
     def __init__(self, machine: Machine, scene: Scene, trace: Trace, tally: Tally) -> None:
         self.machine = machine
@@ -86,7 +86,7 @@ class World:
     def run(self) -> Finish:
         """Simulate from the first event to the last effect.
 
-        Raises CurveFailed, and whatever the user's search or the scheduler's functions raise.
+        Raises CurveFailed, and the exceptions of the user's search and scheduler.
         """
         self.post(self._scene.begun)
         self._pool.expect_losses()
@@ -99,11 +99,11 @@ class World:
             if self.outcome is not None:
                 return self.outcome
             if not self.agenda.awaited:
-                raise TuneError(f"the simulation waits for nothing: {self._story()}")
+                raise TuneError(f"the simulation hangs (a bug in holdfast): {self._story()}")
             self.agenda.advance()
 
     def _turn(self, event: Event) -> None:
-        """Decide, write down, tell, perform: as a turn of the controller."""
+        """Decide, record, pass on, perform: like a turn of the controller."""
         machine, now = self.machine, self.clock()
         trial_id = getattr(event, "trial_id", "")
         before = machine.trials.get(trial_id)
@@ -111,7 +111,7 @@ class World:
         after = machine.trials.get(trial_id)
         self._trace.add(event, now, machine.answers)
         if isinstance(event, Reported) and after is before:
-            # Its worker has not heard the order to stop, and waits for an answer.
+            # Its worker has not seen the order to stop, and waits for an answer.
             self._pool.reply(Reply(trial_id=trial_id, attempt=event.attempt, verdict=Verdict.STOP))
         self._tally.saw(event, before, after, self.agenda.elapsed_s)
         self._tell(event, before, after)
@@ -119,7 +119,7 @@ class World:
             self._perform(effect)
 
     def _tell(self, event: Event, before: Trial | None, after: Trial | None) -> None:
-        """The search hears of the event, and of other trials that it has moved."""
+        """Pass the event to the search, and the other trials that it has changed."""
         if self._search.learns:
             others = others_moved(self.machine, after.trial_id if after else "")
             self._search.saw([(event, before, after), *others])
@@ -174,21 +174,21 @@ class World:
     def _story(self) -> str:
         return "; ".join(t.story() for t in self.trials.values() if not t.status.is_final)[:1000]
 
-    # -- what the worker pool needs ---------------------------------------------------------------
+    # -- the interface to the worker pool ---------------------------------------------------------
 
     @property
     def trials(self) -> Mapping[str, Trial]:
         return self.machine.trials
 
     def post(self, event: Event) -> None:
-        """Take in what happens now."""
+        """Add an event that happens now."""
         self._inbox.append(event)
 
     def clock(self) -> float:
         return BEGAN_AT + self.agenda.elapsed_s
 
     def config_of(self, trial: Trial) -> dict[str, Any]:
-        """A trial's config as the user's code is given it."""
+        """A trial's config as the user's code gets it."""
         return self._scene.config_of(trial)
 
     def befell(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""What must be true of a machine after every event, whatever happened before."""
+"""The invariants of a machine: conditions that hold after every event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.trial.trial import Status, Trial
 
 
 def check(machine: Machine) -> None:
-    """Raises AssertionError, naming the trial, where the machine contradicts itself."""
+    """Raises AssertionError, which names the trial, if the machine breaks an invariant."""
     for rule in RULES:
         rule(machine)
 
@@ -21,7 +21,9 @@ def _what_is_free_and_what_is_held_add_up(machine: Machine) -> None:
     for held in (*machine.placement.holds.values(), *machine.placement.idle.values()):
         expected.hold(held)
     free, gpus = machine.placement.capacity.free, machine.placement.capacity.free_gpus
-    assert (free, gpus) == (expected.free, expected.free_gpus), "resources were lost or made up"
+    assert (free, gpus) == (expected.free, expected.free_gpus), (
+        "free and held resources do not add up to the total"
+    )
     assert all(amount >= 0 for amount in (*free.values(), *gpus)), f"oversubscribed: {free} {gpus}"
 
 
@@ -54,20 +56,20 @@ def _only_paused_trials_resume_when_their_worker_is_gone(machine: Machine) -> No
 
 def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
     most = machine.spec.max_concurrent
-    # Idle workers that are told to end hold what they had, and run nothing.
+    # Idle workers that were asked to end still hold resources, but run nothing.
     running = [trial.trial_id for trial in machine.trials.values() if trial.status.has_worker]
     assert most is None or len(running) <= most, f"{running} run at once"
 
 
 def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
     if machine.finished:
-        assert not machine.placement.holds, "finished, with workers left"
-        assert not machine.placement.idle, "finished, with idle workers left"
-        assert machine.ending or not machine.placement.queue, "finished, with trials that wait"
+        assert not machine.placement.holds, "finished, but workers hold resources"
+        assert not machine.placement.idle, "finished, but idle workers are left"
+        assert machine.ending or not machine.placement.queue, "finished, but trials are queued"
     elif machine.spec.experiment_id:
         placement = machine.placement
         awaited = placement.holds or placement.delayed or machine.asking or machine.questions
-        assert awaited, "nothing can happen any more: the run hangs"
+        assert awaited, "the run hangs: no event is awaited"
 
 
 def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
@@ -78,7 +80,7 @@ def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
         assert all(index < trial.next_checkpoint for index in indices), trial.story()
         needed = machine.needed_of(trial.trial_id)
         committed = [c for c in trial.checkpoints if c.committed and c.index not in needed]
-        # The newest is kept beside the best, and so is the newest that is in storage.
+        # Besides the best, the newest is kept, and the newest in storage.
         beside = 1 + any(known.stays_here for known in committed)
         assert keep is None or len(committed) <= keep + beside, trial.story()
 
@@ -96,7 +98,7 @@ def _check_failures(trial: Trial, config: FailureConfig) -> None:
         (trial.preemptions, config.max_preemptions),
     )
     for spent, limit in limits:
-        # Where a kind has no budget of its own, it is charged to another.
+        # A kind without a separate budget counts against another.
         assert limit == -1 or spent <= (-1 if limit is None else limit) + 1, trial.story()
     if trial.status is Status.ERROR:
         assert trial.error is not None, trial.story()

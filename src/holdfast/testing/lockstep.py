@@ -1,4 +1,4 @@
-"""An experiment whose trials keep step: the one that is behind reports next."""
+"""An experiment whose trials run in lockstep: the one furthest behind reports next."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MOST_EVENTS = 20_000
 
 
 class Lockstep:
-    """What happens follows from where the trials are, so that a crash changes nothing of it.
+    """Plays a study in which the next event depends only on the trials, so crashes change nothing.
 
-    `life(index, iteration)` is what a trial reports, None where it returns instead. It saves
-    itself with each report. After each number of events in `crashes` the run is cut off and
-    resumed.
+    `life(index, iteration)` returns a trial's report, or None when the trial returns. Each report
+    has a checkpoint. After each number of events in `crashes` the run crashes and is resumed.
+    `told` has its warnings.
     """
 
     def __init__(
@@ -56,9 +56,11 @@ class Lockstep:
         self._to_do = deque(self.run.began)
 
     def to_the_end(self) -> Lockstep:
-        """Raises AssertionError where the run comes to none."""
+        """Run to the end. Raises AssertionError if the run has none."""
         while self.finished is None:
-            assert len(self.run.events) < _MOST_EVENTS, "the run does not come to its end"
+            assert len(self.run.events) < _MOST_EVENTS, (
+                f"the run has not ended after {_MOST_EVENTS:,} events"
+            )
             if len(self.run.events) in self._crashes:
                 self.run.crash()
                 self._running.clear()
@@ -66,18 +68,18 @@ class Lockstep:
             elif self._to_do:
                 self._to_do += self._perform(self._to_do.popleft())
             else:
-                assert self._running, "nothing is under way, and the run is not at its end"
+                assert self._running, "the run hangs: no trial runs, and it has not ended"
                 self._to_do += self._go_on(min(self._running, key=self._place))
         return self
 
     @property
     def trials(self) -> list[Trial]:
-        """In the order in which they were added."""
+        """The trials, in the order in which they were added."""
         return list(self.run.machine.trials.values())
 
     @property
     def ends(self) -> list[tuple[str, int]]:
-        """The status of each trial, and how far it has come."""
+        """The status and the last iteration of each trial."""
         return [(trial.status.value, trial.iteration) for trial in self.trials]
 
     def _place(self, trial_id: str) -> tuple[int, int]:

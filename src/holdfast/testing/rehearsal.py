@@ -1,4 +1,4 @@
-"""A machine without a shell: a test plays the workers, on a clock of its own."""
+"""A machine without a shell: a test plays the workers, with its own clock."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ BEGINS_AT = 1000.0
 
 
 class Rehearsal:
-    """Feeds a machine, a second after the other, and checks it after each event.
+    """Feeds a machine one event per second, and checks its invariants after each.
 
-    Trials are called `t0`, `t1`, ... What a worker says is of its current attempt unless
-    `attempt` names another. Each event goes through the codec on its way, as in the journal.
-    `tell` hears of each in a line, before the machine does.
+    Trials are called `t0`, `t1`, ... A worker's messages belong to its current attempt unless
+    `attempt` names another. Each event is encoded and decoded first, as in the journal. `tell`
+    gets one line for each event, before the machine gets the event.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Rehearsal:
         tell: Callable[[str], object] = lambda line: None,
         **spec: Any,
     ) -> None:
-        """`spec` are fields of ExperimentSpec. `began` are the first effects."""
+        """`spec` has fields of ExperimentSpec. `began` has the first effects."""
         self.policy = policy
         self._tell = tell
         self.machine = Machine(policy)
@@ -101,7 +101,7 @@ class Rehearsal:
         return effects
 
     def adopt(self, trial_id: str) -> list[Effect]:
-        """A clone is given its copy of the checkpoint that it begins from."""
+        """A clone gets its copy of the checkpoint that it starts from."""
         trial = self.trial(trial_id)
         assert trial.origin is not None
         record = evolve_record(
@@ -121,7 +121,7 @@ class Rehearsal:
         has_room: bool = False,
         attempt: int | None = None,
     ) -> list[Effect]:
-        """The next iteration, half a second of training."""
+        """Report the next iteration, after half a second of training."""
         trial = self.trial(trial_id)
         attempt = trial.attempt if attempt is None else attempt
         return self.handle(
@@ -166,12 +166,12 @@ class Rehearsal:
         return self.handle(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def waited(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
-        """The time until the trial may start again is over."""
+        """The wait before the trial's retry is over."""
         attempt = self.trial(trial_id).attempt if attempt is None else attempt
         return self.handle(WaitEnded(trial_id=trial_id, attempt=attempt))
 
     def ends(self, trial_id: str) -> list[Effect]:
-        """The function returns, and the worker is gone."""
+        """The function returns, and the worker exits."""
         return [*self.returns(trial_id), *self.exits(trial_id)]
 
     def answer(
@@ -201,13 +201,13 @@ class Rehearsal:
         return self.handle(Committed(trial_id=trial_id, index=index))
 
     def crash(self) -> None:
-        """All is gone but the journal: it is folded into a new machine, which must be the same."""
+        """Crash: fold the journal into a new machine, and check that it equals the old one."""
         folded = self.folded()
         assert facts(folded) == facts(self.machine)
         self.machine = folded
 
     def folded(self) -> Machine:
-        """The events so far, in a new machine."""
+        """A new machine with all events so far."""
         machine = Machine(self.policy)
         for event, now, answers in self.events:
             machine.replay(event, now=now, answers=answers)
@@ -223,8 +223,8 @@ class Rehearsal:
         changed: Mapping[str, Any] | None = None,
         **wishes: str,
     ) -> list[Effect]:
-        """`wishes` for finished, unfinished and errored trials, as in Resumed; `changed` are
-        fields of the experiment's spec that are otherwise from now on."""
+        """`wishes` for finished, unfinished and errored trials, as in Resumed; `changed` has the
+        fields of the experiment's spec that change."""
         epoch = self.machine.epoch + 1
         total = self._capacity if capacity is None else dict(capacity)
         resumed = Resumed(
@@ -239,15 +239,15 @@ class Rehearsal:
         return self.handle(resumed, after_s=3600)
 
 
-# What a snapshot does not hold: what the newest event alone has left, and what comes from
-# elsewhere (the policy from the script, the version from the journal's first record).
+# Not in a snapshot: traces of the newest event, and attributes from other sources (the policy
+# from the script, the version from the journal's first record).
 NOT_IN_SNAPSHOTS = frozenset({"policy", "version", "moved", "answers", "_recorded"})
 
 
 def facts(machine: Machine) -> dict[str, Any]:
-    """All that the machine knows, by the names of its attributes and of those of its parts.
+    """All facts of the machine, by the names of its attributes and of those of its parts.
 
-    Read from the objects themselves, so that a new attribute is compared without a word here.
+    They are read from the objects, so that new attributes are compared, too.
     """
     known = {name: value for name, value in vars(machine).items() if name not in NOT_IN_SNAPSHOTS}
     return {
@@ -258,7 +258,7 @@ def facts(machine: Machine) -> dict[str, Any]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of a plain object of ours and of those in it; any other value itself."""
+    """The attributes of one of holdfast's objects, recursively; any other value itself."""
     if is_dataclass(value) or not type(value).__module__.startswith("holdfast."):
         yield "", value
         return
@@ -268,18 +268,18 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _comparable(value: Any) -> str:
-    """As text, since NaN is not equal to itself; what has no order is put in one."""
+    """The value as text, because NaN is not equal to itself; sets are sorted."""
     if isinstance(value, set | frozenset):
         return repr(sorted(value))
     return repr({**value} if isinstance(value, Mapping) else value)
 
 
 def through_journal(event: Event, now: float, answers: Answers = ()) -> Record:
-    """The record as it is read back; AssertionError where that is another one."""
+    """The record after encoding and decoding. Raises AssertionError if it changes."""
     written: bytes = msgpack.packb(encode(event, now, answers))
     read = decode(msgpack.unpackb(written, strict_map_key=False))
     assert type(read.event) is type(event)
-    # As bytes, since NaN is not equal to itself.
+    # As bytes, because NaN is not equal to itself.
     assert msgpack.packb(encode(*read)) == written
     return read
 
@@ -288,7 +288,7 @@ _DULL = frozenset({"timestamp", "time_this_iter_s", "time_total_s", "pid", "host
 
 
 def in_short(event: Event) -> str:
-    """An event as a line of a story: what is particular to it."""
+    """An event as one line, with the fields that differ from their defaults."""
     told = []
     for part in fields(event):
         value = getattr(event, part.name)
@@ -338,7 +338,7 @@ def failure(kind: FailureKind = "user") -> Failure:
 
 
 def next_checkpoint(trial: Trial, attempt: int, *, further: int = 1) -> CheckpointRecord:
-    """What the trial would stage now; `further` iterations after its newest report."""
+    """The trial's next checkpoint, `further` iterations after its newest report."""
     return CheckpointRecord(
         index=trial.next_checkpoint,
         iteration=trial.iteration + further,

@@ -1,1 +1,1 @@
-"""Trackers, by the names of `ray.air.integrations`."""
+"""Trackers, with the names of `ray.air.integrations`."""

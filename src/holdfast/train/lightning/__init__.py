@@ -1,8 +1,8 @@
 """`from holdfast.train.lightning import DDPStrategy`: the names of `ray.train.lightning`.
 
-For scripts that import `lightning.pytorch` and for those that import `pytorch_lightning`; where a
-process uses both, `holdfast.train.lightning.with_lightning` and `.with_pytorch_lightning` have
-the classes for each.
+The module works for scripts that import `lightning.pytorch` and for scripts that import
+`pytorch_lightning`. If a process uses both, `holdfast.train.lightning.with_lightning` and
+`.with_pytorch_lightning` have the classes for each.
 """
 
 from __future__ import annotations

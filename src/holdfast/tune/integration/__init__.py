@@ -1,1 +1,1 @@
-"""Callbacks that report to a trial from inside of a framework."""
+"""Callbacks that report to a trial from inside a framework."""

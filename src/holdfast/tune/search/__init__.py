@@ -1,4 +1,4 @@
-"""`holdfast.tune.search`: what chooses the next config."""
+"""`holdfast.tune.search`: search algorithms, which choose the next config."""
 
 from __future__ import annotations
 
