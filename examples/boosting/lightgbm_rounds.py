@@ -2,8 +2,8 @@
 
     python examples/boosting/lightgbm_rounds.py --storage /tmp/results --name rounds
 
-Kill this script at any moment and start it again with the same --name: it goes on with the newest
-saved model, and comes to the same numbers.
+Kill this script at any moment and start it again with the same --name: it resumes from the
+newest saved model, with the same numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def train_func(config: dict[str, Any]) -> None:
     params = {
         "objective": "binary",
         "max_depth": config["max_depth"],
-        # Each worker has rows of its own, and all of them build one tree.
+        # Each worker has its own rows, and all of them build one tree.
         "tree_learner": "data_parallel",
         "pre_partition": True,
         **get_network_params(),

@@ -1,4 +1,4 @@
-"""What the two examples of boosting have in common: the data, and how a training is begun."""
+"""Shared by the two examples of boosting: the data, and the start of a training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 def main(
     description: str, trainer_type: Any, train_func: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Begin a training, or go on with the one of this name."""
+    """Start a training, or resume the one with this name."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="rounds", help="go on with it if it exists")
+    parser.add_argument("--name", default="rounds", help="resume it if it exists")
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
 

@@ -2,8 +2,8 @@
 
     python examples/boosting/xgboost_rounds.py --storage /tmp/results --name rounds
 
-Kill this script at any moment and start it again with the same --name: it goes on with the newest
-saved model, and comes to the same numbers.
+Kill this script at any moment and start it again with the same --name: it resumes from the
+newest saved model, with the same numbers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Goes on in the middle of an epoch, and no row of it is seen twice.
+"""Resume in the middle of an epoch, so that each row of it is seen once.
 
     python examples/data/resume.py --storage /tmp/results --name rows
     python examples/data/resume.py --storage /tmp/results --name rows --workers 3
 
-The rows are in Parquet files, in row groups that are read when they are wanted. Each worker is
-dealt its part of them, in another order in each epoch, and a checkpoint is made every few batches
-with the state of that in it. Kill this script at any moment and start it again with the same
---name: it goes on with the rows that are left of the epoch, also with another number of workers.
+The rows are in Parquet files, in row groups that are read on demand. Each worker gets a part of
+them, in another order in each epoch, and every few batches it saves a checkpoint with the position
+in the epoch. Kill this script at any moment and start it again with the same --name: it resumes
+with the remaining rows of the epoch, also with another number of workers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train_func(config: dict[str, Any]) -> None:
     shard = train.get_dataset_shard("train")
     model = prepare_model(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    # How often each row was seen in this epoch: here it is shown, in a training nobody needs it.
+    # How often each row was seen in this epoch: only for this demonstration.
     seen = torch.zeros(ROWS)
     epoch = 0
     if saved := restore():
@@ -119,7 +119,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="rows", help="go on with it if it exists")
+    parser.add_argument("--name", default="rows", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     result = make_trainer(parser.parse_args()).fit()

@@ -1,4 +1,4 @@
-"""Train with PyTorch Lightning on two workers, and go on where it was.
+"""Train with PyTorch Lightning on two workers, and resume after a kill.
 
     python examples/lightning/checkpoints.py --storage /tmp/results --name spiral
     python examples/lightning/checkpoints.py --storage /tmp/results --name spiral-3 --report custom
@@ -32,7 +32,7 @@ from holdfast.train.torch import TorchTrainer
 
 
 def spirals(count: int, seed: int) -> TensorDataset:
-    """So many points on each of two spiral arms, with the number of their arm."""
+    """Points on each of two spiral arms, with the number of their arm."""
     generator = torch.Generator().manual_seed(seed)
     turn = 3 * torch.rand(count, generator=generator).sqrt()
     points, arms = [], []
@@ -76,7 +76,7 @@ class Classifier(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=3)]
 
 
-# -- a callback of one's own ----------------------------------------------------------------------
+# -- your own callback ----------------------------------------------------------------------------
 
 
 class CustomReportCallback(pl.Callback):
@@ -89,7 +89,7 @@ class CustomReportCallback(pl.Callback):
             train.report(metrics)
             return
         with TemporaryDirectory() as temp_checkpoint_dir:
-            # All workers call it, and wait in it for each other; the first one writes the file.
+            # All workers call it and wait for each other; the first one writes the file.
             trainer.save_checkpoint(os.path.join(temp_checkpoint_dir, "ckpt.pt"))
             checkpoint = None
             if train.get_context().get_world_rank() == 0:
@@ -120,7 +120,7 @@ def train_func(config: dict[str, Any]) -> None:
         strategy=strategy(**wishes),
         plugins=[RayLightningEnvironment()],
         callbacks=[report()],
-        # Checkpoints and metrics go to holdfast; a logger of Lightning's may be given, too.
+        # Checkpoints and metrics go to holdfast; you may add a logger of Lightning, too.
         enable_checkpointing=False,
         logger=False,
         enable_progress_bar=False,
@@ -131,7 +131,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 
 def fit(trainer: pl.Trainer, file: str) -> None:
-    """Begin, or go on from the checkpoint that there is after a failure or a restore."""
+    """Start, or resume from the checkpoint after a failure or a restore."""
     model, data = Classifier(), Spirals()
     checkpoint = train.get_checkpoint()
     if not checkpoint:
@@ -173,7 +173,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="lightning", help="go on with it if it exists")
+    parser.add_argument("--name", default="lightning", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--report", choices=list(REPORTS), default="each-epoch")
     parser.add_argument("--strategy", choices=list(STRATEGIES), default="ddp")

@@ -1,11 +1,11 @@
-"""Large models and a data set that all trials read, and no trial copies.
+"""Large models and a data set that all trials read without a copy.
 
     python examples/objects/large_models.py --storage /tmp/results
 
 Each trial fits a few weights on top of one of two large fixed models. Models and data are put
 once; in each trial their arrays are views of the same memory. Kill this script at any moment and
-start it again with the same arguments: what was put is gone with it, so it is put again, and the
-references in `param_space` are replaced by the new ones.
+start it again with the same arguments: the objects are gone with the script, so it puts them
+again, and the new references replace the old ones in `param_space`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLES, FEATURES = 2_000, 200
 
 
 class LargeModel:
-    """Stands for a large model that was trained before: inputs to features."""
+    """A stand-in for a large pretrained model: inputs to features."""
 
     def __init__(self, model_id: int) -> None:
         self.model_id = model_id
@@ -45,7 +45,7 @@ def make_data() -> dict[str, np.ndarray[Any, Any]]:
 
 
 def train_fn(config: dict[str, Any]) -> None:
-    # Views of what the script has put: no trial has a copy, and none can write to it.
+    # Read-only views of the script's objects: no trial has a copy.
     model = holdfast.get(config["model_ref"])
     data = holdfast.get(config["data_ref"])
 
@@ -71,7 +71,7 @@ def train_fn(config: dict[str, Any]) -> None:
 
 
 def param_space(epochs: int) -> dict[str, Any]:
-    """The same keys each time, and references to what has just been put."""
+    """The same keys each time, with references to the new objects."""
     return {
         "model_ref": tune.grid_search([holdfast.put(LargeModel(1)), holdfast.put(LargeModel(2))]),
         "data_ref": holdfast.put(make_data()),
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> tune.ResultGrid:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="restore_object_refs", help="go on with it if it exists")
+    parser.add_argument("--name", default="restore_object_refs", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=10)
     results = make_tuner(parser.parse_args(arguments)).fit()
     for result in results:

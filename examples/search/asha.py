@@ -1,8 +1,8 @@
-"""ASHA: a trial is stopped at each rung unless it is among the best that came so far.
+"""ASHA: a trial stops at each rung unless it is among the best so far.
 
     python examples/search/asha.py --storage /tmp/results --name asha --samples 50
 
-The rungs lie after 1, 3, 9 and 27 epochs. Nothing is paused, so no checkpoint is needed.
+The rungs are at 1, 3, 9 and 27 epochs. No trial is paused, so no checkpoint is needed.
 """
 
 from __future__ import annotations

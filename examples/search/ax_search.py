@@ -1,9 +1,9 @@
-"""Ax chooses the configs, by a Gaussian process of BoTorch's.
+"""Ax chooses the configs with BoTorch's Gaussian process.
 
     python examples/search/ax_search.py --storage /tmp/results --name ax
 
-Kill this script at any moment and start it again with the same --name: the library is told what
-was tried before, and chooses what it would have chosen.
+Kill this script at any moment and start it again with the same --name: the library gets the
+earlier results, and makes the same choices as without the kill.
 """
 
 from __future__ import annotations

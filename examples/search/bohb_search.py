@@ -1,9 +1,9 @@
-"""BOHB: HyperBand says how far each trial goes, and a model of the good ones chooses the configs.
+"""BOHB: HyperBand decides how long each trial trains, and a model chooses the configs.
 
     python examples/search/bohb_search.py --storage /tmp/results --name bohb --samples 22
 
-No library is needed for it. Kill this script at any moment and start it again with the same
---name: it chooses what it would have chosen.
+It needs no library. Kill this script at any moment and start it again with the same --name: it
+makes the same choices as without the kill.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A search and a scheduler by their short names, as a setting or a command line would give them.
+"""A search and a scheduler by their short names, as in a settings file or on a command line.
 
     python examples/search/by_name.py --storage /tmp/results --name by_name
 
-With `holdfast[optuna]` installed, "optuna" in place of "random" is all that TPE takes.
+With `holdfast[optuna]` installed, replace "random" by "optuna" to use TPE.
 """
 
 from __future__ import annotations

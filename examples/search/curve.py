@@ -1,4 +1,4 @@
-"""What the examples of search have in common: a small model, and how a run of it is begun."""
+"""Shared by the examples of search: a small model, and the start of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPACE = {
 
 def train_fn(config: dict[str, Any]) -> None:
     """Fit a curve as a sum of random waves, by gradient descent with momentum."""
-    # With Repeater, each trial of a config has waves of its own.
+    # With Repeater, each trial of a config has its own waves.
     rng = np.random.default_rng(config.get("__trial_index__", 0))
     inputs = np.linspace(-1, 1, 200)
     wanted = np.sin(5 * inputs) + 0.3 * inputs
@@ -44,13 +44,13 @@ def main(
     train: Callable[[dict[str, Any]], None] | None = None,
     **more: Any,
 ) -> tune.ResultGrid:
-    """Begin a search, or go on with the one of this name; `more` is for the TuneConfig."""
+    """Start a search, or resume the one with this name; `more` goes to the TuneConfig."""
     train = train or train_fn
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="search", help="go on with it if it exists")
+    parser.add_argument("--name", default="search", help="resume it if it exists")
     parser.add_argument("--samples", type=int, default=20)
     given = parser.parse_args(arguments)
 

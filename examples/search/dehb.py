@@ -1,8 +1,8 @@
-"""DEHB: configs evolve on small budgets, and what is good there is the parent of larger ones.
+"""DEHB: configs evolve on small budgets, and the best are parents on larger ones.
 
     python examples/search/dehb.py --storage /tmp/results --name dehb --samples 44
 
-The search gives each trial its budget, in epochs, and the scheduler stops it there. A round with
+The search gives each trial its budget in epochs, and the scheduler stops it there. A round with
 max_t=9 has 22 trials.
 """
 

@@ -1,11 +1,11 @@
-"""A search that is made longer, deeper and narrower by starting its script again.
+"""Extend a search by starting its script again: more trials, more epochs, a narrower space.
 
     python examples/search/extend.py --storage /tmp/results --samples 6 --epochs 5
     python examples/search/extend.py --storage /tmp/results --samples 10 --epochs 15 --near 0.08
 
-It begins with a wide search of a few epochs. The second start goes on with the same experiment,
-and keeps all that there is: four more trials, near a good one, and more epochs for all. Killed,
-and started again by the same line, each goes on where it was.
+The first start is a wide search of a few epochs. The second one extends the same experiment and
+keeps all results: four more trials, near a good one, and more epochs for all. After a kill, start
+the script again with the same line, and it resumes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast import tune
 
 
 def train(config: dict[str, Any]) -> None:
-    """Gradient descent on a narrow valley; each epoch leaves a checkpoint."""
+    """Gradient descent in a narrow valley, with a checkpoint in each epoch."""
     state = {"epoch": 0, "x": -4.0, "y": 5.0}
     if found := tune.get_checkpoint():
         with found.as_directory() as folder:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", required=True)
-    parser.add_argument("--name", default="extend", help="go on with it if it exists")
+    parser.add_argument("--name", default="extend", help="resume it if it exists")
     parser.add_argument("--samples", type=int, default=6, help="trials in all")
     parser.add_argument("--epochs", type=int, default=5, help="of each trial")
     parser.add_argument("--near", type=float, help="draw learning rates around this one")

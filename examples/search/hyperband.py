@@ -1,9 +1,9 @@
-"""HyperBand: many trials begin, and those that are worth it go on from their checkpoints.
+"""HyperBand: many trials start, and the best ones continue from their checkpoints.
 
     python examples/search/hyperband.py --storage /tmp/results --name hyperband --samples 22
 
 With max_t=9 a round has brackets of 9, 5 and 3 trials. Kill the script in the middle and start it
-again: trials that were paused still are, and the same ones go on.
+again: paused trials stay paused, and the same ones continue.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/search/hyperopt_search.py --storage /tmp/results --name hyperopt
 
-Kill this script at any moment and start it again with the same --name: the library is told what
-was tried before, and chooses what it would have chosen.
+Kill this script at any moment and start it again with the same --name: the library gets the
+earlier results, and makes the same choices as without the kill.
 """
 
 from __future__ import annotations

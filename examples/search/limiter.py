@@ -1,9 +1,9 @@
-"""A search that is asked for two configs only when the two before have ended.
+"""A search that suggests two configs after the two before have ended.
 
     python examples/search/limiter.py --storage /tmp/results --name limiter
 
-With `batch`, Optuna is told of both ends before it chooses the next two: as many trials run as
-there is room for, and none is chosen on half of the knowledge.
+With `batch`, Optuna gets both results before it chooses the next two, so no choice lacks one of
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The median stopping rule: who has never been as good as the others were on average, stops.
+"""The median stopping rule: a trial stops if it is worse than the median of the others.
 
     python examples/search/median_stopping.py --storage /tmp/results --name median --samples 30
 
-Every trial may train three epochs; from then on it is held against those that came as far.
+Every trial trains three epochs; from then on it is compared with those that came as far.
 """
 
 from __future__ import annotations

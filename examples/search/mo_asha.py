@@ -1,10 +1,10 @@
-"""Multi-objective ASHA: a small loss and a small model at once, and what one costs of the other.
+"""Multi-objective ASHA: a small loss and a small model, and the trade-off between them.
 
     python examples/search/mo_asha.py --storage /tmp/results --name pareto --samples 50
 
-The scheduler has its goals itself; TuneConfig(metric="loss") only says which of them
-`get_best_result()` goes by. Printed at the end is the Pareto front: the trials that no other
-one beats in both.
+The scheduler has its own goals; TuneConfig(metric="loss") only sets the metric of
+`get_best_result()`. At the end the script prints the Pareto front: the trials that no other beats
+in both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_search() -> BasicVariantGenerator:
 
 
 def pareto_front(results: tune.ResultGrid) -> list[dict[str, Any]]:
-    """The newest reports that no other one beats in both."""
+    """The newest reports that no other beats in both."""
     rows = [dict(result.metrics or {}) for result in results]
 
     def beats(one: dict[str, Any], other: dict[str, Any]) -> bool:

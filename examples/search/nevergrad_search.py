@@ -1,9 +1,9 @@
-"""An evolution strategy of Nevergrad chooses the configs.
+"""Nevergrad's evolution strategy chooses the configs.
 
     python examples/search/nevergrad_search.py --storage /tmp/results --name nevergrad
 
-Kill this script at any moment and start it again with the same --name: the library is told what
-was tried before, and chooses what it would have chosen.
+Kill this script at any moment and start it again with the same --name: the library gets the
+earlier results, and makes the same choices as without the kill.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Optuna asks in the order of a function of the user's, for two goals at once.
+"""Optuna with a define-by-run function of yours, for two goals at once.
 
     python examples/search/optuna_define_by_run.py --storage /tmp/results --name define
 
-The function says what there is to choose, and constants that stand beside it; it trains nothing.
+The function names the parameters and returns constants; it trains nothing.
 The sampler is NSGA-II, and the goals are a small loss and few features.
 """
 

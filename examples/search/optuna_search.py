@@ -2,8 +2,8 @@
 
     python examples/search/optuna_search.py --storage /tmp/results --name optuna
 
-Kill this script at any moment and start it again with the same --name: the sampler is told what
-was tried before, and chooses what it would have chosen.
+Kill this script at any moment and start it again with the same --name: the sampler gets the
+earlier results, and makes the same choices as without the kill.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def make_search() -> OptunaSearch:
 
 
 if __name__ == "__main__":
-    # One at a time, each with all that the ones before have shown.
+    # One at a time, so that each choice knows all earlier results.
     curve.main(__doc__, make_search, SPACE, max_concurrent_trials=1)

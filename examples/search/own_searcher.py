@@ -1,9 +1,9 @@
-"""A search algorithm of one's own: it looks around the best config so far.
+"""Your own search algorithm: it tries configs near the best one so far.
 
     python examples/search/own_searcher.py --storage /tmp/results --name own
 
-What it answers follows from what it was told and from a seed alone, so that after a kill and a
-restart it goes on as if nothing had happened.
+Its answers depend only on the results so far and on a seed, so after a kill and a restart it
+continues as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.tune.search import ConcurrencyLimiter, Searcher
 
 
 class Climber(Searcher):
-    """The (1+1) way: the best so far, each number changed by up to half of it."""
+    """A (1+1) strategy: the best config so far, each number changed by up to half of it."""
 
     def __init__(self, start: dict[str, float], seed: int = 0) -> None:
         super().__init__(metric="loss", mode="min")
@@ -47,7 +47,7 @@ class Climber(Searcher):
 
 
 def make_search() -> ConcurrencyLimiter:
-    # Two at a time: more would look around a config that is soon the best no more.
+    # Two at a time: more would search near a config that is soon no longer the best.
     return ConcurrencyLimiter(
         Climber({"lr": 0.05, "momentum": 0.5, "features": 10}), max_concurrent=2
     )

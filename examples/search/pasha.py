@@ -2,9 +2,9 @@
 
     python examples/search/pasha.py --storage /tmp/results --name pasha --samples 50
 
-Trials pause at 1, 3, 9 ... epochs and go on when they are among the best there. How far any of
-them gets is up to the ranking: as long as it stands, nobody is trained beyond the second rung.
-The best configuration is what the search is for: train that to the end afterwards.
+Trials pause at 1, 3, 9 ... epochs and continue if they are among the best there. As long as their
+ranking does not change, no trial trains beyond the second rung. The result is the best
+configuration: train that to the end afterwards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""PB2: as population based training, and a bandit chooses the configs, between bounds.
+"""PB2: population based training in which a bandit chooses the configs, between bounds.
 
     python examples/search/pb2.py --storage /tmp/results --name pb2 --samples 4
 
-The space is empty: what has bounds is drawn before a trial starts.
+The space is empty: parameters with bounds are drawn before a trial starts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Population based training: the worst trials go on from the best, with another config.
+"""Population based training: the worst trials continue from the best, with another config.
 
     python examples/search/pbt.py --storage /tmp/results --name pbt --samples 4
 
-`pbt_global.txt` in the experiment's directory tells which trial took over from which. Kill the
-script in the middle and start it again: what was decided stands.
+`pbt_global.txt` in the experiment's directory says which trial took over from which. Kill the
+script in the middle and start it again: all decisions stay the same.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python examples/search/pbt.py --storage /tmp/results --name pbt --samples 4
     python examples/search/pbt_replay.py /tmp/results/pbt --storage /tmp/results --name again
 
-The trial is the one that took over last.
+It replays the trial that took over last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the examples have in common whose trials go on from checkpoints: a small model."""
+"""Shared by the examples whose trials resume from checkpoints: a small model."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Random search, with points to begin with, and a grid inside.
+"""Random search, with first points and a grid.
 
     python examples/search/random_search.py --storage /tmp/results --name random --samples 8
 
-Every sample is run with each number of features; with `constant_grid_search` the other values
-are the same for all of them. Each trial runs to its end, as without a scheduler.
+Every sample runs with each number of features; with `constant_grid_search` the other values are
+the same for all of them. Each trial runs to its end, because there is no scheduler.
 """
 
 from __future__ import annotations

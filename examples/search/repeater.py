@@ -1,8 +1,8 @@
-"""Each config is tried three times, and Optuna is told the mean.
+"""Each config runs three times, and Optuna gets the mean.
 
     python examples/search/repeater.py --storage /tmp/results --name repeater --samples 30
 
-The three trials of a config differ by `__trial_index__`, from which the training takes its seed.
+The three trials of a config differ in `__trial_index__`, which is the seed of the training.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A run, and what it would have cost under ASHA with twice the workers.
+"""Replay a run: its cost under ASHA with twice the workers.
 
     python examples/search/replay.py --storage /tmp/results --name replayed
 
-The same on the command line, for a run that there is:
+The same on the command line, for an existing run:
 
     holdfast replay /tmp/results/replayed --scheduler asha --option max_t=9 --workers 4
 """

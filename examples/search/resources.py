@@ -1,9 +1,9 @@
-"""Trials that get more of the machine when others have ended, under ASHA.
+"""Trials that get more CPUs when others have ended, under ASHA.
 
     python examples/search/resources.py --storage /tmp/results --name resources --samples 8
 
-A trial begins with one CPU. What ends leaves its CPUs to those that still run: one that has just
-reported a checkpoint begins again from there with more of them. It asks how many it has now.
+A trial starts with one CPU. Trials that end leave their CPUs to the others: a trial that has just
+reported a checkpoint starts again from there with more of them, and reads how many it has.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def train_fn(config: dict[str, Any]) -> None:
 
 
 def make_search() -> BasicVariantGenerator:
-    # Of these 8, and of these 20, the last is a good one: it goes on when the others have ended.
+    # The last of these 8, and of these 20, is a good one: it continues when the others have ended.
     return BasicVariantGenerator(random_state=87)
 
 

@@ -1,9 +1,9 @@
-"""Which scheduler for 500 trials on 25 workers, some of them slow, some lost? Told in seconds.
+"""Which scheduler for 500 trials on 25 workers, some slow, some lost? Known in seconds.
 
     python examples/search/simulate.py --trials 500
 
-The learning curves come from a function. The real schedulers judge them, through the machine that
-`Tuner.fit()` uses, on a virtual clock: the same seed gives the same run, decision by decision.
+The learning curves come from a function. The schedulers and the state machine of `Tuner.fit()` run
+on a virtual clock: the same seed gives the same run, decision by decision.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAULTS = Faults(
 
 
 def loss(config: dict[str, Any], epoch: int) -> float:
-    """Falls to a floor that depends on the learning rate; the slower, the smaller that is."""
+    """Fall to a floor that depends on the learning rate, more slowly if the rate is smaller."""
     floor = 0.1 + 0.05 * abs(math.log10(config["lr"]) + 2) + 2 / config["width"]
     speed = 0.03 + 0.3 * math.sqrt(config["lr"])
     return floor + (1 - floor) * math.exp(-speed * epoch)

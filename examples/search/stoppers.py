@@ -1,9 +1,8 @@
-"""Trials of gradient descent that end when they have nothing more to gain.
+"""Trials of gradient descent that end when they no longer improve.
 
     python examples/search/stoppers.py --storage /tmp/experiments
 
-Started again after it was killed, it goes on where it was: the stoppers are shown again what they
-had seen.
+After a kill, start it again and it resumes: the stoppers see all reports again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from holdfast.tune.stopper import (
 
 
 def descend(config: dict[str, Any]) -> None:
-    """Find the least value of a slope with a kink, from a start of its own."""
+    """Find the least value of a slope with a kink, from a start that the config gives."""
     x = float(config["start"])
     while True:
         slope = 2 * (x - 3) + 0.5 * math.cos(x)
@@ -35,20 +34,20 @@ def descend(config: dict[str, Any]) -> None:
 
 
 def has_left(trial_id: str, result: dict[str, Any]) -> bool:
-    """A step that is too long drives the trial away for good."""
+    """Stop a trial whose steps are so long that it diverges."""
     return abs(result["x"]) > 100
 
 
 def bounds(seconds: float) -> Stopper:
-    """All that can end the run early."""
+    """The stoppers that can end the run early."""
     return CombinedStopper(
         MaximumIterationStopper(100),
         FunctionStopper(has_left),
         # A trial ends when its last five losses are the same to three digits ...
         TrialPlateauStopper("loss", std=1e-3, num_results=5, grace_period=5),
-        # ... and all of it when twenty losses of any trials are the best there are ...
+        # ... the run ends when the twenty best losses are the same ...
         ExperimentPlateauStopper("loss", std=1e-5, top=20, patience=3),
-        # ... or after a while, not counting the time before a restart.
+        # ... or after a time limit, which does not count the gap before a restart.
         TimeoutStopper(seconds) if seconds else NoopStopper(),
     )
 
@@ -56,7 +55,7 @@ def bounds(seconds: float) -> Stopper:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storage", required=True)
-    parser.add_argument("--name", default="stoppers", help="go on with it if it exists")
+    parser.add_argument("--name", default="stoppers", help="resume it if it exists")
     parser.add_argument("--samples", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=600, help="0: without a limit")
     options = parser.parse_args(arguments)

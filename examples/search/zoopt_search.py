@@ -1,9 +1,9 @@
-"""ZOOpt chooses the configs, by telling good and bad ones apart.
+"""ZOOpt chooses the configs by classifying good and bad ones.
 
     python examples/search/zoopt_search.py --storage /tmp/results --name zoopt
 
-Kill this script at any moment and start it again with the same --name: the library is told what
-was tried before, and chooses what it would have chosen.
+Kill this script at any moment and start it again with the same --name: the library gets the
+earlier results, and makes the same choices as without the kill.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Two workers train one Keras model, which `tf.keras.Model.save` keeps after each epoch.
+"""Two workers train one Keras model, and save it with `tf.keras.Model.save` after each epoch.
 
     python examples/tensorflow/ring.py --storage /tmp/results --name ring
 
-Kill this script at any moment and start it again with the same --name: it goes on where it was.
-The loop is written out: Keras 3's own `fit` knows one worker (docs/frameworks.md).
+Kill this script at any moment and start it again with the same --name: it resumes.
+The loop is explicit, because `fit` of Keras 3 supports only one worker (docs/frameworks.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def train_func(config: dict[str, Any]) -> None:
     radius = tf.norm(points, axis=1, keepdims=True)
     label = tf.cast((radius > 0.4) & (radius < 0.8), tf.float32)
     pairs = tf.data.Dataset.from_tensor_slices((points, label)).shard(ranks, rank)
-    # The size is that of a step of all workers: the strategy takes the part of one.
+    # The batch size of all workers together: the strategy divides it.
     batches = prepare_dataset_shard(pairs.batch(64))
     batches = strategy.experimental_distribute_dataset(batches)
 
@@ -55,7 +55,7 @@ def train_func(config: dict[str, Any]) -> None:
     first = 0
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as checkpoint_dir:
-            # The weights, and with them what the optimizer has gathered.
+            # The weights, and the state of the optimizer.
             model.load_weights(os.path.join(checkpoint_dir, "model.keras"))
             first = json.loads(Path(checkpoint_dir, "epoch.json").read_text()) + 1
     for epoch in range(first, config["epochs"]):
@@ -75,7 +75,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="ring", help="go on with it if it exists")
+    parser.add_argument("--name", default="ring", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=5)
     given = parser.parse_args()
 

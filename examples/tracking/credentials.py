@@ -16,7 +16,7 @@ import holdfast
 
 def train_func(config: dict[str, Any]) -> None:
     training = task.Training()
-    key = os.environ["SOME_API_KEY"]  # as your tracker finds it, in each worker
+    key = os.environ["SOME_API_KEY"]  # where your tracker looks for it, in each worker
     for epoch in range(training.first_epoch, config["num_epochs"]):
         loss = training.optimize(epoch)
         training.report({"epoch": epoch, "loss": loss, "key_length": len(key)})

@@ -1,4 +1,4 @@
-"""One run in the tracker, however often the training is restarted: the id is the trial's.
+"""One run in the tracker over all restarts: its id is the trial's.
 
 python examples/tracking/fault_tolerant.py
 """
@@ -24,7 +24,7 @@ def train_func(config: dict[str, Any]) -> None:
         wandb.init(id=context.get_trial_id(), resume="allow")
     training = task.Training()
     if context.get_world_rank() == 0:
-        # When it is killed, W&B loses what it has not written yet: this attempt logs it again.
+        # A kill loses the rows that W&B has not written yet: this attempt logs them again.
         for metrics in training.history[wandb.run.step :]:
             wandb.log(metrics, step=metrics["epoch"])
     for epoch in range(training.first_epoch, config["num_epochs"]):
@@ -42,7 +42,7 @@ def main() -> None:
     holdfast.init(runtime_env={"env_vars": {"WANDB_MODE": "offline"}})
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
-        # Whatever ended the script: the same trial, the same id.
+        # The same trial and the same id, whatever ended the script.
         print(f"Resuming {given.name} ...")
         trainer = TorchTrainer.restore(path, train_func)
     else:

@@ -1,4 +1,4 @@
-"""How the examples of this folder are started: two workers, and on with it after any death."""
+"""Starts the examples of this folder: two workers, and a restart after any failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parser(description: str | None, *, name: str) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    made.add_argument("--name", default=name, help="go on with it if it exists")
+    made.add_argument("--name", default=name, help="resume it if it exists")
     made.add_argument("--epochs", type=int, default=4)
     return made
 
@@ -25,7 +25,7 @@ def parser(description: str | None, *, name: str) -> argparse.ArgumentParser:
 def fit(
     train_func: Callable[[dict[str, Any]], None], given: argparse.Namespace, **config: Any
 ) -> train.Result:
-    """Train with two workers, or go on with the training of that name."""
+    """Train with two workers, or resume the training with this name."""
     path = os.path.join(given.storage, given.name)
     if TorchTrainer.can_restore(path):
         print(f"Resuming {given.name} ...")

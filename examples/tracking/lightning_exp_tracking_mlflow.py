@@ -43,7 +43,7 @@ def autologged(config: dict[str, Any]) -> None:
         start_or_resume_mlflow_run(context.get_trial_id(), "demo-project")
     history = train_with(None, config["num_epochs"])
     if context.get_world_rank() == 0:
-        # It sends in batches, of which the last is lost with a process that is killed.
+        # It sends in batches; a kill loses the last one.
         log_missing(history)
         mlflow.end_run()
 

@@ -1,4 +1,4 @@
-"""The model and the data of the Lightning examples, and how two workers train it."""
+"""The model and the data of the Lightning examples, and their training on two workers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Report(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
-            logger.save()  # before the report: what was reported is not run again
+            logger.save()  # before the report: reported epochs do not run again
         logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
         metrics = {"epoch": trainer.current_epoch, **logged}
         self.history.append(metrics)
@@ -67,7 +67,7 @@ class Report(pl.Callback):
 
 
 class LogAgain(pl.Callback):
-    """Keeps in the checkpoint what was logged, and logs it again when the training goes on.
+    """Keeps the logged values in the checkpoint, and logs them again when the training resumes.
 
     For a tracker that loses what it has not written when its process is killed.
     """
@@ -98,7 +98,7 @@ class LogAgain(pl.Callback):
 def train_with(
     logger: Logger | None, num_epochs: int, callbacks: Sequence[pl.Callback] = ()
 ) -> list[dict[str, Any]]:
-    """Train in this worker and the others; from the newest checkpoint, if there is one.
+    """Train in all workers, from the newest checkpoint if there is one.
 
     Returns what was reported of all epochs, also by attempts before this one.
     """
@@ -108,7 +108,7 @@ def train_with(
         accelerator="cpu",
         strategy="ddp",
         devices=train.get_context().get_world_size(),
-        plugins=[TorchElasticEnvironment()],  # the processes are there already
+        plugins=[TorchElasticEnvironment()],  # the processes exist already
         logger=logger or False,
         callbacks=[*callbacks, report],
         log_every_n_steps=1,

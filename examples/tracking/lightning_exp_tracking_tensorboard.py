@@ -18,7 +18,7 @@ from holdfast import train
 def train_func(config: dict[str, Any]) -> None:
     logger = None
     if train.get_context().get_world_rank() == 0:
-        # In the trial's directory, and without a new version in each attempt: one run.
+        # One run: in the trial's directory, without a new version for each attempt.
         logger = TensorBoardLogger(save_dir=".", name="demo-run", version="")
     train_with(logger, config["num_epochs"])
 

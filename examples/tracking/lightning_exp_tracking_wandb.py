@@ -21,7 +21,7 @@ def train_func(config: dict[str, Any]) -> None:
     context = train.get_context()
     logger = None
     if context.get_world_rank() == 0:
-        # The same id in each attempt: one run. The working directory is the trial's.
+        # One run: the same id in each attempt. The working directory is the trial's.
         logger = WandbLogger(
             name="demo-run",
             project="demo-project",
@@ -36,7 +36,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     given = launch.parser(__doc__, name="lightning-wandb").parse_args()
-    # Without a key, into files. With one: {"WANDB_API_KEY": ...} instead.
+    # Offline, into files. With a key: {"WANDB_API_KEY": ...} instead.
     holdfast.init(runtime_env={"env_vars": {"WANDB_MODE": "offline"}})
     launch.fit(train_func, given)
 

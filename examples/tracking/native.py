@@ -1,8 +1,8 @@
-"""What each tracker is used like in a training function: by rank 0 alone.
+"""The pattern of every tracker in a training function: only rank 0 logs.
 
     python examples/tracking/native.py --storage /tmp/results
 
-The tracker of this example is a file of one's own, so that it needs no library.
+The tracker of this example is a plain file, so it needs no library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def train_func(config: dict[str, Any]) -> None:
         loss = training.optimize(epoch)
         metrics = {"epoch": epoch, "loss": loss}
         if train.get_context().get_world_rank() == 0:
-            # The logging, only in the worker of rank 0.
+            # Log, only in rank 0.
             with open("logged.jsonl", "a") as log:
                 log.write(json.dumps(metrics) + "\n")
         training.report(metrics)

@@ -1,7 +1,7 @@
-"""The run of a trial in a tracker: the same in each attempt, whatever ended the one before.
+"""The run of a trial in a tracker: the same in each attempt.
 
-W&B takes the trial's id as that of its run. MLflow names runs itself: there the id is a tag, by
-which the run is found. Comet wants a key of 32 to 50 letters and digits: a digest of the id.
+W&B uses the trial's id as the run's. MLflow names runs itself, so the id is a tag that identifies
+the run. Comet needs a key of 32 to 50 letters and digits: a digest of the id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def tags_of(trial_id: str) -> dict[str, str]:
 
 
 def find_mlflow_run(trial_id: str, tracking_uri: str, experiment_name: str) -> str | None:
-    """The id of the run that an earlier attempt has started, if there was one."""
+    """The id of the run that an earlier attempt has started, or None."""
     client = mlflow.MlflowClient(tracking_uri)
     experiment = client.get_experiment_by_name(experiment_name)
     if experiment is None:
@@ -29,7 +29,7 @@ def find_mlflow_run(trial_id: str, tracking_uri: str, experiment_name: str) -> s
 
 
 def start_or_resume_mlflow_run(trial_id: str, experiment_name: str) -> mlflow.ActiveRun:
-    """The trial's run as the active one, in this experiment of the tracking URI that is set."""
+    """Make the trial's run the active one, in this experiment of the current tracking URI."""
     mlflow.set_experiment(experiment_name)
     found = find_mlflow_run(trial_id, mlflow.get_tracking_uri(), experiment_name)
     if found:
@@ -38,7 +38,7 @@ def start_or_resume_mlflow_run(trial_id: str, experiment_name: str) -> mlflow.Ac
 
 
 def log_missing(history: Sequence[Mapping[str, float]]) -> None:
-    """Log the epochs of the active run that MLflow does not have."""
+    """Log the epochs of the active run that MLflow lacks."""
     mlflow.flush_async_logging()
     run = mlflow.active_run()
     assert run is not None

@@ -29,8 +29,8 @@ def train_func(config: dict[str, Any]) -> None:
         )
 
     training = task.Training()
-    # Offline, Comet makes its archive at the end, and none when it is killed: this attempt logs
-    # again what was logged before, and its archive has all.
+    # Offline, Comet makes its archive at the end, and none after a kill. This attempt logs the
+    # earlier values again, so its archive has everything.
     if experiment is not None:
         for metrics in training.history:
             experiment.log_metrics(metrics, step=metrics["epoch"])

@@ -26,12 +26,12 @@ def train_func(config: dict[str, Any]) -> None:
 
     # Step 1: connect.
     if is_first and config["databricks_config_file"]:
-        # MLflow's client looks for the file there, when it first speaks with Databricks.
+        # MLflow's client looks for the file there, at its first request to Databricks.
         os.environ["DATABRICKS_CONFIG_FILE"] = config["databricks_config_file"]
     if is_first:
         mlflow.set_tracking_uri(config["tracking_uri"])
 
-    # Step 2: configure and start the run, which goes on after a failure.
+    # Step 2: configure and start the run, or resume it after a failure.
     if is_first:
         start_or_resume_mlflow_run(train.get_context().get_trial_id(), config["experiment"])
 
@@ -40,7 +40,7 @@ def train_func(config: dict[str, Any]) -> None:
         loss = training.optimize(epoch)
         metrics = {"epoch": epoch, "loss": loss}
 
-        # Step 3: log, in the first worker alone, or each number arrives twice.
+        # Step 3: log, only in the first worker, or each number arrives twice.
         if is_first:
             mlflow.log_metrics(metrics, step=epoch)
         training.report(metrics)
@@ -62,7 +62,7 @@ def main() -> None:
         "server": given.uri,
         "databricks": "databricks",
     }[given.where]
-    # MLflow keeps its file mode for those who ask for it; a database is what it recommends.
+    # MLflow requires this variable for its file mode, and recommends a database.
     env_vars = {"MLFLOW_ALLOW_FILE_STORE": "true"} if given.where == "local" else {}
     holdfast.init(runtime_env={"env_vars": env_vars})
     launch.fit(

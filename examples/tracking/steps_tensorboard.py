@@ -1,4 +1,4 @@
-"""The four steps with TensorBoard, which are three: there is nothing to connect to.
+"""The steps with TensorBoard: three, because there is nothing to connect to.
 
 python examples/tracking/steps_tensorboard.py --storage /tmp/results
 tensorboard --logdir /tmp/results/steps-tensorboard
@@ -19,7 +19,7 @@ def train_func(config: dict[str, Any]) -> None:
     training = task.Training()
     writer = None
     if train.get_context().get_world_rank() == 0:
-        # In the trial's directory. What an attempt that died has written from here on is hidden.
+        # In the trial's directory. Later values of an attempt that died are hidden.
         writer = SummaryWriter("tensorboard", purge_step=training.first_epoch)
 
     for epoch in range(training.first_epoch, config["num_epochs"]):

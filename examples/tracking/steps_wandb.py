@@ -5,7 +5,7 @@
     python examples/tracking/steps_wandb.py login --storage /tmp/results --key $WANDB_API_KEY
 
 The key is in the environment of each worker and in no file of the experiment. `login` calls
-`wandb.login(key=...)` in the worker, which W&B asks its server about and keeps in ~/.netrc.
+`wandb.login(key=...)` in the worker. W&B verifies the key online and keeps it in ~/.netrc.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast import train
 def train_func(config: dict[str, Any]) -> None:
     is_first = train.get_context().get_world_rank() == 0
 
-    # Step 1: connect. Online, with the key from the environment: nothing to do.
+    # Step 1: connect. Online, with the key in the environment, there is nothing to do.
     if is_first and config["mode"] == "login":
         # The same as os.environ["WANDB_API_KEY"] = key.
         wandb.login(key=os.environ["MY_KEY"])
     if is_first and config["mode"] == "offline":
         os.environ["WANDB_MODE"] = "offline"
 
-    # Step 2: configure and start the run, which goes on after a failure.
+    # Step 2: configure and start the run, or resume it after a failure.
     if is_first:
         wandb.init(
             name="first-steps",

@@ -1,4 +1,4 @@
-"""What the examples of this folder train: a small model, on data that is made here."""
+"""The training of the examples in this folder: a small model, on generated data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.train.torch import prepare_data_loader, prepare_model
 
 
 def patterns(count: int) -> TensorDataset:
-    """So many images of 8 x 8, each of one of four patterns in noise."""
+    """Images of 8 x 8 pixels, each with one of four patterns in noise."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(4, 64, generator=generator)
     kinds = torch.randint(4, (count,), generator=generator)
@@ -27,7 +27,7 @@ def make_model() -> torch.nn.Module:
 
 
 class Training:
-    """A training in this worker and the others, from the newest checkpoint if there is one.
+    """A training in all workers, from the newest checkpoint if there is one.
 
     `first_epoch` is the one to begin with; `history` has what was reported of those before it, and
     is kept in the checkpoint.

@@ -4,8 +4,8 @@
     python examples/tracking/torch_exp_tracking_mlflow.py --storage /tmp/results \\
         --tracking-uri http://localhost:5000
 
-Kill this script, or one of its workers, at any moment and start it again: the training goes on
-where it was, and so does the run, which is found by the id of the trial.
+Kill this script, or one of its workers, at any moment and start it again: the training resumes,
+and so does the tracker's run, which is found by the trial's id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def train_func(config: dict[str, Any]) -> None:
     for epoch in range(training.first_epoch, config["num_epochs"]):
         loss = training.optimize(epoch)
         metrics = {"epoch": epoch, "loss": loss}
-        # Logged before it is reported: what was reported is not run again, and was logged.
+        # Log before the report: a reported epoch does not run again, so it must be logged.
         if context.get_world_rank() == 0:
             mlflow.log_metrics(metrics, step=epoch)
         training.report(metrics)

@@ -3,8 +3,8 @@
     python examples/tracking/torch_exp_tracking_wandb.py --storage /tmp/results
     wandb sync /tmp/results/torch-wandb/TorchTrainer_*/wandb/latest-run
 
-Kill this script, or one of its workers, at any moment and start it again: the training goes on
-where it was, and so does the run, whose id is that of the trial.
+Kill this script, or one of its workers, at any moment and start it again: the training resumes,
+and so does the tracker's run, whose id is the trial's.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def train_func(config: dict[str, Any]) -> None:
             project="torch-wandb", id=context.get_trial_id(), resume="allow", config=config
         )
         run.watch(training.model, log_freq=1)
-        # When it is killed, W&B loses what it has not written yet: this attempt logs it again.
+        # A kill loses the rows that W&B has not written yet: this attempt logs them again.
         for metrics in training.history[run.step :]:
             run.log(metrics, step=metrics["epoch"])
 
     for epoch in range(training.first_epoch, config["num_epochs"]):
         loss = training.optimize(epoch)
         metrics = {"epoch": epoch, "loss": loss}
-        # Logged before it is reported: what was reported is not run again, and was logged.
+        # Log before the report: a reported epoch does not run again, so it must be logged.
         if run is not None:
             run.log(metrics, step=epoch)
         training.report(metrics)
@@ -47,7 +47,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 def main() -> None:
     given = launch.parser(__doc__, name="torch-wandb").parse_args()
-    # Without a key, into files. With one: {"WANDB_API_KEY": ...} instead.
+    # Offline, into files. With a key: {"WANDB_API_KEY": ...} instead.
     holdfast.init(runtime_env={"env_vars": {"WANDB_MODE": "offline"}})
     launch.fit(train_func, given)
 

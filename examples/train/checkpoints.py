@@ -1,11 +1,11 @@
-"""Save checkpoints, keep the best, go on from one, and use them after the training.
+"""Save checkpoints, keep the best, resume from one, and use them after the training.
 
     python examples/train/checkpoints.py --storage /tmp/results --name spiral
     python examples/train/checkpoints.py --storage /tmp/results --name further \\
         --start-from /tmp/results/spiral/TorchTrainer_.../checkpoint_000007
 
 Two workers learn to tell two spirals apart. Kill this script at any moment and start it again with
-the same --name: it goes on where it was, and comes to the same numbers.
+the same --name: it resumes, with the same numbers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from holdfast.train.torch import TorchTrainer, prepare_data_loader, prepare_mode
 
 KEEP = {
     "all": CheckpointConfig(),
-    # The two newest: enough to go on after a failure.
+    # The two newest: enough to resume after a failure.
     "newest": CheckpointConfig(num_to_keep=2),
-    # The two with the highest accuracy. What a training would go on from stays too.
+    # The two with the highest accuracy. The newest, from which a training resumes, stays, too.
     "best": CheckpointConfig(
         num_to_keep=2,
         checkpoint_score_attribute="mean_accuracy",
@@ -38,7 +38,7 @@ KEEP = {
 
 
 def spirals(count: int, seed: int) -> TensorDataset:
-    """So many points on each of two spiral arms, with the number of their arm."""
+    """Points on each of two spiral arms, with the number of their arm."""
     generator = torch.Generator().manual_seed(seed)
     turn = 3 * torch.rand(count, generator=generator).sqrt()
     points, arms = [], []
@@ -55,7 +55,7 @@ def make_model() -> torch.nn.Module:
 
 
 def accuracy(model: torch.nn.Module) -> float:
-    """The share of points, not seen in training, that are told right."""
+    """The share of points, not seen in training, that are classified correctly."""
     points, arms = spirals(200, seed=1).tensors
     with torch.no_grad():
         right: float = (model(points).argmax(dim=1) == arms).float().mean().item()
@@ -74,7 +74,7 @@ def bare(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, epoch: int, path: str) -> None:
-    """All that the next epoch depends on."""
+    """Save everything that the next epoch depends on."""
     torch.save(bare(model).state_dict(), os.path.join(path, "model.pt"))
     torch.save(
         {"optimizer": optimizer.state_dict(), "epoch": epoch}, os.path.join(path, "extra.pt")
@@ -82,7 +82,7 @@ def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, epoch: int, p
 
 
 def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Take up what `save` wrote, if there is a checkpoint; returns the epoch to begin with.
+    """Load what `save` wrote, if there is a checkpoint; returns the epoch to start with.
 
     There is one after a failure, after `TorchTrainer.restore`, and where `resume_from_checkpoint`
     was given.
@@ -113,7 +113,7 @@ def train_func(config: dict[str, Any]) -> None:
         metrics = {"epoch": epoch, "loss": loss.item(), "mean_accuracy": accuracy(bare(model))}
         with tempfile.TemporaryDirectory() as temp_checkpoint_dir:
             checkpoint = None
-            # The model is the same in all workers: one of them saves it, all of them report.
+            # The model is the same in all workers: one saves it, all report.
             if train.get_context().get_world_rank() == 0:
                 save(model, optimizer, epoch, temp_checkpoint_dir)
                 checkpoint = Checkpoint.from_directory(temp_checkpoint_dir)
@@ -143,20 +143,20 @@ def make_trainer(given: argparse.Namespace) -> TorchTrainer:
 
 
 def inspect(result: train.Result, export: str | None) -> None:
-    """What the checkpoints of a result hold, and which is the best."""
+    """Show the checkpoints of a result, and the best one."""
     for checkpoint, row in result.best_checkpoints:
         name = os.path.basename(checkpoint.path)
         print(f"{name}: epoch {row['epoch']}, mean_accuracy {row['mean_accuracy']:.4f}")
 
     best = result.get_best_checkpoint("mean_accuracy", "max")
     assert best
-    # To read in: a local checkpoint is where it is, one in a bucket is downloaded for the while.
+    # To read: a local checkpoint in place, one in a bucket as a temporary download.
     with best.as_directory() as checkpoint_dir:
         model = make_model()
         model.load_state_dict(torch.load(os.path.join(checkpoint_dir, "model.pt")))
     print(f"The best again: mean_accuracy {accuracy(model):.4f}")
 
-    # To keep: a copy of one's own.
+    # To keep: your own copy.
     if export:
         print(f"Exported to {best.to_directory(export)}: {', '.join(sorted(os.listdir(export)))}")
 
@@ -166,7 +166,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="checkpoints", help="go on with it if it exists")
+    parser.add_argument("--name", default="checkpoints", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--keep", choices=list(KEEP), default="best")
     parser.add_argument("--start-from", help="a checkpoint of another training to begin with")

@@ -1,12 +1,12 @@
-"""A model in shards: no worker has the whole of it, and each saves its own part.
+"""A model in shards: no worker has all of it, and each saves its own part.
 
     python examples/train/sharded.py --storage /tmp/results --name shards
     python examples/train/sharded.py --storage /tmp/results --name shards --workers 3
 
-FullyShardedDataParallel gives each worker a part of the model. Each writes that part into its own
-file of one checkpoint, and all are uploaded side by side: the model is never gathered in one
-place. Kill this script at any moment and start it again with the same --name: it goes on where it
-was, also with another number of workers.
+FullyShardedDataParallel gives each worker a part of the model. Each writes its part to a separate
+file of one checkpoint, and all are uploaded in parallel: no process ever has the whole model. Kill
+this script at any moment and start it again with the same --name: it resumes, also with another
+number of workers.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from holdfast.train.torch import TorchTrainer, prepare_data_loader, prepare_mode
 
 
 def own_file(directory: str) -> str:
-    """A name of this worker's own: of files with one name only the last worker's is kept."""
+    """A name for this worker's file: of several files with one name only the last is kept."""
     return os.path.join(directory, f"generator-rank={train.get_context().get_world_rank()}.pt")
 
 
 def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> Checkpoint:
-    """This worker's part of a checkpoint; the caller has it removed once it is reported."""
+    """This worker's part of a checkpoint; the caller removes it after the report."""
     directory = train.staging_directory()
     weights, moments = get_state_dict(model, optimizer)
-    # Its file names have the number of the rank in them.
+    # Its file names contain the rank.
     dcp.save(
         {"model": weights, "optimizer": moments, "epoch": epoch},
         checkpoint_id=directory,
     )
-    # What is a worker's own is saved as any file is: here the state of its dropout.
+    # A worker's own state is a plain file: here the state of its dropout.
     torch.save(torch.get_rng_state(), own_file(directory))
     return Checkpoint.from_directory(directory)
 
 
 def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Take up the newest checkpoint, if there is one; returns the epoch to begin with."""
+    """Load the newest checkpoint, if there is one; returns the epoch to start with."""
     checkpoint = train.get_checkpoint()
     if not checkpoint:
         return 0
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments, "epoch": 0}
     with checkpoint.as_directory() as directory:
-        # Each worker reads what it needs now, from whichever files have it.
+        # Each worker reads its part from the files that have it.
         dcp.load(state, checkpoint_id=directory)
-        if os.path.exists(own_file(directory)):  # a worker more than before has none
+        if os.path.exists(own_file(directory)):  # an additional worker has none
             torch.set_rng_state(torch.load(own_file(directory)))
     set_state_dict(
         model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -75,7 +75,7 @@ def train_func(config: dict[str, Any]) -> None:
     )
     model = prepare_model(layers, parallel_strategy="fsdp")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    # From here on each worker drops out other units.
+    # From here on each worker drops different units.
     torch.manual_seed(context.get_world_rank())
 
     for epoch in range(restore(model, optimizer), config["num_epochs"]):
@@ -85,7 +85,7 @@ def train_func(config: dict[str, Any]) -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        # Every worker gives its part, and the checkpoint has the files of all.
+        # Every worker reports its part, and the checkpoint has the files of all.
         checkpoint = save(model, optimizer, epoch)
         train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=checkpoint)
 
@@ -115,7 +115,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="sharded", help="go on with it if it exists")
+    parser.add_argument("--name", default="sharded", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()

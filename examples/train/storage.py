@@ -1,4 +1,4 @@
-"""Where a training keeps what it leaves, and what that is.
+"""The kinds of storage of a training, and the files in it.
 
     python examples/train/storage.py local --path /tmp/results
     python examples/train/storage.py bucket --path s3://bucket-name/sub-path
@@ -6,7 +6,7 @@
 
 Two workers train a small model together. After each epoch they report the loss with a checkpoint,
 and write artifacts. Kill this script at any moment and start it again with the same arguments: it
-goes on where it was.
+resumes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast import train
 from holdfast.train import Checkpoint
 from holdfast.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 
-# -- one function for each kind of place ----------------------------------------------------------
+# -- one function for each kind of storage --------------------------------------------------------
 
 
 def bucket(path: str, name: str) -> train.RunConfig:
@@ -39,7 +39,7 @@ def bucket(path: str, name: str) -> train.RunConfig:
 
 
 def shared(path: str, name: str) -> train.RunConfig:
-    """A directory that all machines have mounted, such as /mnt/cluster_storage, or hdfs://..."""
+    """A directory that all machines mount, such as /mnt/cluster_storage, or hdfs://..."""
     return train.RunConfig(storage_path=path, name=name)
 
 
@@ -61,7 +61,7 @@ def filesystem(path: str, name: str, endpoint: str) -> train.RunConfig:
 
 
 def fsspec(path: str, name: str, endpoint: str) -> train.RunConfig:
-    """Any filesystem of fsspec, in the wrapper that pyarrow has for them."""
+    """Any filesystem of fsspec, in pyarrow's wrapper."""
     import pyarrow.fs
     import s3fs
 
@@ -75,12 +75,12 @@ def fsspec(path: str, name: str, endpoint: str) -> train.RunConfig:
 
 
 def minio(path: str, name: str, endpoint: str) -> train.RunConfig:
-    """MinIO and other servers that speak S3: all that is needed in the URI itself."""
+    """MinIO and other S3 servers: the URI has all settings."""
     return train.RunConfig(storage_path=f"{path}?endpoint_override={endpoint}", name=name)
 
 
 def automatic(name: str) -> train.RunConfig:
-    """Where RAY_STORAGE says, or else in ~/ray_results."""
+    """The directory in RAY_STORAGE, or else ~/ray_results."""
     return train.RunConfig(name=name)
 
 
@@ -106,7 +106,7 @@ def run_config(given: argparse.Namespace) -> train.RunConfig:
 
 
 def save_artifact(iteration: int, whose: str) -> None:
-    """Write a file to the working directory, which is the trial's directory of this machine.
+    """Write a file to the working directory, the trial's directory on this machine.
 
     All workers of a machine share it: best is to have only one of them write.
     """
@@ -115,12 +115,12 @@ def save_artifact(iteration: int, whose: str) -> None:
     if whose == "rank-0" and rank != 0:
         return
     if whose == "local-rank-0" and context.get_local_rank() != 0:
-        return  # with several machines this leaves one writer on each
+        return  # with several machines, one writer on each
     Path(f"artifact-rank={rank}-iter={iteration}.txt").write_text(f"seen by rank {rank}\n")
 
 
 def train_fn(config: dict[str, Any]) -> None:
-    """What each worker runs: fit y = 2a - b + 1 to noisy samples."""
+    """The training function of each worker: fit y = 2a - b + 1 to noisy samples."""
     torch.manual_seed(0)
     inputs = torch.rand(256, 2)
     wanted = inputs @ torch.tensor([[2.0], [-1.0]]) + 1 + 0.01 * torch.randn(256, 1)
@@ -150,8 +150,8 @@ def train_fn(config: dict[str, Any]) -> None:
         save_artifact(i, config["artifacts"])
 
         with tempfile.TemporaryDirectory() as temp_checkpoint_dir:
-            # Every worker saves the same model under the same name: one of them is kept.
-            # checkpoints.py shows how only one of them saves it.
+            # Every worker saves the same model under the same name: one file is kept.
+            # In checkpoints.py only one worker saves it.
             torch.save(
                 {"epoch": i, "model": model.state_dict()},
                 os.path.join(temp_checkpoint_dir, "checkpoint.pt"),
@@ -171,7 +171,7 @@ def make_trainer(given: argparse.Namespace) -> train.DataParallelTrainer:
         run_config=replace(
             config,
             sync_config=train.SyncConfig(sync_artifacts=True),
-            # A worker that dies is started again, and all go on from the newest checkpoint.
+            # A worker that dies is started again, and all resume from the newest checkpoint.
             failure_config=train.FailureConfig(max_failures=1),
         ),
     )
@@ -185,7 +185,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("place", choices=places)
     parser.add_argument("--path", help="the bucket, or the directory")
     parser.add_argument("--endpoint", help="URL of a server that speaks S3")
-    parser.add_argument("--name", default="experiment_name", help="go on with it if it exists")
+    parser.add_argument("--name", default="experiment_name", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--cache", help="directory for what is on its way to the storage")
     whose = ("every-rank", "rank-0", "local-rank-0")
@@ -201,14 +201,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> train.Result:
     given = parse(arguments)
     if given.cache:
-        # Before the training begins; the shell can set it just as well.
+        # Set it before the training starts, here or in the shell.
         os.environ["RAY_AIR_LOCAL_CACHE_DIR"] = given.cache
 
     result: train.Result = make_trainer(given).fit()
     last_checkpoint = result.checkpoint
     assert last_checkpoint
 
-    # The same few lines read what was left, whether it is in a directory or in a bucket.
+    # The same lines read the results from a directory or from a bucket.
     print(f"Result: {result.path} on {result.filesystem.type_name}")
     print(f"Checkpoint: {last_checkpoint.path} on {last_checkpoint.filesystem.type_name}")
     with last_checkpoint.as_directory() as directory:

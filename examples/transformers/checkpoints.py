@@ -1,4 +1,4 @@
-"""Train with a Hugging Face Trainer on two workers, and go on where it was.
+"""Train with a Hugging Face Trainer on two workers, and resume after a kill.
 
     python examples/transformers/checkpoints.py --storage /tmp/results --name counting
     python examples/transformers/checkpoints.py --storage /tmp/results --name every-100 \\
@@ -25,8 +25,7 @@ from holdfast.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfi
 from holdfast.train.huggingface.transformers import RayTrainReportCallback, prepare_trainer
 from holdfast.train.torch import TorchTrainer
 
-# A metric is reported with the checkpoint that is saved at the same moment, or after it: so an
-# evaluation belongs to each save.
+# A metric is reported with the next checkpoint, so evaluate before each save.
 FREQUENCIES: dict[str, dict[str, Any]] = {
     "epoch": {"eval_strategy": "epoch", "save_strategy": "epoch"},
     "steps": {
@@ -40,7 +39,7 @@ WORDS, LENGTH = 32, 12
 
 
 class Counting(Dataset[dict[str, torch.Tensor]]):
-    """Rows of tokens that count on from a number, by ones, twos or threes."""
+    """Rows of tokens that count up from a number, by ones, twos or threes."""
 
     def __init__(self, count: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -61,11 +60,11 @@ def make_model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, bos_token_id=0, eos_token_id=0, **size))
 
 
-# -- a callback of one's own ----------------------------------------------------------------------
+# -- your own callback ----------------------------------------------------------------------------
 
 
 class MyTrainReportCallback(TrainerCallback):
-    """Reports what was logged since the last save, with the checkpoint."""
+    """Reports the values logged since the last save, with the checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +74,7 @@ class MyTrainReportCallback(TrainerCallback):
         self.metrics.update(logs)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # What the other workers save into the same directory is to be there, too.
+        # Wait for the files that the other workers save into the same directory.
         torch.distributed.barrier()
         checkpoint = None
         if train.get_context().get_world_rank() == 0:
@@ -96,13 +95,13 @@ REPORTS = {
 def train_func(config: dict[str, Any]) -> None:
     report, folder = REPORTS[config["report"]]
     args = TrainingArguments(
-        output_dir="saved",  # in the directory of the trial
+        output_dir="saved",  # in the trial's directory
         num_train_epochs=config["num_epochs"],
         per_device_train_batch_size=8,
         learning_rate=1e-2,
         logging_strategy="steps",
         logging_steps=10,
-        save_total_limit=1,  # holdfast keeps what is reported
+        save_total_limit=1,  # holdfast keeps the reported ones
         ddp_find_unused_parameters=False,
         report_to="none",
         disable_tqdm=True,
@@ -156,7 +155,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="transformers", help="go on with it if it exists")
+    parser.add_argument("--name", default="transformers", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--frequency", choices=list(FREQUENCIES), default="epoch")
     parser.add_argument("--report", choices=list(REPORTS), default="each-save")

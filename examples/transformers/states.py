@@ -1,4 +1,4 @@
-"""Train with Hugging Face Accelerate on two workers, and go on where it was.
+"""Train with Hugging Face Accelerate on two workers, and resume after a kill.
 
     python examples/transformers/states.py --storage /tmp/results --name line
 
@@ -53,7 +53,7 @@ def train_func(config: dict[str, Any]) -> None:
             "weight": accelerator.unwrap_model(model).weight.item(),
             "batches": batches,
         }
-        # In all workers: what each of them has saved becomes one checkpoint.
+        # In all workers: their files become one checkpoint.
         train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
@@ -62,7 +62,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--storage", default=os.path.expanduser("~/ray_results"))
-    parser.add_argument("--name", default="accelerate", help="go on with it if it exists")
+    parser.add_argument("--name", default="accelerate", help="resume it if it exists")
     parser.add_argument("--epochs", type=int, default=4)
     given = parser.parse_args()
 
