@@ -12,11 +12,16 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Between, Count, Limit, Ordinal
+from holdfast.names import shown
+from holdfast.trial.bounds import Between, Count, Limit, Ordinal, Stored
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure, ProcessFailureKind
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.nesting import DEEPEST
+from holdfast.trial.options import Options, SpaceParts, StopBounds
+from holdfast.trial.plain import check_plain
+from holdfast.trial.resources import Amounts, Bundles
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import Mode, ResumeType
 
@@ -50,7 +55,7 @@ class ExperimentSpec:
     max_concurrent: int | None = None
     time_budget_s: Limit | None = None
     reuse_actors: bool = False
-    stop: Mapping[str, float] = field(default_factory=dict)
+    stop: StopBounds = field(default_factory=dict)
     strict_stop: bool = False
     has_stopper: bool = False
     scheduler: str = ""
@@ -60,11 +65,11 @@ class ExperimentSpec:
     stop_number: Ordinal = 0
     space_number: Ordinal = 0
     space_from: Count = 0
-    resources: PlacementGroupFactory | None = None
+    resources: Bundles | None = None
     failure: FailureConfig = field(default_factory=FailureConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    space: Sequence[Mapping[str, Any]] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    space: SpaceParts = ()
+    options: Options = field(default_factory=dict)
 
     @property
     def budget_s(self) -> float | None:
@@ -78,21 +83,31 @@ class Begun:
     """The first record of an experiment."""
 
     spec: ExperimentSpec
-    capacity: Mapping[str, float]
+    capacity: Amounts
     boot_id: str = ""
     version: Annotated[int, Between(1, FORMAT)] = FORMAT
+
+
+def _read_state(plain: Any) -> Any:
+    if type(plain) is not dict:
+        raise ValueError(f"must be a table of names and values, not {shown(plain)}")
+    # The configs of trials are three levels down.
+    return check_plain(plain, "it", 2 * DEEPEST + 6)
+
+
+MachineState = Annotated[Mapping[str, Any], Stored(_read_state)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
     """The first record of an experiment whose first records are lost: what was known of it then.
 
-    `state` is the machine as a snapshot has it (`codec.snapshot`), without its spec. The rows
+    `state` is the machine as a snapshot has it (`snapshot.snapshot`), without its spec. The rows
     that led there stand in no record any more; nor do the decisions of a scheduler with a state.
     """
 
     spec: ExperimentSpec
-    state: Mapping[str, Any]
+    state: MachineState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +123,13 @@ class Resumed:
     """
 
     epoch: Count
-    capacity: Mapping[str, float]
+    capacity: Amounts
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP
     boot_id: str = ""
     strict: bool = True
-    resources: PlacementGroupFactory | None = None
+    resources: Bundles | None = None
     spec: ExperimentSpec | None = None
     rules: Count = 1
 
@@ -130,7 +145,7 @@ class Suggested:
     """
 
     spec: TrialSpec
-    answer: Mapping[str, Any] | None = None
+    answer: Config | None = None
     unheard: Count = 0
     is_last: bool = False
 
@@ -187,7 +202,7 @@ class SchedulerAnswered:
     """The user's code that a scheduler had asked for has answered (`policy.AskUser`)."""
 
     trial_id: str
-    answer: Mapping[str, Any]
+    answer: Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.kept import Kept, NotKept
 from holdfast.trial.absent import absent_from_first_report, has_metric, unscored
 from holdfast.trial.stopper import lookup
 
 
 class Expected:
     """What no report has held so far; `bounds` are names in `RunConfig(stop=...)`."""
+
+    metric_seen: bool
+    bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
+    score_checked: Annotated[bool, Kept(late=True)]
+    _metric: NotKept[str | None]
+    _score: NotKept[str | None]
+    _stop: NotKept[Mapping[str, float]]
 
     def __init__(
         self,

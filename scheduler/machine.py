@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from holdfast.scheduler.codec import recall, restore_state
 from holdfast.scheduler.effects import Effect
 from holdfast.scheduler.events import (
     Begun,
@@ -41,6 +40,7 @@ from holdfast.scheduler.reporting import (
     on_stopper,
 )
 from holdfast.scheduler.resuming import on_resumed
+from holdfast.scheduler.snapshot import recall, restore_state
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, go_on, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError

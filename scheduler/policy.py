@@ -10,8 +10,9 @@ from typing import Any, Protocol, Self
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.encoding import Config
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import Bundles
 from holdfast.trial.trial import Trial
 
 
@@ -56,7 +57,7 @@ class CloneTrial:
 
     trial_id: str
     source: str
-    config: Mapping[str, Any]
+    config: Config
     is_logged: bool = False
 
 
@@ -68,8 +69,8 @@ class ChangeTrial:
     """
 
     trial_id: str
-    config: Mapping[str, Any] | None = None
-    resources: PlacementGroupFactory | None = None
+    config: Config | None = None
+    resources: Bundles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class AskUser:
     """
 
     trial_id: str
-    question: Mapping[str, Any]
+    question: Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,65 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 from holdfast.names import shown
 from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
+from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
+from holdfast.trial.bounds import Count, Moment, Stored
+from holdfast.trial.encoding import Config
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import TrialEvent, Unpaused
+from holdfast.trial.fields import to_fields
 from holdfast.trial.lifecycle import advance
 from holdfast.trial.trial import Status, Trial
 
 _MAKES_ROOM = frozenset({Status.PAUSED, Status.TERMINATED, Status.ERROR})
 
 
+def _plain_trials(trials: Mapping[str, Trial]) -> list[dict[str, Any]]:
+    return [to_fields(trial) for trial in trials.values()]
+
+
 class State:
     """Changed by the functions of this package alone, while the machine handles an event."""
 
+    policy: NotKept[TrialScheduler | None]
+    spec: ExperimentSpec
+    trials: Annotated[dict[str, Trial], Stored(tuple, _plain_trials, Sequence[Trial])]
+    # The trials' folders: two of one name would overwrite each other's files.
+    folders: NotKept[set[str]]
+    placement: Placement
+    expected: Expected
+    epoch: Count
+    boot_id: str
+    ending: EndOrdered | None
+    finished: bool
+    search_ended: bool
+    # No trial will be added: sometimes the search says so with its last one.
+    is_complete: Rare[bool]
+    active_s: float
+    # Trials that are paused only until their workers have ended.
+    resume_when_free: Annotated[set[TrialId], Kept(name="returning", rare=True)]
+    # What the user's code was asked, by the trial that the question is about.
+    questions: Rare[dict[TrialId, Config]]
+    # Attempts whose report is answered once the user's code has answered, by trial.
+    deferred_replies: Annotated[dict[TrialId, Count], Kept(name="withheld", rare=True)]
+    # Attempts that save a checkpoint when their next report is answered, by trial.
+    saving: Rare[dict[TrialId, Count]]
+    # Trials that will start from a copy of another trial's checkpoint. `add` and `move` keep this
+    # index: each commit needs it (11 µs), and a scan of 10,000 trials takes 1.1 ms.
+    clones: NotKept[set[str]]
+    errored_before: Rare[Count]
+    asking: bool
+    # The search wants to see paused trials resume first. When another trial pauses or ends it may
+    # think otherwise, and is asked again.
+    search_waits: Rare[bool]
+    now: Moment
+    # The format of the journal that is read.
+    version: NotKept[int]
+    # Each trial that the newest event has moved, as it was before: mostly that of the event.
+    moved: NotKept[dict[str, Trial]]
+    # What the policy has decided in the newest event, observation by observation.
+    answers: NotKept[list[Sequence[Decision]]]
+    # What it had decided then, where the event is read from a journal.
+    _recorded: NotKept[Iterator[Sequence[Decision]] | None]
+
     def __init__(self, policy: TrialScheduler | None = None) -> None:
         self.policy = None if is_memoryless(policy) else policy
-        self.spec: ExperimentSpec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
-        self.trials: dict[str, Trial] = {}
-        # The trials' folders: two of one name would overwrite each other's files.
-        self.folders: set[str] = set()
+        self.spec = ExperimentSpec(experiment_id="", run="", trainable="", seed=0)
+        self.trials, self.folders = {}, set()
         self.placement = Placement({})
         self.expected = Expected(self.spec)
-        self.epoch = 1
-        self.boot_id = ""
-        self.ending: EndOrdered | None = None
-        self.finished = False
-        self.search_ended = False
-        # No trial will be added: sometimes the search says so with its last one.
-        self.is_complete = False
-        self.active_s = 0.0
-        # Paused only until their workers have ended.
-        self.resume_when_free: set[str] = set()
-        # What the user's code was asked for, by the trial it is about.
-        self.questions: dict[str, Mapping[str, Any]] = {}
-        # Attempts whose report is answered after that.
-        self.deferred_replies: dict[str, int] = {}
-        # Attempts that save themselves with the answer to their next report, by trial.
-        self.saving: dict[str, int] = {}
-        # Trials that will start from a copy of another trial's checkpoint. `add` and `move` keep
-        # this index: each commit needs it (11 µs), and a scan of 10,000 trials takes 1.1 ms.
-        self.clones: set[str] = set()
+        self.epoch, self.boot_id = 1, ""
+        self.ending, self.finished = None, False
+        self.search_ended = self.is_complete = False
+        self.now = self.active_s = 0.0
+        self.resume_when_free, self.clones = set(), set()
+        self.questions, self.deferred_replies, self.saving = {}, {}, {}
         self.errored_before = 0
-        self.asking = False
-        # The search says that it wants to see paused trials go on first. When another one has
-        # paused or ended it may think otherwise, and is asked again.
-        self.search_waits = False
-        self.now = 0.0
+        self.asking = self.search_waits = False
         self.version = FORMAT
-        # Each trial that the newest event has moved, as it was before: mostly that of the event.
-        self.moved: dict[str, Trial] = {}
-        # What the policy has decided in the newest event, observation by observation.
-        self.answers: list[Sequence[Decision]] = []
-        # What it had decided then, where the event is read from a journal.
-        self._recorded: Iterator[Sequence[Decision]] | None = None
+        self.moved, self.answers, self._recorded = {}, [], None
+
+    def begin_with(self, trials: Iterable[Trial]) -> None:
+        """Have these trials instead. Readers of a journal hold on to `trials`: it stays the same
+        dict. Raises UnreadableRecord."""
+        for several in (self.trials, self.folders, self.clones):
+            several.clear()
+        for trial in trials:
+            self.add(trial)
 
     @property
     def has_nothing(self) -> bool:

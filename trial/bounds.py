@@ -32,6 +32,20 @@ class Named:
     check: Callable[[object, str], str]
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that looks different in a record.
+
+    `read` makes the value from plain data and raises ValueError, TypeError or KeyError; `write`
+    makes plain data from the value (None: the value is plain). With `of`, `read` is given what a
+    field of that type holds.
+    """
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None = None
+    of: Any = None
+
+
 # How many there are, or which of them.
 Count = Annotated[int, Between(0, 1 << 53)]
 # One of a row of things through which a restore counts, such as a trial's checkpoints.

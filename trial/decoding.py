@@ -9,75 +9,23 @@ decodes a million reports: checking costs less than what `dataclass.__init__` wo
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast.names import printable, shown
-from holdfast.trial.bounds import FINITE, INTEGER, Between, Named, in_words
+from holdfast.trial.bounds import FINITE, INTEGER, Between, Named, Stored, in_words
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.evolving import maker
-from holdfast.trial.nesting import DEEPEST
+from holdfast.trial.plain import check_plain, check_table, wrong
 
-_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
-_KEYS = _LEAVES - {bytes}
 _SHOWN_NAMES = 12
 _SHOWN_CHARS = 400
 _ABSENT = "is missing"
 
 Decode = Callable[[Any], Any]
 _COMPILED: dict[type, Decode] = {}
-_SPECIAL: dict[type, Mapping[str, Decode]] = {}
-
-
-class WrongField(ValueError):
-    """A value that its field cannot hold; the message names the field and shows the value."""
-
-
-def check_plain(value: Any, name: str, depth: int = DEEPEST) -> Any:
-    """`value`, which is what JSON and MessagePack hold, not nested without end.
-
-    Raises WrongField.
-    """
-    kind = type(value)
-    if kind in _LEAVES:
-        return value
-    if not depth:
-        raise WrongField(f"{name} is nested deeper than holdfast writes")
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) not in _KEYS:
-                raise WrongField(f"{name} has the key {shown(key)}, which JSON does not know")
-            if type(item) not in _LEAVES:
-                check_plain(item, name, depth - 1)
-        return value
-    if kind is list:
-        for item in value:
-            if type(item) not in _LEAVES:
-                check_plain(item, name, depth - 1)
-        return value
-    raise WrongField(f"{name} holds {shown(value)}, which JSON does not know")
-
-
-def check_table(value: Any, name: str) -> Any:
-    """`value`, which is a dict by text of what JSON and MessagePack hold. Raises WrongField."""
-    if type(value) is not dict:
-        raise _wrong(name, value, "a table of names and values")
-    for key, item in value.items():
-        if type(key) is not str:
-            raise WrongField(f"{name} has the key {shown(key)}, which is not text")
-        if type(item) not in _LEAVES:
-            check_plain(item, name, DEEPEST - 1)
-    return value
-
-
-def read_otherwise(special: Mapping[type, Mapping[str, Decode]]) -> None:
-    """Have single fields of these classes read otherwise than their annotations say.
-
-    Each function raises ValueError, TypeError or KeyError. Before anything is decoded.
-    """
-    _SPECIAL.update(special)
 
 
 def decode(kind: type, plain: Any) -> Any:
@@ -94,16 +42,26 @@ def _of_class(kind: type) -> Decode:
 
 def _compile(kind: type) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
-    special = _SPECIAL.get(kind, {})
     several = [field for field in fields(kind) if field.init]
+    make = kind if _checks_itself(kind) else maker(kind)
+    return table_decoder(kind.__name__, {f.name: (hints[f.name], f) for f in several}, make)
+
+
+def table_decoder(
+    title: str, several: Mapping[str, tuple[Any, Field[Any]]], make: Callable[..., Any]
+) -> Decode:
+    """A function that checks the fields of a dict by their types and calls `make` with them.
+
+    Of each `Field` only the default is used. `title` begins the messages of UnreadableRecord.
+    """
     scope: dict[str, Any] = {
-        "KIND": kind.__name__,
-        "NAMES": frozenset(field.name for field in several),
+        "KIND": title,
+        "NAMES": frozenset(several),
         "MISSING": MISSING,
         "ABSENT": _ABSENT,
         "refuse": _refuse,
         "refuse_names": _refuse_names,
-        "make": kind if _checks_itself(kind) else maker(kind),
+        "make": make,
     }
     body = [
         "def decode(plain):",
@@ -113,9 +71,9 @@ def _compile(kind: type) -> Decode:
         " name = ''",
         " try:",
     ]
-    for at, field in enumerate(several):
-        body += _lines_of(at, field, hints[field.name], special.get(field.name), scope)
-    arguments = ", ".join(f"{field.name}=v{at}" for at, field in enumerate(several))
+    for at, (name, (hint, field)) in enumerate(several.items()):
+        body += _lines_of(at, name, hint, field, scope)
+    arguments = ", ".join(f"{name}=v{at}" for at, name in enumerate(several))
     body += [
         "  name = ''",
         f"  return make({arguments})",
@@ -135,11 +93,10 @@ def _checks_itself(kind: type) -> bool:
 
 
 def _lines_of(
-    at: int, field: Field[Any], hint: Any, special: Decode | None, scope: dict[str, Any]
+    at: int, name: str, hint: Any, field: Field[Any], scope: dict[str, Any]
 ) -> list[str]:
     """Read, check and convert one field into the variable `v<at>`."""
     value = f"v{at}"
-    name = field.name
     default = _default(at, field, scope)
     lines = [f"  name = {name!r}", f"  {value} = get({name!r}, MISSING)"]
     if default is None:
@@ -148,11 +105,10 @@ def _lines_of(
     else:
         lines.append(f"  if {value} is MISSING: {value} = {default}")
         lead, step = "  ", "elif"
-    condition = None if special is not None else _fits(hint, value)
+    condition = _fits(hint, value)
     if condition == "True":
         return lines
-    convert = special or _converter(hint, name)
-    scope[f"c{at}"] = convert
+    scope[f"c{at}"] = _converter(hint, name)
     test = "True" if condition is None else f"not ({condition})"
     lines.append(f"{lead}{step} {test}: {value} = c{at}({value})")
     return lines
@@ -183,16 +139,17 @@ def _fits(hint: Any, value: str) -> str | None:
         return f"type({value}) is str and {value} in {get_args(base)!r}"
     if base in (str, bool) and bound is None:
         return f"type({value}) is {base.__name__}"
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    options = get_args(base) if get_origin(base) in (Union, types.UnionType) else ()
     if options and types.NoneType in options:
         return f"{value} is None"
     return None
 
 
-def _bounded(hint: Any) -> tuple[Any, Between | Named | None]:
+def _bounded(hint: Any) -> tuple[Any, Between | Named | Stored | None]:
     if get_origin(hint) is Annotated:
-        base, bound = get_args(hint)
-        return base, bound
+        base, *notes = get_args(hint)
+        bounds = (note for note in notes if isinstance(note, (Between, Named, Stored)))
+        return base, next(bounds, None) or _bounded(base)[1]
     return hint, INTEGER if hint is int else FINITE if hint is float else None
 
 
@@ -201,19 +158,21 @@ def _converter(hint: Any, name: str) -> Decode:
     if hint is Any:
         return lambda value: check_plain(value, name)
     base, bound = _bounded(hint)
+    if isinstance(bound, Stored):
+        return _stored(bound, name)
     if isinstance(bound, Named):
         return lambda value: bound.check(value, name)
     if isinstance(bound, Between):
         return _number(name, base, bound)
-    origin = get_origin(hint)
+    origin = get_origin(base)
     if origin in (Union, types.UnionType):
-        return _optional(hint, name)
+        return _optional(base, name)
     if origin in (Mapping, dict):
-        return _table(get_args(hint)[1], name)
-    if origin in (Sequence, tuple):
-        return _row(get_args(hint)[0], name)
+        return _table(get_args(base)[1], name)
+    if origin in (Sequence, tuple, set):
+        return _row(get_args(base)[0], name, set if origin is set else tuple)
     if origin is Literal:
-        return _literal(name, get_args(hint))
+        return _literal(name, get_args(base))
     if isinstance(base, type) and issubclass(base, Enum):
         return _one_of(name, base)
     if is_dataclass(base):
@@ -221,12 +180,19 @@ def _converter(hint: Any, name: str) -> Decode:
     return _truth(name) if base is bool else _of_type(name, base)
 
 
+def _stored(form: Stored, name: str) -> Decode:
+    if form.of is None:
+        return form.read
+    convert = _converter(form.of, name)
+    return lambda value: form.read(convert(value))
+
+
 def _of_type(name: str, kind: type) -> Decode:
     words = "text" if kind is str else f"a {kind.__name__}"
 
     def convert(value: Any) -> Any:
         if type(value) is not kind:
-            raise _wrong(name, value, words)
+            raise wrong(name, value, words)
         return value
 
     return convert
@@ -237,7 +203,7 @@ def _truth(name: str) -> Decode:
 
     def convert(value: Any) -> bool:
         if type(value) not in (bool, int, types.NoneType) or value not in (0, 1, None):
-            raise _wrong(name, value, "true or false")
+            raise wrong(name, value, "true or false")
         return bool(value)
 
     return convert
@@ -250,7 +216,7 @@ def _one_of(name: str, kind: type[Enum]) -> Decode:
         if type(value) is kind:  # a machine's own snapshot, which has not been written yet
             return value
         if type(value) is not str or value not in members:
-            raise _wrong(name, value, f"one of {', '.join(members)}")
+            raise wrong(name, value, f"one of {', '.join(members)}")
         return members[value]
 
     return convert
@@ -259,7 +225,7 @@ def _one_of(name: str, kind: type[Enum]) -> Decode:
 def _literal(name: str, options: tuple[str, ...]) -> Decode:
     def convert(value: Any) -> Any:
         if type(value) is not str or value not in options:
-            raise _wrong(name, value, f"one of {', '.join(options)}")
+            raise wrong(name, value, f"one of {', '.join(options)}")
         return value
 
     return convert
@@ -270,7 +236,7 @@ def _number(name: str, kind: type, bound: Between) -> Decode:
 
     def convert(value: Any) -> Any:
         if type(value) not in accepted or not bound.low <= value <= bound.high:
-            raise _wrong(name, value, in_words(bound, whole=kind is int))
+            raise wrong(name, value, in_words(bound, whole=kind is int))
         return value
 
     return convert
@@ -304,19 +270,15 @@ def _table(kind: Any, name: str) -> Decode:
     return convert
 
 
-def _row(kind: Any, name: str) -> Decode:
+def _row(kind: Any, name: str, made: Callable[[Iterable[Any]], Any]) -> Decode:
     inner = _converter(kind, name)
 
     def convert(value: Any) -> Any:
         if type(value) not in (list, tuple):
-            raise _wrong(name, value, "a list")
-        return tuple(inner(item) for item in value)
+            raise wrong(name, value, "a list")
+        return made(inner(item) for item in value)
 
     return convert
-
-
-def _wrong(name: str, value: Any, words: str) -> WrongField:
-    return WrongField(f"{name} must be {words}, not {shown(value)}")
 
 
 def _refuse(kind: str, name: str, error: Exception) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
 
+from holdfast.names import shown
+from holdfast.trial.bounds import Stored
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.nesting import DEEPEST
+from holdfast.trial.plain import check_plain
 from holdfast.trial.values import (
     SETS,
     Opaque,
@@ -119,3 +123,15 @@ def _decode_marked(fields: dict[str, Any]) -> Any:
             return base64.b64decode(text)
         case _:
             raise InvalidSearchSpace(f"a stored configuration has an unknown mark: {fields!r}")
+
+
+def _read_config(plain: Any) -> dict[str, Any]:
+    # A value that JSON does not know, such as a tuple, takes two levels in a record.
+    config = from_plain(check_plain(plain, "it", 2 * DEEPEST + 2))
+    if type(config) is not dict:
+        raise ValueError(f"must be a table of names and values, not {shown(config)}")
+    return config
+
+
+# A trial's configuration, or what holds parts of one.
+Config = Annotated[Mapping[str, Any], Stored(_read_config, to_plain)]

@@ -1,4 +1,4 @@
-"""A quicker `replace` and `asdict` of dataclasses, for what is made with every report."""
+"""Faster `replace` and construction of dataclasses, for objects that every report makes."""
 
 from __future__ import annotations
 
@@ -50,13 +50,3 @@ def _filled(kind: type[T], parameters: str, values: dict[str, str]) -> Callable[
     exec("\n".join(source), scope)
     fill: Callable[..., T] = scope["fill"]
     return fill
-
-
-def reader(kind: type) -> Callable[[Any], dict[str, Any]]:
-    """A function that gives the fields of a dataclass as a dict, with the values as they are.
-
-    Written out, it takes a quarter of what an attrgetter and a `zip` take.
-    """
-    items = ", ".join(f"{field.name!r}: value.{field.name}" for field in fields(kind))
-    read: Callable[[Any], dict[str, Any]] = eval(f"lambda value: {{{items}}}")
-    return read

@@ -1,16 +1,18 @@
-"""What the shell keeps of a run's settings in `ExperimentSpec.options`: which types these have.
+"""What `ExperimentSpec` keeps of a run's settings for the shell: which types the values have.
 
 A restore hands them to the user's classes, makes paths of them and prints them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 from holdfast.names import inner_path, plain_name, shown
+from holdfast.trial.bounds import Stored
 from holdfast.trial.config import SyncConfig
-from holdfast.trial.decoding import check_table, decode
+from holdfast.trial.decoding import decode
+from holdfast.trial.plain import check_table
 
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
@@ -81,3 +83,31 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "stopper": _text,
     "env_vars": _texts,
 }
+
+
+def _read_stop(plain: Any) -> Any:
+    """A number, infinity or a truth value for each metric."""
+    for name, bound in check_table(plain, "stop").items():
+        if type(bound) not in (bool, int, float) or bound != bound:
+            raise ValueError(f"{shown(name)} must be a number, not {shown(bound)}")
+    return plain
+
+
+def _read_space(plain: Any) -> Any:
+    """As `holdfast.trial.search_space.description.describe` returns it."""
+    if type(plain) not in (list, tuple):
+        raise ValueError(f"must be a list, not {shown(plain)}")
+    for part in plain:
+        check_table(part, "a part")
+        is_path = type(part["path"]) is list and _STEPS.issuperset(map(type, part["path"]))
+        if not is_path or type(part["text"]) is not str or type(part["varied"]) is not bool:
+            raise ValueError("a part must have a path, a text, and whether it is varied")
+    return tuple(plain)
+
+
+_STEPS = frozenset({str, int})
+
+Options = Annotated[Mapping[str, Any], Stored(checked_options)]
+# The bounds in `RunConfig(stop={...})`.
+StopBounds = Annotated[Mapping[str, float], Stored(_read_stop)]
+SpaceParts = Annotated[Sequence[Mapping[str, Any]], Stored(_read_space)]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
+from holdfast.names import shown
+from holdfast.trial.bounds import Stored
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.plain import check_table
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ALIASES = {"cpu": "CPU", "gpu": "GPU"}
@@ -143,3 +147,26 @@ class Allocation:
 
     amounts: Mapping[str, float]
     gpus: tuple[int, ...] = ()
+
+
+def _read_bundles(plain: Any) -> PlacementGroupFactory:
+    check_table(plain, "it")
+    least = plain.get("least")
+    if least is not None and type(least) is not int:
+        raise ValueError(f"least must be a whole number, not {shown(least)}")
+    return PlacementGroupFactory(plain["bundles"], plain["strategy"], least_bundles=least)
+
+
+def _write_bundles(factory: PlacementGroupFactory) -> dict[str, Any]:
+    plain = {"bundles": [dict(b) for b in factory.bundles], "strategy": factory.strategy}
+    return {**plain, "least": factory.least_bundles} if factory.is_elastic else plain
+
+
+def _read_amounts(plain: Any) -> dict[str, float]:
+    return validated(check_table(plain, "it"), where="it")
+
+
+# The resources of a trial.
+Bundles = Annotated[PlacementGroupFactory, Stored(_read_bundles, _write_bundles)]
+# The resources of a machine.
+Amounts = Annotated[Mapping[str, float], Stored(_read_amounts)]

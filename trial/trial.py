@@ -10,9 +10,10 @@ from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
 from holdfast.trial.bounds import Count, FolderName, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure
 from holdfast.trial.evolving import evolver
-from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from holdfast.trial.resources import ONE_CPU, Bundles, PlacementGroupFactory
 
 
 class Status(StrEnum):
@@ -68,9 +69,9 @@ class TrialSpec:
     index: Count
     name: str
     dirname: FolderName
-    config: Mapping[str, Any]
+    config: Config
     tag: str = ""
-    resources: PlacementGroupFactory = ONE_CPU
+    resources: Bundles = ONE_CPU
 
     def __post_init__(self) -> None:
         # Both become paths, also where a user's function or a search algorithm has chosen them.
@@ -132,7 +133,7 @@ class Trial:
     has_room: bool = False
     shrunk_to: Count = 0
     shrunk_until: float = 0.0
-    changed_config: Mapping[str, Any] | None = None
+    changed_config: Config | None = None
     origin: Origin | None = None
 
     @property

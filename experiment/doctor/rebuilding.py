@@ -30,10 +30,11 @@ from holdfast.experiment.records.snapshots import (
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
-from holdfast.scheduler.codec import UnknownRecord, recalled
-from holdfast.scheduler.codec import snapshot as plain_machine
+from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.snapshot import recalled
+from holdfast.scheduler.snapshot import snapshot as plain_machine
 from holdfast.syncer.files.durable import make_folder, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
 from holdfast.syncer.journal.journal import (

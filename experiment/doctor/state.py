@@ -20,7 +20,7 @@ from holdfast.experiment.records.snapshots import (
     snapshots_of,
 )
 from holdfast.experiment.user_objects.tuner_file import TunerFile
-from holdfast.scheduler.codec import snapshot as plain_machine
+from holdfast.scheduler.snapshot import snapshot as plain_machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import UnreadableRecord
 

@@ -26,8 +26,8 @@ from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 from holdfast.syncer.uploader.lock_holder import current_holder
-from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TuneError
+from holdfast.trial.plain import check_table
 from holdfast.trial.trial import TrialSpec
 
 Row = dict[str, Any]

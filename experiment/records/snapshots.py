@@ -20,8 +20,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
 from holdfast.experiment.records.journal_start import JournalStart, find_beginning
 from holdfast.names import shown
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.machine import Machine, from_snapshot
+from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, write_atomic
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name

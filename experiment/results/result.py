@@ -29,8 +29,8 @@ from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table
-from holdfast.trial.decoding import check_table
 from holdfast.trial.errors import TrialError, TuneError
+from holdfast.trial.plain import check_table
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -68,6 +67,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
+from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, facts, failure

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.effects import (
     AskScheduler,
     Commit,
@@ -37,6 +36,7 @@ from holdfast.scheduler.policy import (
     UserAnswered,
     View,
 )
+from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import plain_metrics
 from holdfast.trial.bounds import Count, FolderName, Limit, Moment
-from holdfast.trial.decoding import check_plain, decode
+from holdfast.trial.decoding import decode
 from holdfast.trial.errors import InvalidMetrics, UnreadableRecord
 from holdfast.trial.nesting import DEEPEST
+from holdfast.trial.plain import check_plain
 
 
 class Colour(StrEnum):

@@ -16,7 +16,6 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import connection
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import load_newest_snapshot
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import (
@@ -28,6 +27,7 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     View,
 )
+from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.journal.journal import Journal, Position, read
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status

@@ -19,8 +19,8 @@ from holdfast.experiment.records.event_codec import read_events
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
-from holdfast.scheduler.codec import snapshot
 from holdfast.scheduler.events import Recalled, Suggested
+from holdfast.scheduler.snapshot import snapshot
 from holdfast.simulate.recording import read_recording
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import InvalidConfig
