@@ -1,6 +1,6 @@
-"""What happens to one trial, as facts.
+"""The events of one trial.
 
-Those with `attempt` come from a worker.
+Events with `attempt` come from a worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.trial.trial import Budget, Origin
 class Launched:
     """The machine gave the trial its resources and asked for a worker.
 
-    `bundles` is how many it gave where it may give fewer than there are.
+    `bundles` is the number that an elastic trial got; it may be less than it asked for.
     """
 
     trial_id: str
@@ -42,9 +42,9 @@ class Started:
 class Reported:
     """User code reported. `iteration` counts from 1 over the trial's life.
 
-    `metrics` are the user's, made plain; times are seconds measured in the worker, `timestamp` is
-    its wall clock. `checkpoint` is staged: complete and renamed into place. `has_room`: of an
-    elastic trial, another worker could start now.
+    `metrics` are the user's, as plain data. Times are seconds measured in the worker; `timestamp`
+    is its wall clock. `checkpoint` is staged: complete and renamed into place. `has_room`: another
+    worker of an elastic trial could start now.
     """
 
     trial_id: str
@@ -60,9 +60,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint without a report: made at the end of a class trainable or when it pauses.
+    """A checkpoint without a report: a class trainable saves one at its end or when it pauses.
 
-    While an attempt begins: one that a restore has found again.
+    While an attempt starts: a checkpoint that a restore has found.
     """
 
     trial_id: str
@@ -72,7 +72,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """A clone has a copy of the checkpoint that it begins from, as one of its own."""
+    """A clone has its own copy of the checkpoint that it starts from."""
 
     trial_id: str
     attempt: Count
@@ -81,7 +81,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrdered:
-    """A bound, a stopper, the scheduler or the budget ended the trial; its worker is told."""
+    """A bound, a stopper, the scheduler or the budget ended the trial; its worker must end."""
 
     trial_id: str
 
@@ -102,7 +102,7 @@ class Unpaused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
-    """The scheduler wants the trial to begin again from another one's checkpoint."""
+    """The scheduler wants the trial to start again from another trial's checkpoint."""
 
     trial_id: str
     origin: Origin
@@ -111,9 +111,9 @@ class Cloned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The scheduler wants the trial to go on otherwise; None leaves what there is.
+    """The scheduler changes the trial's config or resources; None keeps them.
 
-    What it wants before the first attempt counts as what the trial was asked to be.
+    A change before the first attempt counts as part of the trial's specification.
     """
 
     trial_id: str
@@ -123,7 +123,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """The user's function returned, or unwound after it was told to stop."""
+    """The user's function returned, or unwound after the order to stop."""
 
     trial_id: str
     attempt: Count
@@ -133,7 +133,7 @@ class Returned:
 class Retried:
     """The attempt failed and the budget allows another.
 
-    `budget` names the trial's count that grows, None where nothing counts.
+    `budget` names the counter that grows; None if none does.
     """
 
     trial_id: str
@@ -143,9 +143,9 @@ class Retried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """A worker was lost of several, and the others go on without it.
+    """One of several workers was lost, and the others continue without it.
 
-    Until that time (seconds since the epoch) no other is expected in its place.
+    No replacement is expected before `until` (seconds since 1970).
     """
 
     trial_id: str
@@ -155,7 +155,7 @@ class Shrunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errored:
-    """The attempt failed and there will be no other."""
+    """The attempt failed, and no other will follow."""
 
     trial_id: str
     failure: Failure
@@ -164,14 +164,14 @@ class Errored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """The experiment stopped under the trial: Ctrl-C, or a restore found it unfinished."""
+    """The run ended while the trial ran: Ctrl-C, or a restore found the trial unfinished."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reopened:
-    """A restore takes up a trial that had ended; `from_scratch` forgets its checkpoints."""
+    """A restore resumes a trial that had ended; `from_scratch` forgets its checkpoints."""
 
     trial_id: str
     from_scratch: bool
@@ -179,7 +179,7 @@ class Reopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A checkpoint's manifest is written and, where storage is remote, confirmed."""
+    """A checkpoint's manifest is written and, with remote storage, confirmed there."""
 
     trial_id: str
     index: Ordinal
@@ -187,7 +187,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """A checkpoint is superseded or was found broken: no record names it any more."""
+    """A checkpoint is superseded or broken: no record names it any more."""
 
     trial_id: str
     index: Ordinal

@@ -1,4 +1,4 @@
-"""docs/lifecycle.md, drawn from the table that the code reads.
+"""docs/lifecycle.md, generated from the table that the code reads.
 
 python -m tests.rig.lifecycle_page > docs/lifecycle.md
 """
@@ -16,9 +16,9 @@ from tests.rig.samples import TRIAL_EVENTS, trial_in
 _HEAD = """# The life of a trial
 
 A trial's status changes only by an event that has a row in the table `TABLE` of
-`holdfast.trial.lifecycle`; an event without a row is impossible there and raises
-`InvalidTransition`. `python -m tests.rig.lifecycle_page` writes this page, and a test holds
-it against the table.
+`holdfast.trial.lifecycle`. An event without a row is impossible in that status and raises
+`InvalidTransition`. `python -m tests.rig.lifecycle_page` writes this page, and a test compares
+it with the table.
 """
 
 
@@ -80,9 +80,7 @@ def _unmoved() -> str:
     moving = {name for names in _arrows().values() for name in names}
     names = [type(e).__name__ for e in TRIAL_EVENTS if type(e).__name__ not in moving]
     listed = ", ".join(f"`{name}`" for name in names)
-    return (
-        f"Without an arrow, because they change what a trial has and not where it is: {listed}.\n"
-    )
+    return f"These events have no arrow, because they never change the status: {listed}.\n"
 
 
 def _meanings() -> Iterator[str]:
