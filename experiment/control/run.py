@@ -39,7 +39,8 @@ from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_there, passing
 from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.forked import end_child
-from holdfast.runtime.launcher import Launcher, LocalLauncher
+from holdfast.runtime.launcher import Launcher
+from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish

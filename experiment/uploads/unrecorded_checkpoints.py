@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.records.event_codec import read_events
-from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.uploads.questions import StorageQuestions
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
@@ -63,7 +63,7 @@ def lacks_newest(trial: Trial) -> bool:
 
 
 async def newest_beyond(
-    trial: Trial, layout: Layout, storage: Uploads | None
+    trial: Trial, layout: Layout, storage: StorageQuestions | None
 ) -> CheckpointRecord | None:
     """The newest whole checkpoint that is newer than all that the records know of the trial, here
     or in storage; from there it is brought here.

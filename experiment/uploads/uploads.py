@@ -13,6 +13,7 @@ from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.publishing import Publishing
+from holdfast.experiment.uploads.questions import StorageQuestions
 from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
@@ -23,7 +24,6 @@ from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
-    checkpoint_number,
 )
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
@@ -88,7 +88,7 @@ class Uploads:
         self._waiting: dict[tuple[str, int], WaitingCheckpoint] = {}
         self._held: deque[Callable[[], None]] = deque()
         self._callers: dict[tuple[str, int], Caller] = {}
-        self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
+        self.questions = StorageQuestions(uploader.send)
         self._publishing = Publishing(
             journal_writer,
             send=uploader.send,
@@ -201,66 +201,11 @@ class Uploads:
         """Tell a uploader that took the place of one that died what still waits."""
         for item in self._waiting.values():
             self._uploader.send(item.order)
-        for order, _ in self._asked.values():
-            self._uploader.send(order)
+        self.questions.ask_again()
         self._upload = None
         self._publishing.order_again()
         if self._close_order is not None:
             self._uploader.send(self._close_order)
-
-    async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
-        """Bring a checkpoint here; returns why it is lost, "" if it is not.
-
-        Raises StorageUnavailable where storage does not answer.
-        """
-        ticket = f"{spec.trial_id}/{record.index}"
-        folder = f"{spec.dirname}/{record.dirname}"
-        problem: str = await self._answered(ticket, ["fetch", ticket, folder])
-        return problem
-
-    async def find(self, trial: Trial) -> list[CheckpointRecord]:
-        """The whole checkpoints in storage that are newer than all that the records know of the
-        trial, newest first. Raises StorageUnavailable where storage does not answer."""
-        spec, ticket = trial.spec, f"checkpoints of {trial.trial_id}"
-        first = checkpoint_dirname(trial.next_checkpoint)
-        order = ["find", ticket, spec.trial_id, spec.dirname, first]
-        return [
-            CheckpointRecord(
-                index=index,
-                iteration=iteration,
-                attempt=trial.attempt,
-                files=files,
-                size_bytes=size_bytes,
-                time_total_s=time_total_s,
-            )
-            for name, iteration, time_total_s, files, size_bytes in await self._answered(
-                ticket, order
-            )
-            if (index := checkpoint_number(name)) is not None
-        ]
-
-    async def bring(self, spec: TrialSpec) -> None:
-        """Bring here what the trial wrote on another machine, where that was asked for.
-
-        Raises StorageUnavailable where storage does not answer.
-        """
-        ticket = f"artifacts of {spec.trial_id}"
-        await self._answered(ticket, ["bring", ticket, spec.dirname])
-
-    async def _answered(self, ticket: str, order: Message) -> Any:
-        """Several may ask for the same: clones of one checkpoint, and its trial itself."""
-        if ticket not in self._asked:
-            self._asked[ticket] = (order, self._loop.create_future())
-            self._uploader.send(order)
-        answer = await asyncio.shield(self._asked[ticket][1])
-        if isinstance(answer, StorageUnavailable):
-            raise answer
-        return answer
-
-    def _answer(self, ticket: str, answer: Any) -> None:
-        _, asked = self._asked.pop(ticket, (None, None))
-        if asked is not None:
-            asked.set_result(answer)
 
     def on_uploader(self, message: Message) -> None:
         match message:
@@ -301,9 +246,9 @@ class Uploads:
             case ["left", list(lines)]:
                 self._tell(_left(lines))
             case ["fetched", str(ticket), str(answer)] | ["found", str(ticket), list(answer)]:
-                self._answer(ticket, answer)
+                self.questions.answer(ticket, answer)
             case ["unanswered", str(ticket), str(text)]:
-                self._answer(ticket, StorageUnavailable("ask", "the storage", text))
+                self.questions.answer(ticket, StorageUnavailable("ask", "the storage", text))
             case ["warning", str(text)]:
                 self._tell(text)
             case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-import shutil
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from numbers import Number
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
@@ -28,14 +22,13 @@ from holdfast.experiment.worker.objects import import_packages, passing
 from holdfast.experiment.worker.output_capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
+from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
+from holdfast.experiment.worker.trial_directory import prepare_directory
 from holdfast.forked import children_end_here
-from holdfast.runtime import process_control, threads
+from holdfast.runtime import threads
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
-from holdfast.syncer.checkpoint.reading import BeingRead, retire
-from holdfast.syncer.files.durable import delete_tree
-from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind
 
@@ -207,48 +200,6 @@ def _print_failure(session: Session, failure: Failure) -> None:
             log.write(failure.traceback)
 
 
-def prepare_directory(session: Session) -> None:
-    """Make the trial's directory, and clear away what an attempt that died left unrecorded."""
-    try:
-        os.mkdir(session.folder)
-    except FileNotFoundError:
-        os.makedirs(session.folder, exist_ok=True)
-    except FileExistsError:
-        pass
-    else:
-        return
-    if session.assignment.rank:
-        return  # rank 0 clears away
-    directory = session.trial_dir
-    _clear_staging(directory / STAGING, session.staging_root)
-    for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
-        number = checkpoint_number(found.name)
-        if number is None or not found.is_dir():
-            continue  # the user's, who may call it what they like
-        if number >= session.assignment.next_checkpoint:
-            _clear_away(found, number, session)
-
-
-def _clear_staging(folder: Path, own: Path) -> None:
-    """What other ranks of this attempt have put there already stays."""
-    with suppress(FileNotFoundError):
-        for found in list(folder.iterdir()):
-            if found != own:
-                shutil.rmtree(found, ignore_errors=True)
-
-
-def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
-    try:
-        aside = retire(unrecorded)
-    except BeingRead:
-        # Another content under this name would mix with what its reader has read.
-        session.pass_over(number)
-    else:
-        if aside is not None:
-            with suppress(OSError):  # the name is free, and the next run sweeps
-                delete_tree(aside)
-
-
 @contextmanager
 def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
     """Working directory, environment and output of the trial."""
@@ -281,74 +232,6 @@ class _ThreadLimits:
         if cpus != self._cpus:
             self._cpus, self._threads = cpus, threads.release_limits(os.environ, cpus)
         return self._threads
-
-
-@contextmanager
-def stoppable(session: Session) -> Iterator[None]:
-    """Let an order to stop unwind user code between two lines; outside of it the order waits.
-
-    SIGTERM says that there will be such an order.
-    """
-    if not session.job.capture:
-        yield
-        return
-
-    orders = {process_control.STOP: session.stop, signal.SIGTERM: session.preempt}
-
-    def obey(signum: int, _frame: FrameType | None) -> None:
-        process_control.set_own_handler(signum, _do_nothing)
-        orders[signum]()
-
-    for signum in orders:
-        process_control.set_own_handler(signum, obey)
-    try:
-        with _repeating(
-            session, lambda: process_control.set_own_handler(process_control.STOP, obey)
-        ):
-            yield
-    finally:
-        for signum in orders:
-            process_control.set_own_handler(signum, _do_nothing)
-
-
-@contextmanager
-def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
-    """Give an order to stop again where Python swallowed it, and print nothing of it.
-
-    An exception in a finalizer, in the callback of a weak reference or in a hook of fork() goes to
-    `sys.unraisablehook`, and the code below continues. A DataLoader of torch that has workers
-    spends much time in both.
-    """
-    repeats: list[threading.Timer] = []
-    shown = sys.unraisablehook
-
-    def hook(lost: sys.UnraisableHookArgs) -> None:
-        if not isinstance(lost.exc_value, TrialStopped) or not session.is_here:
-            shown(lost)
-            return
-        listen()
-        # Later, and from a thread: raised here it would be swallowed again.
-        repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), process_control.STOP))
-        repeat.daemon = True
-        repeats.append(repeat)
-        repeat.start()
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        if sys.unraisablehook is hook:  # else user code has one of its own
-            sys.unraisablehook = shown
-        for repeat in repeats:  # none may reach the next trial of this process
-            repeat.cancel()
-            repeat.join()
-
-
-_REPEAT_S = 0.05
-
-
-def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
-    """In the place of SIG_IGN, which children would inherit."""
 
 
 def node_ip() -> str:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import STAGING
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
+from holdfast.experiment.worker.reporting import OneAtATime, TrainingClock, upload_mode
 from holdfast.forked import end_child
 from holdfast.runtime import learning, process_control
 from holdfast.runtime.errors import WireError
@@ -47,48 +47,6 @@ class NotInTrial(TuneError):
     """Something that only a trial's own process can do was called in one that it started."""
 
 
-@dataclass(slots=True)
-class _Clock:
-    """Training time: monotonic, so that a clock that is set does not make an iteration longer."""
-
-    last: float
-    total_s: float
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        elapsed, self.last = now - self.last, now
-        self.total_s += elapsed
-        return elapsed
-
-
-class OneAtATime:
-    """A lock for those that report. The thread that holds it is refused, not held up for ever:
-    a signal handler of user code may call report() while report() is under way."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
-
-    def __enter__(self) -> None:
-        here = threading.get_ident()
-        if self._holder == here:
-            raise TuneError(
-                "report() was called by a signal handler while the same thread was reporting: "
-                "set a flag in the handler, and report in the loop"
-            )
-        self._lock.acquire()
-        self._holder = here
-
-    def __exit__(self, *_: object) -> None:
-        self._holder = 0
-        self._lock.release()
-
-    def wait(self, within_s: float) -> None:
-        """Until nobody holds it, or for so long."""
-        if self._holder != threading.get_ident() and self._lock.acquire(timeout=within_s):
-            self._lock.release()
-
-
 class Session:
     """One attempt at a trial, in the process that runs it."""
 
@@ -109,7 +67,7 @@ class Session:
         self._thread = threading.get_ident()
         self._next_checkpoint = assignment.next_checkpoint
         self._newest = assignment.checkpoint
-        self._clock = _Clock(time.perf_counter(), assignment.time_total_s)
+        self._clock = TrainingClock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
         self.folder = f"{job.experiment_dir}/{assignment.dirname}"
 
@@ -180,7 +138,7 @@ class Session:
         if self.stopping:
             raise TrialStopped("the trial was told to stop")
         values = plain_metrics(metrics)
-        mode = self._mode(upload, checkpoint)
+        mode = upload_mode(upload, checkpoint, is_mirrored=self.job.is_mirrored)
         before = self._newest
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1, mode)
@@ -245,27 +203,6 @@ class Session:
                 f"{caller} works only in the trial's own process, not in one that it started: "
                 f"send it the values, for instance through a multiprocessing.Queue"
             )
-
-    def _mode(
-        self, given: CheckpointUploadMode | str, checkpoint: Checkpoint | None
-    ) -> CheckpointUploadMode:
-        """Raises InvalidMetrics for what is no mode, or does not fit the checkpoint."""
-        try:
-            mode = CheckpointUploadMode(given)
-        except ValueError as error:
-            raise InvalidMetrics(
-                f"checkpoint_upload_mode must be a CheckpointUploadMode (ASYNC, SYNC or "
-                f"NO_UPLOAD), not {given!r}"
-            ) from error
-        if mode is not CheckpointUploadMode.NO_UPLOAD:
-            return mode
-        if isinstance(checkpoint, Checkpoint) and checkpoint.location.local_path is None:
-            raise InvalidMetrics(
-                f"NO_UPLOAD keeps a checkpoint on this machine, and {checkpoint.path} is not "
-                f"there: give a local directory, or leave checkpoint_upload_mode as it is"
-            )
-        # Where the local directory is the storage, there is nothing that it could be kept from.
-        return mode if self.job.is_mirrored else CheckpointUploadMode.ASYNC
 
     def stage(
         self,

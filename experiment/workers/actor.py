@@ -6,18 +6,17 @@ import asyncio
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.hang_timer import HangTimer
+from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Launcher, WorkerHandle
+from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.events import Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
@@ -26,35 +25,6 @@ from holdfast.trial.events import Reported, Returned, Saved, Started
 # What is said while user code goes on: whoever says it may hang all the same.
 _ASIDE = ("log", "meeting", "preempting", "imported")
 _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerTimeouts:
-    """Seconds that a worker has: to end, to save before it is taken away, between reports, and for
-    its report while other ranks wait with theirs."""
-
-    grace_s: float
-    preemption_grace_s: float = 5.0
-    hang_timeout_s: float | None = None
-    barrier_timeout_s: float = 1800.0
-
-
-class WorkerHost(Protocol):
-    """Where workers come from, and what is made of what they say."""
-
-    @property
-    def launcher(self) -> Launcher: ...
-
-    def post(self, event: Event) -> None: ...
-
-    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
-
-
-class ActorHost(WorkerHost, Protocol):
-    """What an actor needs of its controller."""
-
-    def hear(self, message: Message) -> None:
-        """Take in what only a rank says. Raises ValueError for what it cannot have said."""
 
 
 class TrialActor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
 from holdfast.experiment.workers import claims
-from holdfast.experiment.workers.actor import ActorHost, TrialActor, WorkerTimeouts
+from holdfast.experiment.workers.actor import TrialActor
+from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
@@ -31,12 +31,6 @@ from holdfast.trial.events import Reported, Returned, Started
 _AFTERMATH_S = 0.3
 # From the first rank's start to the last one's, which are forked one after the other.
 START_TIMEOUT_S = 60.0
-
-
-class GroupHost(ActorHost, Protocol):
-    """What a group needs of its worker pool."""
-
-    def has_room(self, trial_id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

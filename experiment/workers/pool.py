@@ -10,41 +10,35 @@ from typing import Any, Protocol
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.records.recovery import changed_checkpoint
-from holdfast.experiment.uploads.clone_checkpoints import copy_beside, put_in_place, record_of
-from holdfast.experiment.uploads.unrecorded_checkpoints import (
-    found_notice,
-    lacks_newest,
-    newest_beyond,
-)
-from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.uploads.unrecorded_checkpoints import found_notice
 from holdfast.experiment.worker.job import Assignment, GroupTerms
-from holdfast.experiment.workers.actor import TrialActor, WorkerHost, WorkerTimeouts
+from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.group import WorkerGroup
+from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
 from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
+from holdfast.experiment.workers.start_checkpoints import (
+    CannotClone,
+    CannotPrepare,
+    Experiment,
+    StartCheckpoints,
+)
 from holdfast.runtime.safe_text import message_of, named, type_name
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
-from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.resuming import begins_anew
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.files import threads
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Origin, Trial, TrialSpec
+from holdfast.trial.trial import Origin, Trial
 
 
-class PoolHost(WorkerHost, Protocol):
+class PoolHost(WorkerHost, Experiment, Protocol):
     """What a worker pool needs of its controller."""
 
-    machine: Machine
-    uploads: Uploads | None
     tasks: TaskScope
 
     def lose(self, trial_id: str, index: int, reason: str) -> None: ...
@@ -67,7 +61,6 @@ class WorkerPool:
     ) -> None:
         self.launcher = host.launcher
         self._host = host
-        self._layout = layout
         self._settings = settings
         self._capacity = capacity
         self._gpu_names = gpu_names
@@ -77,9 +70,7 @@ class WorkerPool:
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
         self._verifying: dict[str, tuple[asyncio.Task[Any], TrialActor | None]] = {}
-        self._inherited: dict[str, int] = {}
-        self._unsearched: set[str] = set()
-        self._unvisited: set[str] = set()
+        self._checkpoints = StartCheckpoints(host, layout)
         self._has_told = False
 
     @property
@@ -118,13 +109,8 @@ class WorkerPool:
     # -- what the controller orders -----------------------------------------------------------
 
     def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
-        """What an earlier incarnation left may have changed: it is read before it is used. What
-        it left and no record names is looked for, unless a trial is to begin anew."""
-        known = list(trials)
-        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
-        self._unvisited = set(self._inherited)
-        if resumed is not None:
-            self._unsearched = {t.trial_id for t in known if not begins_anew(t, resumed)}
+        """These trials are an earlier incarnation's."""
+        self._checkpoints.inherit(trials, resumed)
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
         """Answer the report of this attempt, if its worker is still there to hear it."""
@@ -217,82 +203,74 @@ class WorkerPool:
 
     def _begin(self, effect: Launch, reused: TrialActor | None) -> None:
         trial = self._host.machine.trials[effect.trial_id]
-        checkpoint = effect.checkpoint
-        inherited = self._inherited.get(effect.trial_id, 0)
-        # What failed the attempt before may have been the checkpoint.
-        if checkpoint is not None and checkpoint.index >= inherited and not trial.setbacks:
-            checkpoint = None
         if effect.origin is not None:
-            adoption = self._adopt_and_start(effect, effect.origin, trial, reused)
-            self._verifying[effect.trial_id] = (self._host.tasks.start(adoption), reused)
-        elif checkpoint is not None or self._may_miss_files(trial) or self._may_have_more(trial):
-            work = self._verify_and_start(effect, trial, checkpoint, reused)
-            self._verifying[effect.trial_id] = (self._host.tasks.start(work), reused)
+            work = self._adopt_and_start(effect, effect.origin, trial, reused)
+        elif self._checkpoints.has_to_look(effect, trial):
+            work = self._verify_and_start(effect, trial, reused)
         else:
             self._start(effect, trial, reused)
-
-    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
-        """An attempt that was never given to a worker: it exits, with the one it would reuse."""
-        if reused is None:
-            self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
-        else:
-            self._actors[trial_id] = reused
-            reused.dismiss(trial_id, attempt)
-
-    def _may_miss_files(self, trial: Trial) -> bool:
-        """Whether what the trial wrote on another machine is to be had from storage."""
-        uploads = self._host.uploads
-        asked = uploads is not None and uploads.brings_artifacts
-        return asked and trial.trial_id in self._unvisited
-
-    def _may_have_more(self, trial: Trial) -> bool:
-        """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
-        return trial.trial_id in self._unsearched and lacks_newest(trial)
+            return
+        self._verifying[effect.trial_id] = (self._host.tasks.start(work), reused)
 
     async def _adopt_and_start(
         self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
     ) -> None:
-        """A clone that cannot have its copy goes on from what it has itself."""
-        source = self._host.machine.trials[origin.trial_id].spec
-        problem = ""
-        index = trial.next_checkpoint
-        target = self._layout.trial(trial.spec) / checkpoint_dirname(index)
+        """A clone that cannot have its copy resumes from its own checkpoint."""
+        record, problem = None, ""
         try:
-            if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0):
-                problem = await self._problem_with(source, origin.checkpoint)
-            if not problem:
-                from_there = self._layout.checkpoint(source, origin.checkpoint)
-                staging = self._layout.staging(trial.spec)
-                copy, staged = await threads.call(lambda: copy_beside(from_there, staging))
-                put_in_place(copy, target)
-                await self._bring_what_is_missing(trial)
-        except (StorageError, OSError) as error:
+            record = await self._checkpoints.adopt(origin, trial, effect.attempt)
+        except (CannotClone, StorageError, OSError) as error:
             problem = str(error)
         except Exception as error:  # whatever it is, it says nothing of other trials
             problem = named(error)
         del self._verifying[trial.trial_id]
-        if problem:
+        if record is None:
+            source = self._host.machine.trials[origin.trial_id].spec
             self._host.warn(
                 f"{trial.spec.name} does not go on from checkpoint {origin.checkpoint.index} of "
                 f"{source.name}, but from its own: {problem}"
             )
             self._fail_to_start(effect, problem, reused)
             return
-        record = record_of(origin.checkpoint, staged, index=index, attempt=effect.attempt)
         self.post(Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record))
         effect = replace(effect, checkpoint=record, origin=None)
         self._start(effect, self._host.machine.trials[trial.trial_id], reused)
 
+    async def _verify_and_start(
+        self, effect: Launch, trial: Trial, reused: TrialActor | None
+    ) -> None:
+        """Drops a checkpoint that is lost: the trial resumes from a newer one that no record
+        names, or from the one before."""
+        try:
+            verified = await self._checkpoints.verify(effect, trial)
+        except CannotPrepare as failed:
+            del self._verifying[trial.trial_id]
+            self._fail_setup(effect, failed.what, failed.cause, reused)
+            return
+        del self._verifying[trial.trial_id]
+        if verified.lost and effect.checkpoint is not None:
+            self._host.lose(trial.trial_id, effect.checkpoint.index, verified.lost)
+        if verified.found is not None:
+            saved = Saved(
+                trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=verified.found
+            )
+            self._host.warn(found_notice(saved))
+            self.post(saved)
+            effect = replace(effect, checkpoint=verified.found)
+        elif verified.lost:
+            self._fail_to_start(effect, verified.lost, reused)
+            return
+        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
+
     def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
-        """The attempt has no checkpoint to begin from; another one will look for one."""
+        """The attempt has no checkpoint to begin from. The next one looks for another."""
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self._end_unstarted(effect, failure, reused)
 
     def _fail_setup(
         self, effect: Launch, what: str, error: Exception, reused: TrialActor | None
     ) -> None:
-        """What stands in the way of this attempt says nothing of the checkpoint, which stays, nor
-        of other trials: it counts as a failure of this one."""
+        """A failure of this trial alone, and not of its checkpoint, which stays."""
         message = f"{what}: {message_of(error)}"
         failure = Failure(kind="setup", type_name=type_name(error), message=message)
         self._end_unstarted(effect, failure, reused)
@@ -301,73 +279,13 @@ class WorkerPool:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
         self._give_up(effect.trial_id, effect.attempt, reused)
 
-    async def _verify_and_start(
-        self,
-        effect: Launch,
-        trial: Trial,
-        checkpoint: CheckpointRecord | None,
-        reused: TrialActor | None,
-    ) -> None:
-        """A checkpoint that cannot be had is dropped; the trial resumes from a newer one that no
-        record names, or from the one before."""
-        problem, found = "", None
-        what = "the files of the trial cannot be brought here"
-        try:
-            if checkpoint is not None:
-                what = f"{checkpoint.dirname}, to resume from, cannot be read"
-                problem = await self._problem_with(trial.spec, checkpoint)
-            if problem or self._may_have_more(trial):
-                what = "checkpoints that no record names cannot be looked for"
-                found = await self._search(trial)
-            if found is not None or not problem:
-                what = "the files of the trial cannot be brought here"
-                await self._bring_what_is_missing(trial)
-        except Exception as error:  # whatever it is, it says nothing of other trials
-            del self._verifying[trial.trial_id]
-            self._fail_setup(effect, what, error, reused)
-            return
-        del self._verifying[trial.trial_id]
-        if problem and checkpoint is not None:
-            self._host.lose(trial.trial_id, checkpoint.index, problem)
-        if found is not None:
-            saved = Saved(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=found)
-            self._host.warn(found_notice(saved))
-            self.post(saved)
-            effect = replace(effect, checkpoint=found)
-        elif problem:
-            self._fail_to_start(effect, problem, reused)
-            return
-        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
-
-    async def _search(self, trial: Trial) -> CheckpointRecord | None:
-        """Once is enough: only what the records do not know is looked for.
-
-        Where they never had a checkpoint, storage is only ahead of what was published: without
-        the records the rows are missing, and the trial makes them again.
-        """
-        uploads = self._host.uploads
-        is_stored = uploads is not None and uploads.is_remote and trial.next_checkpoint > 0
-        found = await newest_beyond(trial, self._layout, uploads if is_stored else None)
-        self._unsearched.discard(trial.trial_id)
-        return found
-
-    async def _bring_what_is_missing(self, trial: Trial) -> None:
-        if self._may_miss_files(trial):
-            assert self._host.uploads is not None
-            await self._host.uploads.bring(trial.spec)
-            self._unvisited.discard(trial.trial_id)
-
-    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
-        """Why a checkpoint of before cannot be resumed from; "" if it can.
-
-        Every byte is read, which the trial is about to do too.
-        """
-        folder = self._layout.checkpoint(spec, checkpoint)
-        problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
-        uploads = self._host.uploads
-        if problem and uploads is not None and uploads.is_remote:
-            return await uploads.fetch(spec, checkpoint)
-        return problem
+    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
+        """End an attempt that no worker has heard of, and the worker that it would reuse."""
+        if reused is None:
+            self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
+        else:
+            self._actors[trial_id] = reused
+            reused.dismiss(trial_id, attempt)
 
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         try:

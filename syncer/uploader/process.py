@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, in
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.owned_store import ClaimLost
+from holdfast.syncer.uploader.lanes import OPEN, Lanes, reason_of
 from holdfast.syncer.uploader.uploader import Uploader
 
 # How long the end waits for removals alone.
@@ -58,39 +59,30 @@ class UploaderProcess:
         self._wire = wire
         self._orders = orders
         self._uploader: Uploader | None = None
-        self._lanes: dict[str, asyncio.Task[None]] = {}
-        self._tasks = asyncio.TaskGroup()
-        # With what is missing where it is not done in the end: "" for a removal.
-        self._under_way: dict[asyncio.Task[None], str] = {}
+        self._lanes = Lanes(self._send)
         self._asked: list[tuple[Position, int, tuple[str, ...]]] = []
         self._wanted: list[list[str] | None] = []
-        # By lane and what was to be done there, until that is done after all.
-        self._failed: dict[tuple[str, str], str] = {}
         self._moved_at = 0.0
 
     @property
     def under_way(self) -> Collection[asyncio.Task[None]]:
         """The orders that are being performed."""
-        return self._under_way.keys()
+        return self._lanes.under_way
 
     async def serve(self) -> None:
         """Until it receives "close", or the controller is gone."""
         inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
-        async with self._tasks:
-            try:
-                if self._orders is not None:
-                    self._begin(self._orders)
-                while (message := await inbox.get()) is not None:
-                    if message[0] == "close":
-                        _, deadline_s, *manner = message
-                        await self._finish(deadline_s, is_patient=bool(manner))
-                        break
-                    self._order(message)
-            finally:
-                for task in list(self._under_way):
-                    task.cancel()
+        async with self._lanes:
+            if self._orders is not None:
+                self._begin(self._orders)
+            while (message := await inbox.get()) is not None:
+                if message[0] == "close":
+                    _, deadline_s, *manner = message
+                    await self._finish(deadline_s, is_patient=bool(manner))
+                    break
+                self._order(message)
         if message is not None and self._uploader is not None:
             await self._uploader.close()
 
@@ -119,7 +111,7 @@ class UploaderProcess:
                 reached = Reached(
                     trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
                 )
-                self._in_lane(
+                self._lanes.start(
                     trial_id,
                     folder,
                     lambda: uploader.commit(
@@ -133,29 +125,31 @@ class UploaderProcess:
                 uploader.mark_for_removal(folders)
                 what = f"remove {folders[0]}"
                 discard = partial(self._discard, trial_id, what, folders)
-                self._in_lane(trial_id, what, discard, is_needed=False)
+                self._lanes.start(trial_id, what, discard, is_needed=False)
             case ["fetch", str(ticket), str(folder)]:
-                self._in_lane(ticket, folder, lambda: self._fetch(ticket, folder))
+                self._lanes.start(ticket, folder, lambda: self._fetch(ticket, folder))
             case ["find", str(ticket), str(trial_id), str(folder), str(first)]:
-                self._in_lane(ticket, folder, lambda: self._find(ticket, trial_id, folder, first))
+                self._lanes.start(
+                    ticket, folder, lambda: self._find(ticket, trial_id, folder, first)
+                )
             case ["artifacts", list() | None as trials]:
                 self._wanted.append(trials)
                 if len(self._wanted) == 1:  # else one waits already, and will take these along
-                    self._in_lane(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
+                    self._lanes.start(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
             case ["bring", str(ticket), str(folder)]:
-                self._in_lane(ticket, folder, lambda: self._bring(ticket, folder))
+                self._lanes.start(ticket, folder, lambda: self._bring(ticket, folder))
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
                 self._asked.append((end, begins, self._opened().take_pending_removals()))
                 if len(self._asked) == 1:  # else one waits already, and will take this one along
-                    self._in_lane("publish", "publish the records", self._publish)
+                    self._lanes.start("publish", "publish the records", self._publish)
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
     def _begin(self, orders: Orders) -> None:
         wait_at_most(orders.disk_deadline_s, self._tell_of_silence)
         self._uploader = Uploader(orders, self._told)
-        self._in_lane("open", "open the storage", self._open)
+        self._lanes.start(OPEN, "open the storage", self._open)
 
     def _tell_of_silence(self, text: str) -> None:
         self._send(["warning", text])
@@ -173,7 +167,7 @@ class UploaderProcess:
             epoch = await self._opened().open()
         except Exception as error:
             # Without it nothing can be kept there: said at once rather than waited for.
-            self._send(["refused", told(error)])
+            self._send(["refused", reason_of(error)])
         else:
             self._send(["opened", epoch])
 
@@ -202,7 +196,7 @@ class UploaderProcess:
         Artifacts that were ordered before go first, as long as that does not hold up the records
         for long: a restore from what is published finds them.
         """
-        if ahead := self._lanes.get(_ARTIFACTS):
+        if ahead := self._lanes.newest(_ARTIFACTS):
             await asyncio.wait([ahead], timeout=_AHEAD_S)
         end, begins, _ = max(self._asked)
         pending = [folder for _, _, folders in self._asked for folder in folders]
@@ -214,7 +208,7 @@ class UploaderProcess:
             uploader.mark_for_removal(pending)
             raise
         # In a lane of its own: no later publication waits for what cannot be removed.
-        self._in_lane("remove", "remove", lambda: self._remove(pending), is_needed=False)
+        self._lanes.start("remove", "remove", lambda: self._remove(pending), is_needed=False)
 
     async def _remove(self, pending: list[str]) -> None:
         await self._opened().discard()  # what was left of those here
@@ -222,12 +216,12 @@ class UploaderProcess:
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
         for folder in folders:  # what is superseded is not missing in storage
-            self._failed.pop((trial_id, folder), None)
+            self._lanes.failed.pop((trial_id, folder), None)
         try:
             await self._opened().discard(folders)
         except Exception as error:
             # Told, and not kept: what is left over here is not missing in storage either.
-            self._send(["failed", what, told(error)])
+            self._send(["failed", what, reason_of(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
@@ -252,50 +246,9 @@ class UploaderProcess:
     def _tell_failure(self, ticket: str, error: Exception) -> None:
         """Storage has not answered, which concerns whoever asked; or it is not ours any more."""
         if isinstance(innermost(error), ClaimLost):
-            self._send(["refused", told(error)])
+            self._send(["refused", reason_of(error)])
         else:
-            self._send(["unanswered", ticket, told(error)])
-
-    def _in_lane(
-        self,
-        lane: str,
-        what: str,
-        work: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], list[Any]] | None = None,
-        *,
-        is_needed: bool = True,
-    ) -> None:
-        tell = on_failure or (lambda text: ["failed", what, text])
-        before = self._lanes.get(lane) or self._lanes.get("open")
-        task = self._tasks.create_task(self._after(before, (lane, what), work, tell))
-        self._lanes[lane] = task
-        self._under_way[task] = what if is_needed else ""
-        task.add_done_callback(lambda done: self._leave_lane(lane, done))
-
-    def _leave_lane(self, lane: str, done: asyncio.Task[None]) -> None:
-        self._under_way.pop(done)
-        if self._lanes.get(lane) is done:
-            del self._lanes[lane]
-
-    async def _after(
-        self,
-        before: asyncio.Task[None] | None,
-        key: tuple[str, str],
-        work: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], list[Any]],
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        try:
-            await work()
-        except Exception as error:  # whatever it is, somebody waits for an answer
-            if isinstance(innermost(error), ClaimLost):
-                self._send(["refused", told(error)])
-                return
-            self._failed[key] = f"{key[1]}: {told(error)}"
-            self._send(on_failure(told(error)))
-        else:
-            self._failed.pop(key, None)
+            self._send(["unanswered", ticket, reason_of(error)])
 
     def _told(self, message: list[Any]) -> None:
         """What the uploader tells, on its way to whoever gives the orders."""
@@ -306,17 +259,17 @@ class UploaderProcess:
     async def _finish(self, deadline_s: float, *, is_patient: bool) -> None:
         """Finish what is under way; at the deadline, say what is not done. With patience the
         deadline counts from the last progress."""
-        loop = asyncio.get_running_loop()
+        loop, lanes = asyncio.get_running_loop(), self._lanes
         end = loop.time() + deadline_s
-        await self._settle(end, lambda: any(self._under_way.values()))
-        while is_patient and any(self._under_way.values()):
+        await lanes.settle(end, lambda: bool(lanes.needed))
+        while is_patient and lanes.needed:
             if (end := self._moved_at + deadline_s) <= loop.time():
                 break
-            await self._settle(end, lambda: any(self._under_way.values()))
-        late = self._late() if any(self._under_way.values()) else []
+            await lanes.settle(end, lambda: bool(lanes.needed))
+        late = self._late() if lanes.needed else []
         tidy_by = min(end, loop.time() + _TIDY_S)
-        await self._settle(tidy_by, lambda: bool(self._under_way))
-        if self._uploader is not None and not self._under_way:
+        await lanes.settle(tidy_by, lambda: bool(lanes.under_way))
+        if self._uploader is not None and not lanes.under_way:
             with suppress(TimeoutError, StorageError):  # told by what is left
                 async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
                     await self._uploader.tidy()
@@ -325,14 +278,7 @@ class UploaderProcess:
         if self._uploader is not None and (left_out := self._uploader.left_out):
             self._send(["warning", left_out])
         # Told before anything else is closed, which might take its time as well.
-        self._send(["closed", [*self._failed.values(), *late]])
-
-    async def _settle(self, until: float, is_busy: Callable[[], bool]) -> None:
-        """Wait while it is busy, or until then."""
-        loop = asyncio.get_running_loop()
-        while is_busy() and (left_s := until - loop.time()) > 0:
-            tasks = list(self._under_way)
-            await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        self._send(["closed", [*lanes.failed.values(), *late]])
 
     def _late(self) -> list[str]:
         """What is not done, with the reason where there is one."""
@@ -340,17 +286,10 @@ class UploaderProcess:
         told = [f"{what}: {reason}" for what, reason in reasons.items()]
         waiting = [
             f"{what}: not done yet"
-            for what in dict.fromkeys(self._under_way.values())
-            if what and not any(what in known for known in reasons)
+            for what in self._lanes.needed
+            if not any(what in known for known in reasons)
         ]
         return told + waiting
-
-
-def told(error: Exception) -> str:
-    """Our own errors speak for themselves; others begin with what they are."""
-    inner = innermost(error)
-    known = isinstance(inner, (StorageError, OSError))
-    return str(inner) if known else f"{type(inner).__name__}: {inner}"
 
 
 def main(wire: Wire, orders: Orders | None = None) -> None:

@@ -15,7 +15,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.event_codec import read_events
-from holdfast.experiment.workers import pool
+from holdfast.experiment.workers import start_checkpoints
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.events import Reported
 from holdfast.tune.schedulers import PopulationBasedTraining
@@ -78,7 +78,7 @@ def test_a_clone_whose_source_cannot_be_read_resumes_from_its_own(
         copied.append(source.name)
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(source / "state"))
 
-    monkeypatch.setattr(pool, "copy_beside", copying)
+    monkeypatch.setattr(start_checkpoints, "copy_beside", copying)
     policy = PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=2,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import launcher, process_exits, service
+from holdfast.runtime import local_launcher, process_exits, service
 from holdfast.runtime.warm import awaited_exit, client, pending_launches
 from holdfast.runtime.wire import Message
 from tests.rig.fake_tracker import FakeTracker
@@ -52,7 +52,7 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
     for module in (service, client):
         monkeypatch.setattr(module, "_start", noticing(module._start))
-    for module in (process_exits, launcher, client, awaited_exit):
+    for module in (process_exits, local_launcher, client, awaited_exit):
         monkeypatch.setattr(module, "PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(process_exits, "_pidfd", pidfd)
     yield wanted
@@ -107,18 +107,18 @@ def test_a_worker(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    hear = launcher.LocalLauncher._on_message
+    hear = local_launcher.LocalLauncher._on_message
     pids: list[int] = []
 
-    def deaf(self: launcher.LocalLauncher, message: Message) -> None:
+    def deaf(self: local_launcher.LocalLauncher, message: Message) -> None:
         if message[0] == "forked":
             pids.append(message[2])
         if message[0] != "exited":
             hear(self, message)
 
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.2")
-    monkeypatch.setattr(launcher.LocalLauncher, "_on_message", deaf)
-    monkeypatch.setattr(launcher, "survives", lambda pid: True)
+    monkeypatch.setattr(local_launcher.LocalLauncher, "_on_message", deaf)
+    monkeypatch.setattr(local_launcher, "survives", lambda pid: True)
     monkeypatch.setattr(awaited_exit, "LEFT_AFTER_S", 2 * PATIENCE_S)
     answered: list[int] = []
     judge = pending_launches.PendingLaunches.answered

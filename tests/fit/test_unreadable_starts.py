@@ -14,7 +14,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.records import recovery
 from holdfast.experiment.uploads import unrecorded_checkpoints
-from holdfast.experiment.workers import pool
+from holdfast.experiment.workers import pool, start_checkpoints
 from holdfast.syncer.errors import StorageUnavailable
 
 
@@ -59,7 +59,7 @@ def resumed(path: str) -> tune.ResultGrid:
 def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     broken_off: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "changed_checkpoint", unreadable([], 1))
+    monkeypatch.setattr(start_checkpoints, "changed_checkpoint", unreadable([], 1))
     results = resumed(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "OSError")
@@ -81,7 +81,8 @@ class Unheard(Exception):
 def test_no_error_at_the_start_of_a_trial_ends_the_others(
     broken_off: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    perform, calls = getattr(pool, where), []
+    module: Any = pool if where == "to_plain" else start_checkpoints
+    perform, calls = getattr(module, where), []
 
     def raising(*args: Any) -> Any:
         calls.append(args)
@@ -89,7 +90,7 @@ def test_no_error_at_the_start_of_a_trial_ends_the_others(
             raise Unheard("of")
         return perform(*args)
 
-    monkeypatch.setattr(pool, where, raising)
+    monkeypatch.setattr(module, where, raising)
     results = resumed(broken_off)
     (failure,) = [error.failure for error in results.errors]
     assert (failure.kind, failure.type_name) == ("setup", "Unheard")
@@ -126,7 +127,7 @@ def test_storage_that_does_not_answer_a_search_for_checkpoints_fails_its_trial_a
         return await search(trial, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(pool, "newest_beyond", searching)
+        patched.setattr(start_checkpoints, "newest_beyond", searching)
         results = resumed(broken_off)
     failure = results[0].error.failure  # type: ignore[union-attr]
     assert (failure.kind, failure.type_name) == ("setup", "StorageUnavailable")

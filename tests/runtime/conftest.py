@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.launcher import LocalLauncher
+from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Lifeline, no_process_is_left
 

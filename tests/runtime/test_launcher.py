@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime import launcher as launcher_module
+from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.errors import LaunchFailed
-from holdfast.runtime.launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, count_fds, wait_for_end
@@ -552,7 +552,7 @@ async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> 
 
 CONTROLLER = '''
 import asyncio, os, signal, sys
-from holdfast.runtime.launcher import LocalLauncher
+from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime import launcher as launcher_module
-from holdfast.runtime.launcher import LocalLauncher, LocalWorker
+from holdfast.runtime import local_launcher as launcher_module
+from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.orphans import Departures, Orphans, children
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 
@@ -186,7 +186,7 @@ async def test_one_that_holds_the_connection_of_a_lost_worker_is_not_waited_for_
 
 CONTROLLER = """
 import asyncio, os, sys
-from holdfast.runtime.launcher import LocalLauncher
+from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard
 

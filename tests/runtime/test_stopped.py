@@ -18,7 +18,7 @@ from holdfast.runtime import connection as connections
 from holdfast.runtime import process_exits
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import KernelKills, ending_of
-from holdfast.runtime.launcher import LocalLauncher
+from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched, is_stopped_now
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.warm import pending_launches

@@ -310,10 +310,10 @@ async def test_a_checkpoint_that_is_fetched_twice_is_answered_once() -> None:
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-    halted = asyncio.ensure_future(desk.uploads.fetch(spec, record))
+    halted = asyncio.ensure_future(desk.uploads.questions.fetch(spec, record))
     await asyncio.sleep(0)
     halted.cancel()
-    again = asyncio.ensure_future(desk.uploads.fetch(spec, record))
+    again = asyncio.ensure_future(desk.uploads.questions.fetch(spec, record))
     await asyncio.sleep(0)
     for _ in range(2):
         desk.uploads.on_uploader(["fetched", "t0/0", ""])
@@ -324,7 +324,7 @@ async def test_two_who_want_the_same_checkpoint_are_both_answered() -> None:
     desk = Desk(is_remote=True)
     spec = TrialSpec(trial_id="t0", index=0, name="", dirname="d", config={})
     record = CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1)
-    both = [asyncio.ensure_future(desk.uploads.fetch(spec, record)) for _ in range(2)]
+    both = [asyncio.ensure_future(desk.uploads.questions.fetch(spec, record)) for _ in range(2)]
     await asyncio.sleep(0)
     desk.uploads.on_uploader(["fetched", "t0/0", "gone"])
     assert await asyncio.gather(*both) == ["gone", "gone"]

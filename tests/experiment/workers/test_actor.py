@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.worker.job import Assignment
-from holdfast.experiment.workers.actor import TrialActor, WorkerTimeouts
+from holdfast.experiment.workers.actor import TrialActor
+from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Launcher, Listener

@@ -12,8 +12,8 @@ import pytest
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.worker.job import Assignment, GroupTerms
 from holdfast.experiment.workers import group as groups
-from holdfast.experiment.workers.actor import WorkerTimeouts
 from holdfast.experiment.workers.group import WorkerGroup
+from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime.launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
 from holdfast.runtime.warm import succession
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, wait_for_end

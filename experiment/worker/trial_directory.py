@@ -1,0 +1,56 @@
+"""The directory of a trial, as an attempt finds it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, STAGING
+from holdfast.experiment.worker.session import Session
+from holdfast.syncer.checkpoint.reading import BeingRead, retire
+from holdfast.syncer.files.durable import delete_tree
+from holdfast.trial.checkpoint import checkpoint_number
+
+
+def prepare_directory(session: Session) -> None:
+    """Make the trial's directory, and clear away what an attempt that died left unrecorded."""
+    try:
+        os.mkdir(session.folder)
+    except FileNotFoundError:
+        os.makedirs(session.folder, exist_ok=True)
+    except FileExistsError:
+        pass
+    else:
+        return
+    if session.assignment.rank:
+        return  # rank 0 clears away
+    directory = session.trial_dir
+    _clear_staging(directory / STAGING, session.staging_root)
+    for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
+        number = checkpoint_number(found.name)
+        if number is None or not found.is_dir():
+            continue  # the user's, who may call it what they like
+        if number >= session.assignment.next_checkpoint:
+            _clear_away(found, number, session)
+
+
+def _clear_staging(folder: Path, own: Path) -> None:
+    """What other ranks of this attempt have put there already stays."""
+    with suppress(FileNotFoundError):
+        for found in list(folder.iterdir()):
+            if found != own:
+                shutil.rmtree(found, ignore_errors=True)
+
+
+def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
+    try:
+        aside = retire(unrecorded)
+    except BeingRead:
+        # Another content under this name would mix with what its reader has read.
+        session.pass_over(number)
+    else:
+        if aside is not None:
+            with suppress(OSError):  # the name is free, and the next run sweeps
+                delete_tree(aside)

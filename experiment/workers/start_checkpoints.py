@@ -1,0 +1,161 @@
+"""What an attempt begins from: a checkpoint that can be read, and the files of its trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.recovery import changed_checkpoint
+from holdfast.experiment.uploads.clone_checkpoints import copy_beside, put_in_place, record_of
+from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.scheduler.effects import Launch
+from holdfast.scheduler.events import Resumed
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.resuming import begins_anew
+from holdfast.syncer.files import threads
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.trial import Origin, Trial, TrialSpec
+
+
+class Experiment(Protocol):
+    """What has to be known of the run to find a checkpoint."""
+
+    machine: Machine
+    uploads: Uploads | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Why the checkpoint that the records name is `lost`, "" if it is not; and what was `found`
+    that no record names."""
+
+    lost: str = ""
+    found: CheckpointRecord | None = None
+
+
+class CannotPrepare(Exception):
+    """`what` could not be done because of `cause`, which says nothing of the checkpoint itself."""
+
+    def __init__(self, what: str, cause: Exception) -> None:
+        super().__init__(what)
+        self.what, self.cause = what, cause
+
+
+class CannotClone(Exception):
+    """The checkpoint of the other trial is gone or broken."""
+
+
+class StartCheckpoints:
+    """Reads what an earlier incarnation left before it is used: it may have changed."""
+
+    def __init__(self, experiment: Experiment, layout: Layout) -> None:
+        self._experiment = experiment
+        self._layout = layout
+        self._inherited: dict[str, int] = {}  # by trial: its first checkpoint that is our own
+        self._unsearched: set[str] = set()
+        self._unvisited: set[str] = set()
+
+    def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
+        """These trials are an earlier incarnation's. Checkpoints that it left and no record names
+        are looked for, unless the trial begins anew."""
+        known = list(trials)
+        self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
+        self._unvisited = set(self._inherited)
+        if resumed is not None:
+            self._unsearched = {t.trial_id for t in known if not begins_anew(t, resumed)}
+
+    def has_to_look(self, effect: Launch, trial: Trial) -> bool:
+        """Whether the attempt has to wait for `verify`."""
+        to_read = self._to_read(effect, trial) is not None
+        return to_read or self._may_miss_files(trial) or self._may_have_more(trial)
+
+    async def verify(self, effect: Launch, trial: Trial) -> Verified:
+        """Read the checkpoint of `effect`, look for a newer one that no record names, and bring
+        the trial's files here. Raises CannotPrepare."""
+        checkpoint, problem, found = self._to_read(effect, trial), "", None
+        if checkpoint is not None:
+            with _naming(f"{checkpoint.dirname}, to resume from, cannot be read"):
+                problem = await self._problem_with(trial.spec, checkpoint)
+        if problem or self._may_have_more(trial):
+            with _naming("checkpoints that no record names cannot be looked for"):
+                found = await self._search(trial)
+        if found is not None or not problem:
+            with _naming("the files of the trial cannot be brought here"):
+                await self._bring_what_is_missing(trial)
+        return Verified(lost=problem, found=found)
+
+    async def adopt(self, origin: Origin, trial: Trial, attempt: int) -> CheckpointRecord:
+        """Give a clone its copy of the checkpoint that it begins from. Raises CannotClone,
+        StorageError or OSError."""
+        source = self._experiment.machine.trials[origin.trial_id].spec
+        if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0) and (
+            problem := await self._problem_with(source, origin.checkpoint)
+        ):
+            raise CannotClone(problem)
+        index = trial.next_checkpoint
+        original = self._layout.checkpoint(source, origin.checkpoint)
+        staging = self._layout.staging(trial.spec)
+        copy, staged = await threads.call(lambda: copy_beside(original, staging))
+        put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
+        await self._bring_what_is_missing(trial)
+        return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
+
+    def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
+        """The checkpoint to resume from, unless this incarnation has made it and no attempt has
+        failed since: what failed may have been the checkpoint."""
+        checkpoint, inherited = effect.checkpoint, self._inherited.get(trial.trial_id, 0)
+        is_known = checkpoint is not None and checkpoint.index >= inherited
+        return None if is_known and not trial.setbacks else checkpoint
+
+    def _may_miss_files(self, trial: Trial) -> bool:
+        """Whether storage may have files that the trial wrote on another machine."""
+        uploads = self._experiment.uploads
+        asked = uploads is not None and uploads.brings_artifacts
+        return asked and trial.trial_id in self._unvisited
+
+    def _may_have_more(self, trial: Trial) -> bool:
+        """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
+        return trial.trial_id in self._unsearched and lacks_newest(trial)
+
+    async def _search(self, trial: Trial) -> CheckpointRecord | None:
+        """Once is enough: only checkpoints that the records do not know are looked for.
+
+        If they never had a checkpoint, storage is only ahead of the published records: their rows
+        are missing, and the trial makes them again.
+        """
+        uploads, storage = self._experiment.uploads, None
+        if uploads is not None and uploads.is_remote and trial.next_checkpoint > 0:
+            storage = uploads.questions
+        found = await newest_beyond(trial, self._layout, storage)
+        self._unsearched.discard(trial.trial_id)
+        return found
+
+    async def _bring_what_is_missing(self, trial: Trial) -> None:
+        if self._may_miss_files(trial):
+            assert self._experiment.uploads is not None
+            await self._experiment.uploads.questions.bring(trial.spec)
+            self._unvisited.discard(trial.trial_id)
+
+    async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
+        """Why a checkpoint of an earlier incarnation cannot be resumed from; "" if it can.
+
+        Reads every byte, which the trial is about to do too.
+        """
+        folder = self._layout.checkpoint(spec, checkpoint)
+        problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
+        uploads = self._experiment.uploads
+        if problem and uploads is not None and uploads.is_remote:
+            return await uploads.questions.fetch(spec, checkpoint)
+        return problem
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever it is, it says nothing of other trials
+        raise CannotPrepare(what, error) from error

@@ -1,0 +1,113 @@
+"""Orders that are performed side by side, in lanes: those of one lane follow one another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.syncer.errors import StorageError, innermost
+from holdfast.syncer.stores.owned_store import ClaimLost
+
+# Every other lane waits for it.
+OPEN = "open"
+
+
+class Lanes:
+    """A task group: `async with lanes` cancels, at its end, the orders that are not done."""
+
+    def __init__(self, send: Callable[[list[Any]], None]) -> None:
+        """`send` reaches the controller."""
+        self._send = send
+        self._group = asyncio.TaskGroup()
+        self._last: dict[str, asyncio.Task[None]] = {}
+        # With what is missing if it is not done in the end: "" for a removal.
+        self._under_way: dict[asyncio.Task[None], str] = {}
+        # By lane and what was to be done there, until that is done after all.
+        self.failed: dict[tuple[str, str], str] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in list(self._under_way):
+            task.cancel()
+        await self._group.__aexit__(None, None, None)  # it does not wrap what it is not told of
+
+    @property
+    def under_way(self) -> Collection[asyncio.Task[None]]:
+        """The orders that are being performed."""
+        return self._under_way.keys()
+
+    @property
+    def needed(self) -> list[str]:
+        """What is under way and would be missing in storage, once each."""
+        return [what for what in dict.fromkeys(self._under_way.values()) if what]
+
+    def newest(self, lane: str) -> asyncio.Task[None] | None:
+        """The order that was given last in this lane, if it is under way."""
+        return self._last.get(lane)
+
+    def start(
+        self,
+        lane: str,
+        what: str,
+        work: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], list[Any]] | None = None,
+        *,
+        is_needed: bool = True,
+    ) -> None:
+        """Do `work` after what the lane does now. `on_failure` makes a message of a reason; by
+        default one that names `what`."""
+        tell = on_failure or (lambda text: ["failed", what, text])
+        before = self._last.get(lane) or self._last.get(OPEN)
+        task = self._group.create_task(self._after(before, (lane, what), work, tell))
+        self._last[lane] = task
+        self._under_way[task] = what if is_needed else ""
+        task.add_done_callback(lambda done: self._leave(lane, done))
+
+    async def settle(self, until: float, is_busy: Callable[[], bool]) -> None:
+        """Wait while it is busy, or until then."""
+        loop = asyncio.get_running_loop()
+        while is_busy() and (left_s := until - loop.time()) > 0:
+            tasks = list(self._under_way)
+            await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+
+    def _leave(self, lane: str, done: asyncio.Task[None]) -> None:
+        self._under_way.pop(done)
+        if self._last.get(lane) is done:
+            del self._last[lane]
+
+    async def _after(
+        self,
+        before: asyncio.Task[None] | None,
+        key: tuple[str, str],
+        work: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], list[Any]],
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await work()
+        except Exception as error:  # whatever it is, the controller waits for an answer
+            if isinstance(innermost(error), ClaimLost):
+                self._send(["refused", reason_of(error)])
+                return
+            self.failed[key] = f"{key[1]}: {reason_of(error)}"
+            self._send(on_failure(reason_of(error)))
+        else:
+            self.failed.pop(key, None)
+
+
+def reason_of(error: Exception) -> str:
+    """Our own errors speak for themselves; the text of others begins with their type."""
+    inner = innermost(error)
+    known = isinstance(inner, (StorageError, OSError))
+    return str(inner) if known else f"{type(inner).__name__}: {inner}"
